@@ -1,23 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Every way into the project. Needs make and git; the rest is installed on Debian 12 when make runs
-# as root, and listed otherwise (scripts/deps.sh).
+# Entry points of the project; needs make and git. If other packages are missing, scripts/deps.sh
+# installs them when make runs as root on Debian 12, and lists them otherwise.
 
-# rustup's cargo serves where the PATH has none.
+# Fall back to rustup's cargo if the PATH has none.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 CARGO ?= cargo
 CARGO_TARGET_DIR ?= target
 LAB = $(CARGO) run --quiet --locked --package limelight-lab --
-# The programs that guests run, without a shared library: an initramfs has none.
+# Programs for the guests. They are linked statically, because an initramfs has no shared libraries.
 STATIC_PACKAGES = limelight-daemon limelight-cli limelight-agent limelight-apps
 STATIC_PROGRAMS = limelightd limelight limelight-agent limelight-guest
-# What `make install` builds, and where it goes: DESTDIR for packagers, PREFIX for everybody. SBINDIR: where
-# the distribution has /usr/sbin; SYSTEM_LIB: where it has system units and udev's rules.
+# Packages that `make install` builds, and the directories that it installs to. PREFIX: the prefix
+# of all paths, such as /usr or /usr/local. DESTDIR: a staging directory, for packagers. SBINDIR:
+# directory for the daemon. SYSTEM_LIB: directory above systemd's units and udev's rules.
 INSTALLED_PACKAGES = limelight-daemon limelight-cli limelight-agent limelight-premap
 PREFIX ?= /usr
 SBINDIR ?= $(PREFIX)/sbin
 SYSTEM_LIB ?= /usr/lib
-# A directory of programs and library that are built already, for `install` and `deb`.
+# Directory with programs and library that are already built, for `install` and `deb`; empty: build
+# them.
 PROGRAMS ?=
 
 .DEFAULT_GOAL := help
@@ -26,7 +28,7 @@ PROGRAMS ?=
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-demo: static ## See an image viewer under load, without and with Limelight, in a virtual machine
+demo: static ## Run an image viewer under load in a virtual machine, without and with Limelight
 	@$(LAB) demo
 
 test: deps ## Check style, run all tests, build the kernel, run the whole-VM tests
@@ -38,10 +40,10 @@ bench: static ## Run every benchmark (hours without KVM)
 soak: static ## Run the soak tests on the debug kernel (hours without KVM)
 	@$(LAB) soak
 
-fuzz: deps ## Look for texts that break a parser, SECONDS_EACH=3 for each; see scripts/fuzz.sh
+fuzz: deps ## Fuzz all parsers of external input, SECONDS_EACH=3 seconds each; see scripts/fuzz.sh
 	@scripts/fuzz.sh
 
-dma: deps ## Have our kernel zero pages by DMA on an emulated RISC-V machine (gcc-riscv64-linux-gnu, qemu-system-misc, opensbi)
+dma: deps ## Test zeroing by DMA with our kernel on an emulated RISC-V machine (needs gcc-riscv64-linux-gnu, qemu-system-misc, opensbi)
 	@$(LAB) dma
 
 report: deps ## Make target/lab/report.html from the results of earlier runs
@@ -50,7 +52,7 @@ report: deps ## Make target/lab/report.html from the results of earlier runs
 kernel: deps ## Build target/lab/kernels/limelight/bzImage
 	@$(LAB) kernel limelight
 
-series: ## Check that every patch of the kernel series applies, compiles and passes checkpatch
+series: ## Make target/series: the kernel series as patches for git am, each checked and compiled (SERIES_COMPILE=no: not)
 	@scripts/series.sh
 
 static: deps ## Build static programs into target/lab/bin
@@ -62,7 +64,7 @@ static: deps ## Build static programs into target/lab/bin
 	    install -C "$(CARGO_TARGET_DIR)/$$triple/static/$$program" target/lab/bin/ || exit 1; \
 	done
 
-android: deps ## Build static programs for 64-bit ARM into target/lab/bin-aarch64 (rustup target add aarch64-unknown-linux-musl)
+android: deps ## Build static programs for 64-bit ARM into target/lab/bin-aarch64 (needs: rustup target add aarch64-unknown-linux-musl)
 	@CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld RUSTFLAGS='-C target-feature=+crt-static' \
 	$(CARGO) build --locked --profile static --target aarch64-unknown-linux-musl \
 	    $(addprefix --package ,$(STATIC_PACKAGES)) && \
@@ -71,7 +73,7 @@ android: deps ## Build static programs for 64-bit ARM into target/lab/bin-aarch6
 	    install -C "$(CARGO_TARGET_DIR)/aarch64-unknown-linux-musl/static/$$program" target/lab/bin-aarch64/ || exit 1; \
 	done
 
-aarch: android ## Run what `make android` builds on an emulated 64-bit ARM machine (qemu-system-arm)
+aarch: android ## Test the programs of `make android` on an emulated 64-bit ARM machine (needs qemu-system-arm)
 	@$(LAB) aarch64
 
 build: ## Build the programs and the library that `make install` installs
@@ -80,16 +82,16 @@ build: ## Build the programs and the library that `make install` installs
 install: $(if $(PROGRAMS),,build) ## Install programs, library, units, manual pages (PREFIX=/usr, DESTDIR=)
 	@scripts/install.sh "$(or $(PROGRAMS),$(CARGO_TARGET_DIR)/release)" "$(DESTDIR)" "$(PREFIX)" "$(SBINDIR)" "$(SYSTEM_LIB)"
 
-dist: ## Make target/dist: the source tarball, a PKGBUILD and an APKBUILD for it
+dist: ## Make target/dist: the source tarball with a PKGBUILD and an APKBUILD
 	@scripts/dist.sh
 
-deb: $(if $(PROGRAMS),,build) ## Make target/deb: the Debian package (debhelper, lintian)
+deb: $(if $(PROGRAMS),,build) ## Make target/deb: the Debian package (needs debhelper, lintian)
 	@scripts/deb.sh "$(or $(PROGRAMS),$(CARGO_TARGET_DIR)/release)"
 
 kernel-deb: ## Make target/kernel-deb: Debian packages of a kernel with our series (hours; see scripts/kernel-deb.sh)
 	@scripts/kernel-deb.sh
 
-# The package of the guests' programs, for the lab's scenario `package`: made in seconds after `make static`.
+# Debian package of the guests' static programs, for the lab's scenario `package`.
 lab-deb: static
 	@$(CARGO) build --locked --release --package limelight-premap
 	@mkdir -p target/lab/package
@@ -102,7 +104,7 @@ lint: deps ## Check formatting and lints
 	@$(CARGO) fmt --all --check
 	@$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
-clean: ## Remove what was built here; the lab's cache in ~/.cache/limelight stays
+clean: ## Remove all build output, except the lab's cache in ~/.cache/limelight
 	@rm -rf "$(CARGO_TARGET_DIR)" target
 
 deps:

@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Checks the project's scripts and package recipes with shellcheck and the shells' own parsers.
-# namcap and apkbuild-lint are not in Debian.
+# It does not run namcap and apkbuild-lint, because Debian has no packages of them.
 set -eu
 cd "$(dirname "$0")/.."
 
 if ! command -v shellcheck >/dev/null; then
-    echo "scripts are NOT checked: shellcheck is not there" >&2
+    echo "scripts were NOT checked: shellcheck is not installed" >&2
     exit 0
 fi
 shellcheck --severity=warning scripts/*.sh packaging/debian/limelight.p* packaging/alpine/limelight.p*
@@ -17,4 +17,4 @@ shellcheck --severity=warning --shell=sh --exclude=SC2034,SC2148,SC2154 \
     packaging/alpine/APKBUILD.in packaging/openrc/limelightd.initd packaging/openrc/limelightd.confd
 bash -n packaging/arch/PKGBUILD.in
 bash -n packaging/alpine/APKBUILD.in
-echo "scripts and recipes: shellcheck has nothing to say"
+echo "scripts and recipes: shellcheck found nothing"

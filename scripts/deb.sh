@@ -9,14 +9,14 @@ cd "$(dirname "$0")/.."
 programs=$(realpath "$1")
 version=$(scripts/version.sh)
 out=$PWD/${2:-target/deb}
-said=$(sed -n '1s/^limelight (\(.*\)-[^-]*) .*/\1/p' packaging/debian/changelog)
-if [ "$said" != "$version" ]; then
-    echo "packaging/debian/changelog is of version $said, Cargo.toml of $version: add an entry" >&2
+changelog=$(sed -n '1s/^limelight (\(.*\)-[^-]*) .*/\1/p' packaging/debian/changelog)
+if [ "$changelog" != "$version" ]; then
+    echo "packaging/debian/changelog has no entry for version $version, but $changelog: add one" >&2
     exit 1
 fi
 for tool in dh dpkg-buildpackage; do
     command -v "$tool" >/dev/null || {
-        echo "$tool is not there: apt-get install --no-install-recommends debhelper lintian" >&2
+        echo "$tool is missing: apt-get install --no-install-recommends debhelper lintian" >&2
         exit 1
     }
 done
@@ -29,19 +29,20 @@ tar -xf "$out/limelight_$version.orig.tar.xz" -C "$out"
 tree=$out/limelight-$version
 cp -a packaging/debian "$tree/debian"
 
-# -d: the compiler may be rustup's, which is no Debian package.
+# -d: does not check the build dependencies, because the compiler may be rustup's.
 (cd "$tree" && PROGRAMS="$programs" dpkg-buildpackage --build=binary --no-sign -d >"$out/build.log" 2>&1) || {
     tail -n 40 "$out/build.log" >&2
-    echo "dpkg-buildpackage failed; all of it: $out/build.log" >&2
+    echo "dpkg-buildpackage failed; the full log is $out/build.log" >&2
     exit 1
 }
 rm -rf "$tree"
 package=$(ls "$out"/limelight_*.deb)
 if command -v lintian >/dev/null; then
-    # It is not uploaded to Debian. LINTIAN_SUPPRESS: further tags, separated by commas.
+    # The suppressed tag is only for packages that are uploaded to Debian. LINTIAN_SUPPRESS: further
+    # tags, separated by commas.
     lintian --allow-root --fail-on error,warning \
         --suppress-tags "initial-upload-closes-no-bugs${LINTIAN_SUPPRESS:+,$LINTIAN_SUPPRESS}" "$out"/limelight_*.changes
 else
-    echo "lintian is not there: the package is not checked" >&2
+    echo "lintian is not installed: the package was not checked" >&2
 fi
 echo "$package"

@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Checks that everything the build and the lab need is installed. As root on Debian 12 it installs
-# missing packages, otherwise it prints them and exits with 1.
+# Checks that all packages that the build and the lab need are installed. As root on Debian 12 it
+# installs missing packages; otherwise it prints them and exits with 1.
 set -eu
 
-# All packages: compilers; the kernel's build; guests and their images; a real X server, window
-# managers and compositors for the agent's tests; the Debian package and script checkers; the rest.
+# All packages, one line per purpose: compilers; the kernel's build; guests and their images; an X
+# server, window managers and compositors for the agent's tests; the Debian package and script
+# checkers; other tools.
 packages="
 gcc g++ libc6-dev binutils
 flex bison bc libelf-dev libssl-dev patch xz-utils ccache
@@ -14,8 +15,8 @@ xvfb openbox i3-wm sway phoc kwin-wayland mutter dbus systemd
 debhelper lintian shellcheck
 make git ca-certificates python3
 "
-# Debian 12's default Rust packages are too old; these are Debian's own newer ones. They are
-# installed only if no cargo of at least this version is found.
+# Debian 12's default Rust packages are too old; these are Debian's newer ones. They are installed
+# only if there is no cargo 1.$rust_minimum or newer.
 rust_packages="cargo-web rustc-web rustfmt-web rust-web-clippy"
 rust_minimum=88
 
@@ -28,15 +29,15 @@ installed() {
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
 
-# Uses this user's rustup cargo even if it is not in the shell's PATH.
+# Uses the user's rustup cargo even if it is not in the PATH.
 if ! recent_cargo && [ -x "${CARGO_HOME:-${HOME:-/root}/.cargo}/bin/cargo" ]; then
     PATH="${CARGO_HOME:-${HOME:-/root}/.cargo}/bin:$PATH"
 fi
 
 if ! command -v dpkg-query >/dev/null; then
-    echo "This is no Debian: install the counterparts of these Debian packages, and a Rust of at" >&2
-    echo "least 1.$rust_minimum (https://rustup.rs):" $packages >&2
-    echo "The lab fetches Debian's kernel and its source with apt-get; it needs a Debian 12." >&2
+    echo "This is not Debian: install the equivalents of these Debian packages, and Rust" >&2
+    echo "1.$rust_minimum or newer (https://rustup.rs):" $packages >&2
+    echo "The lab needs Debian 12, because it gets Debian's kernel and its source by apt-get." >&2
     exit 1
 fi
 
@@ -63,10 +64,10 @@ if [ "$(id -u)" = 0 ] && [ "$codename" = bookworm ]; then
 fi
 
 {
-    echo "Missing; as root on Debian 12:"
+    echo "Packages are missing. To install them as root on Debian 12:"
     echo
     echo "    apt-get update && apt-get install --no-install-recommends$missing"
     echo
-    echo "or, for Rust alone, https://rustup.rs (1.$rust_minimum or newer). Then run make again."
+    echo "Rust 1.$rust_minimum or newer may also come from https://rustup.rs. Then run make again."
 } >&2
 exit 1

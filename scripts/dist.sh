@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
-# `make dist`: the source tarball of all files known to git, as they are in the work tree, and
-# package recipes for it. The tarball is reproducible: the same tree gives the same bytes.
+# `make dist`: makes the source tarball and package recipes for it. The tarball contains all files
+# of the work tree that git tracks or does not ignore. It is reproducible: the same tree gives the
+# same bytes.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -11,13 +12,13 @@ name=limelight-$version
 tarball=$out/$name.tar.xz
 
 if ! git rev-parse --git-dir >/dev/null 2>&1; then
-    echo "make dist needs the git repository: it tells which files belong to the source." >&2
+    echo "make dist needs the git repository, because git lists the files of the source." >&2
     exit 1
 fi
 rm -rf "$out"
 mkdir -p "$out"
 time=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
-# A file that is removed but not committed yet is still listed.
+# git still lists a file that was deleted without a commit; perl drops it.
 git ls-files -z --cached --others --exclude-standard |
     perl -0 -lne 'print if -e || -l' |
     LC_ALL=C sort -z -u |
@@ -31,4 +32,4 @@ sed -e "s/@VERSION@/$version/" -e "s/@SHA256@/$sha256/" packaging/arch/PKGBUILD.
 cp packaging/arch/limelight.install "$out/"
 sed -e "s/@VERSION@/$version/" -e "s/@SHA512@/$sha512/" packaging/alpine/APKBUILD.in >"$out/APKBUILD"
 cp packaging/alpine/limelight.post-install packaging/alpine/limelight.pre-deinstall "$out/"
-echo "$tarball, and $out/PKGBUILD and $out/APKBUILD for it"
+echo "made $tarball, $out/PKGBUILD and $out/APKBUILD"

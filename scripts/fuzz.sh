@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# `make fuzz`: libFuzzer searches for inputs that violate the assertions in testing/fuzz, for
-# SECONDS_EACH (3) seconds per target, or for the named targets only. SEED (0: a new one each time)
-# seeds its random choices. Needs a C++ compiler and a stable Rust.
+# `make fuzz`: libFuzzer searches for inputs that violate the assertions in testing/fuzz.
+#   scripts/fuzz.sh [TARGET...]           fuzzes these targets; default: all
 #   scripts/fuzz.sh --merge [TARGET...]   reduces the inputs found to the smallest set with the same
 #                                         coverage
-# Each target starts from the named seeds in testing/fuzz/corpus and from the inputs found by
-# earlier runs, which are stored in ~/.cache/limelight/fuzz. A failing input is left in
-# target/fuzz/failures: move it into the target's corpus as fault-WHAT, and
-# `cargo test -p limelight-fuzz` fails until the fault is fixed. It stays there.
+# Environment: SECONDS_EACH, the seconds per target (default: 3); SEED, the seed of libFuzzer's
+# random choices (default: 0, a new seed in each run). Needs a C++ compiler and a stable Rust.
+#
+# Each target starts from the named seeds in testing/fuzz/corpus and from the inputs that earlier
+# runs found, which are stored in ~/.cache/limelight/fuzz. A failing input is stored in
+# target/fuzz/failures. Move it into the target's corpus as fault-WHAT and keep it there:
+# `cargo test -p limelight-fuzz` fails until the fault is fixed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -28,9 +30,9 @@ found=${XDG_CACHE_HOME:-$HOME/.cache}/limelight/fuzz
 failures=$work/failures
 triple=$(rustc -vV | sed -n 's/^host: //p')
 
-# cargo-fuzz's flags, without the sanitizers, which a stable compiler lacks. With --target they do
-# not apply to build scripts and macros, which are not linked with the engine: those of the tests'
-# build are reused.
+# cargo-fuzz's flags, without the sanitizers, which a stable compiler lacks. With --target, the
+# flags do not apply to build scripts and macros: these are not linked with libFuzzer, and the ones
+# built for the tests are reused.
 flags="-Cpasses=sancov-module"
 for flag in level=4 inline-8bit-counters pc-table trace-compares; do
     flags+=" -Cllvm-args=-sanitizer-coverage-$flag"
@@ -41,24 +43,24 @@ RUSTFLAGS=$flags CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_DEBUG=0 \
 program=$built/$triple/debug/limelight-fuzz
 
 # Fuzzes from the seeds and from the inputs found by earlier runs.
-look() {
+fuzz() {
     local name=$1 log=$work/$1.log
     mkdir -p "$found/$name" "$failures"
     if LIMELIGHT_FUZZ=$name RUST_LOG=off "$program" -seed="$seed" -max_total_time="$seconds" -max_len=4096 -timeout=10 \
         -rss_limit_mb=1024 -print_final_stats=1 -artifact_prefix="$failures/$name-" \
         "$found/$name" "$corpora/$name" >"$log" 2>&1; then
         echo "test result: ok. 1 passed; 0 failed; $name," \
-            "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log") texts"
+            "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs"
     else
         cat "$log" >&2
         echo "test result: FAILED. 0 passed; 1 failed; $name," \
-            "the text is in $failures; see scripts/fuzz.sh" >&2
+            "the failing input is in $failures; see scripts/fuzz.sh" >&2
         return 1
     fi
 }
 
 # Reduces the inputs found to the smallest set that, together with the seeds, has the same coverage.
-keep() {
+minimize() {
     local name=$1 kept=$work/kept/$1
     rm -rf "$kept"
     mkdir -p "$kept" "$found/$name"
@@ -73,10 +75,10 @@ failed=0
 for target in "${targets[@]}"; do
     name=$(basename "$target")
     if [ -n "$merge" ]; then
-        keep "$name"
+        minimize "$name"
     else
-        look "$name" &
-        # One per CPU.
+        fuzz "$name" &
+        # At most one target per CPU at a time.
         if [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; then
             wait -n || failed=1
         fi

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
-# install.sh PROGRAMS DESTDIR PREFIX SBINDIR SYSTEM_LIB: implements `make install` for the programs
-# and the library in the directory PROGRAMS. The programs generate their own manual pages and
-# completions.
+# install.sh PROGRAMS DESTDIR PREFIX SBINDIR SYSTEM_LIB: implements `make install`. PROGRAMS is the
+# directory with the programs and the library to install; the Makefile describes the other
+# arguments. The programs generate their own manual pages and completions.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -10,7 +10,7 @@ built=$1 dest=$2 prefix=$3 sbin=$4 system_lib=$5
 to=$dest$prefix
 share=$to/share
 
-# Never overwrites an existing configuration file.
+# Installs a configuration file unless it exists already.
 keep() {
     [ -e "$3" ] || install -D -m "$1" "$2" "$3"
 }

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# `make kernel-deb`: Debian packages of a kernel with the Limelight series, in target/kernel-deb.
+# `make kernel-deb`: makes Debian packages of a kernel with the Limelight series in
+# target/kernel-deb.
 # Environment:
-#   LIMELIGHT_KERNEL_SRC  a kernel source, which is copied; default: Debian's linux-source-6.12
-#   KERNEL_CONFIG         the base configuration; default: Debian's own for FLAVOUR
-#   FLAVOUR               amd64 (default), cloud-amd64, arm64, ...: which of Debian's configurations
-#   STEP                  config: stop after patching and configuring; package (default)
-# A build with Debian's configuration takes hours on two CPUs, and about 25 GB.
+#   LIMELIGHT_KERNEL_SRC  directory of a kernel source to copy; default: Debian's linux-source-6.12
+#   KERNEL_CONFIG         file with the base configuration; default: Debian's for FLAVOUR
+#   FLAVOUR               a flavour of Debian's kernel: amd64 (default), cloud-amd64, arm64, ...
+#   STEP                  config: stop after patching and configuring; package (default): build
+# A build with Debian's configuration takes hours on two CPUs and about 25 GB of disk space.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -28,23 +29,24 @@ fail() {
     exit 1
 }
 
-case $step in config | package) ;; *) fail "STEP=$step: there are config and package" ;; esac
+case $step in config | package) ;; *) fail "STEP is $step: set it to config or package" ;; esac
 for tool in bc bison flex openssl patch rsync cpio dpkg-buildpackage dh; do
-    command -v "$tool" >/dev/null || fail "$tool is not there; on Debian:" \
+    command -v "$tool" >/dev/null || fail "$tool is not installed; on Debian:" \
         "    apt-get install --no-install-recommends build-essential bc bison flex openssl patch rsync cpio kmod debhelper libelf-dev libssl-dev"
 done
 
-# Debian's configuration, from the small headers package: the image's package has it too, at 80 MB.
+# Copies Debian's configuration from the headers package, which is much smaller than the image
+# package (80 MB).
 debian_config() {
     local headers version
     headers=$(apt-cache search --names-only "^linux-headers-6\.12\.[0-9]*\+deb[0-9]*-$flavour\$" |
         cut -d' ' -f1 | sort -V | tail -n 1)
-    [ -n "$headers" ] || fail "apt knows no linux-headers-6.12.*-$flavour: run apt-get update, choose another FLAVOUR, or set KERNEL_CONFIG=FILE"
+    [ -n "$headers" ] || fail "apt finds no linux-headers-6.12.*-$flavour: run apt-get update, choose another FLAVOUR, or set KERNEL_CONFIG=FILE"
     version=${headers#linux-headers-}
     (cd "$out" && apt-get download -q "$headers" >&2 && dpkg-deb -x "$headers"_*.deb headers && rm -f "$headers"_*.deb)
     cp "$out/headers/usr/src/linux-headers-$version/.config" "$1"
     rm -rf "$out/headers"
-    echo "configuration: Debian's of $version"
+    echo "configuration: Debian's, version $version"
 }
 
 rm -rf "$out"
@@ -71,7 +73,7 @@ done
 echo "source: $(make -s kernelversion) with the series"
 
 cp "$out/base.config" .config
-# An option of a choice only takes effect if none of the others is set.
+# An option of a choice takes effect only if no other option of that choice is set.
 scripts/config --disable DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT --disable DEBUG_INFO_DWARF4 --disable DEBUG_INFO_DWARF5
 scripts/kconfig/merge_config.sh -m .config "$wanted" >/dev/null
 make -s "${compiler[@]}" olddefconfig
@@ -80,7 +82,7 @@ make -s "${compiler[@]}" olddefconfig
 lost=()
 while IFS= read -r line; do
     case $line in
-    # An empty string may be absent as well.
+    # Instead of an empty string, the option may be absent.
     CONFIG_*='""') grep -q "^${line%\"}[^\"]" .config && lost+=("$line") ;;
     CONFIG_*=*) grep -qxF -- "$line" .config || lost+=("$line") ;;
     "# CONFIG_"*" is not set")
@@ -89,13 +91,13 @@ while IFS= read -r line; do
         ;;
     esac
 done <"$wanted"
-[ ${#lost[@]} -eq 0 ] || fail "not kept by make olddefconfig (a dependency is missing in ${KERNEL_CONFIG:-Debian\'s configuration}):" "${lost[@]}"
+[ ${#lost[@]} -eq 0 ] || fail "make olddefconfig dropped these options (a dependency is missing in ${KERNEL_CONFIG:-Debian\'s configuration}):" "${lost[@]}"
 scripts/diffconfig "$out/base.config" .config >"$out/config.diff" || true
-echo "configured: all of packaging/kernel.config is in force; what differs from the configuration that it began with: target/kernel-deb/config.diff"
+echo "configured: all options of packaging/kernel.config are set; differences from the base configuration: target/kernel-deb/config.diff"
 [ "$step" = package ] || exit 0
 
-# Stripped modules, and no debug symbol package. -d: dpkg does not recognise a compiler behind
-# ccache.
+# Modules are stripped, and no debug symbol package is made. DPKG_FLAGS=-d skips the check for build
+# dependencies, which does not recognise a compiler behind ccache.
 make -s "-j$(nproc)" "${compiler[@]}" INSTALL_MOD_STRIP=1 DPKG_FLAGS=-d KDEB_COMPRESS=xz \
     KDEB_SOURCENAME=linux-limelight KDEB_PKGVERSION="$(make -s kernelversion)-1" bindeb-pkg
 cd "$out"

@@ -1,29 +1,49 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# `make series`: checks that the kernel series is readable and bisectable. Every patch passes
-# checkpatch and compiles without warnings on top of the previous ones, and so does the whole series
-# with each of its options disabled. Uses a copy of the kernel source in LIMELIGHT_KERNEL_SRC, or
-# Debian's package linux-source-6.12. Code that the series does not touch is not compiled.
+# `make series`: makes the patches in target/series/6.12, and the RFC of protect alone in rfc/ there
+# (scripts/series-make.sh), and checks that they can be sent: `git am` takes them on a fresh kernel
+# source and leaves exactly our files and hunks; each patch passes checkpatch and compiles without
+# warnings on top of the previous ones, and so does the whole series with each of its options
+# disabled. Code that the series does not touch is not compiled.
+# Environment:
+#   LIMELIGHT_KERNEL_SRC  an unmodified kernel source; default: Debian's linux-source-6.12
+#   LIMELIGHT_KERNEL_TAR  the tarball of that package, if it is elsewhere
+#   SERIES_COMPILE        no: skip the compiler (minutes)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 ours=$PWD/kernel
-tarball=/usr/src/linux-source-6.12.tar.xz
+out=$PWD/target/series/6.12
+make_series=$PWD/scripts/series-make.sh
+tarball=${LIMELIGHT_KERNEL_TAR:-/usr/src/linux-source-6.12.tar.xz}
 touched=(fs/exec.o kernel/fork.o mm/)
-options=(PROTECT READAHEAD PREMAP PREZERO KUNIT_TEST)
+options=(PROTECT READAHEAD PREMAP PREZERO PREZERO_BLOCK PREZERO_DMA KUNIT_TEST)
 compiler=()
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+linux=$work/linux
+mkdir "$linux" "$work/scratch"
 
-if [ -n "${LIMELIGHT_KERNEL_SRC:-}" ]; then
-    cp -a "$LIMELIGHT_KERNEL_SRC/." "$work"
-elif [ -e "$tarball" ]; then
-    tar -xf "$tarball" -C "$work" --strip-components=1
-else
-    echo "no kernel source: set LIMELIGHT_KERNEL_SRC=DIRECTORY, or install linux-source-6.12" >&2
+fail() {
+    printf '%s\n' "$@" >&2
     exit 1
+}
+
+case ${SERIES_COMPILE:-yes} in yes | no) ;; *) fail "SERIES_COMPILE=$SERIES_COMPILE: there are yes and no" ;; esac
+# Without the compiler, the checks need the files that the series changes and the kernel's scripts.
+wanted=()
+if [ "${SERIES_COMPILE:-yes}" = no ]; then
+    mapfile -t wanted < <(echo Makefile && echo scripts &&
+        sed -n 's|^--- a/||p' "$ours"/patches/*.patch "$ours"/series/hunks/*.patch | sort -u)
 fi
-cd "$work"
+if [ -n "${LIMELIGHT_KERNEL_SRC:-}" ]; then
+    tar -C "$LIMELIGHT_KERNEL_SRC" --exclude=./.git -c "${wanted[@]-.}" | tar -x -C "$linux"
+elif [ -e "$tarball" ]; then
+    tar -xf "$tarball" -C "$linux" --strip-components=1 --wildcards --no-wildcards-match-slash \
+        ${wanted[@]+"${wanted[@]/#/*/}"}
+else
+    fail "no kernel source: set LIMELIGHT_KERNEL_SRC=DIRECTORY, or install linux-source-6.12"
+fi
 if command -v ccache >/dev/null; then
     export CCACHE_NOHASHDIR=1
     compiler=("CC=ccache gcc" "HOSTCC=ccache gcc")
@@ -31,6 +51,7 @@ fi
 
 # Compiles the code that the series touches; a warning is an error.
 compile() {
+    [ "${SERIES_COMPILE:-yes}" = yes ] || return 0
     make --silent olddefconfig
     make --silent "-j$(nproc)" "${compiler[@]}" "${touched[@]}" 2>"$work/messages" || true
     if [ -s "$work/messages" ]; then
@@ -41,26 +62,77 @@ compile() {
     echo "$1: compiles without a warning"
 }
 
-cp -a "$ours/files/." .
-# Tracepoints use a macro language of their own, which checkpatch reports as bad C.
-find "$ours/files" -name '*.[ch]' ! -path '*/include/trace/*' -printf '%P\n' |
-    xargs scripts/checkpatch.pl --strict --quiet --no-tree --file
-for patch in "$ours"/patches/*.patch; do
-    scripts/checkpatch.pl --strict --quiet "$patch"
-    patch --strip=1 --fuzz=0 --silent <"$patch"
-    make --silent tinyconfig
-    scripts/kconfig/merge_config.sh -m .config "$ours"/configs/{base,limelight}.config >/dev/null
-    compile "$(basename "$patch")"
+# Checks the patch that `git am` has just applied.
+check() {
+    local number=$1 file entry known skipped=()
+    # Each new file must be in the series' entry in MAINTAINERS, which the first patch adds.
+    [ "$number" = 0001 ] || skipped=(--ignore FILE_PATH_CHANGES)
+    git diff --name-only --diff-filter=A HEAD~ >"$work/added"
+    while IFS= read -r file; do
+        known=no
+        for entry in $(sed -n '/^LIMELIGHT /,/^$/s/^F:[[:space:]]*//p' MAINTAINERS); do
+            case $file in "$entry" | "${entry%/}"/*) known=yes ;; esac
+        done
+        [ "$known" = yes ] || fail "$number: $file is not in the series' entry in MAINTAINERS"
+    done <"$work/added"
+    # Tracepoints use a macro language of their own, which checkpatch reports as bad C.
+    git format-patch --quiet --stdout -1 -- . ':(exclude)include/trace' |
+        scripts/checkpatch.pl --no-tree --strict --quiet ${skipped[@]+"${skipped[@]}"} -
+    while IFS= read -r file; do
+        case $file in *.[ch]) scripts/kernel-doc -none -Werror "$file" ;; esac
+    done <"$work/added"
+    ! git diff HEAD~ | grep '^+.*[[:space:]]$' || fail "$number: spaces at the end of a line"
+    echo "$number: git am, checkpatch and MAINTAINERS: nothing to say"
+}
+
+"$make_series" "$linux" "$out" "$work/scratch"
+
+# Only the files that the series touches are in the repository, because adding all of the kernel's
+# takes minutes; all are in the tree.
+cd "$linux"
+git init --quiet --initial-branch=master
+git config user.name series
+git config user.email series@localhost
+git config core.hooksPath /dev/null
+git config commit.gpgSign false
+git -C "$work/scratch/repository" ls-tree -r --name-only base >"$work/base"
+git add --force --pathspec-from-file="$work/base"
+git commit --quiet --message base
+git tag base
+for patch in "$out"/0*.patch; do
+    number=$(basename "$patch" | cut -c1-4)
+    [ "$number" != 0000 ] || continue
+    git am --quiet "$patch"
+    check "$number"
+    if [ "${SERIES_COMPILE:-yes}" = yes ]; then
+        make --silent tinyconfig
+        scripts/kconfig/merge_config.sh -m .config "$ours"/configs/{base,limelight}.config >/dev/null
+        compile "$(basename "$patch")"
+    fi
 done
-for option in "${options[@]}"; do
-    cp .config complete
-    scripts/config --disable "LIMELIGHT_$option"
-    compile "all patches without CONFIG_LIMELIGHT_$option"
-    mv complete .config
-done
-for option in "${options[@]}"; do
-    scripts/config --disable "LIMELIGHT_$option"
-done
-compile "all patches with /dev/limelight alone"
-scripts/config --disable LIMELIGHT
-compile "all patches without CONFIG_LIMELIGHT"
+
+git archive --prefix=am/ HEAD | tar -x -C "$work"
+diff --recursive "$work/am" "$work/scratch/complete" ||
+    fail "what git am leaves differs from the files and hunks"
+echo "git am leaves exactly the files and hunks of kernel/"
+
+if [ "${SERIES_COMPILE:-yes}" = yes ]; then
+    for option in "${options[@]}"; do
+        cp .config complete
+        scripts/config --disable "LIMELIGHT_$option"
+        compile "all patches without CONFIG_LIMELIGHT_$option"
+        mv complete .config
+    done
+    for option in "${options[@]}"; do
+        scripts/config --disable "LIMELIGHT_$option"
+    done
+    compile "all patches with /dev/limelight alone"
+    scripts/config --disable LIMELIGHT
+    compile "all patches without CONFIG_LIMELIGHT"
+else
+    echo "SERIES_COMPILE=no: nothing was compiled"
+fi
+git checkout --quiet --force base
+git am --quiet "$out"/rfc/000[1-9]-*.patch
+echo "git am takes the RFC"
+echo "the series is in ${out#"$OLDPWD"/}"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# `make test`: runs every step and prints its duration; the first failing step ends it.
+# `make test`: runs all steps, stops at the first failing step, and prints the duration of each
+# step.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -15,21 +16,22 @@ step() {
     times+=("$(printf '%5d s  %s' $((SECONDS - started)) "$name")")
 }
 
-# Tools that are not part of cargo are used if installed; scripts/deps.sh installs them.
+# rustfmt and clippy are not part of cargo, so their steps are skipped if they are missing.
+# scripts/deps.sh installs them.
 if "$cargo" fmt --version >/dev/null 2>&1; then
     step "format" "$cargo" fmt --all --check
 else
-    echo "== format: left out, rustfmt is not installed"
+    echo "== format: skipped, rustfmt is not installed"
 fi
 if "$cargo" clippy --version >/dev/null 2>&1; then
     step "lints" "$cargo" clippy --locked --workspace --all-targets -- -D warnings
 else
-    echo "== lints: left out, clippy is not installed"
+    echo "== lints: skipped, clippy is not installed"
 fi
 step "scripts" scripts/check-scripts.sh
 step "unit and integration tests" "$cargo" test --locked --workspace
-# A fixed seed, so that the result does not vary from run to run (except for hash seeds).
-# `make fuzz` uses other seeds.
+# With a fixed seed the result does not vary from run to run (except for hash seeds). `make fuzz`
+# uses a new seed each time.
 step "fuzzing" env SEED=1 scripts/fuzz.sh
 step "static programs" make --no-print-directory static
 step "package" make --no-print-directory lab-deb

@@ -5,16 +5,16 @@ use super::*;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 
-struct Daemon {
+struct TestDaemon {
     dir: tempfile::TempDir,
     listener: UnixListener,
 }
 
-impl Daemon {
+impl TestDaemon {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(dir.path().join("s")).unwrap();
-        Daemon { dir, listener }
+        TestDaemon { dir, listener }
     }
 
     fn socket(&self) -> PathBuf {
@@ -65,7 +65,7 @@ fn is_silent(client: &mut BufReader<UnixStream>) -> bool {
 
 #[test]
 fn latest_claim_is_sent_once() {
-    let daemon = Daemon::new();
+    let daemon = TestDaemon::new();
     let now = Instant::now();
     let (mut link, mut client) = daemon.claimed(1, now);
     // While the answer is pending, claims are merged.
@@ -103,7 +103,7 @@ fn request(client: &mut BufReader<UnixStream>) -> Request {
 fn input_and_frames_wait_only_for_their_claim() {
     use std::time::Duration;
     let us = Duration::from_micros;
-    let daemon = Daemon::new();
+    let daemon = TestDaemon::new();
     let now = Instant::now();
     let (mut link, mut client) = daemon.claimed(1, now);
     // The answer is pending, but events of the claimed app are sent anyway.
@@ -128,7 +128,7 @@ fn input_and_frames_wait_only_for_their_claim() {
 #[test]
 fn events_missed_by_the_daemon_are_dropped_and_the_queue_is_bounded() {
     use std::time::Duration;
-    let daemon = Daemon::new();
+    let daemon = TestDaemon::new();
     let mut link = Link::new(daemon.socket());
     let now = Instant::now();
     link.tell("x11", 7, News::Input(Duration::from_micros(1)));
@@ -153,7 +153,7 @@ fn events_missed_by_the_daemon_are_dropped_and_the_queue_is_bounded() {
 
 #[test]
 fn restarted_daemon_receives_the_claim_again() {
-    let daemon = Daemon::new();
+    let daemon = TestDaemon::new();
     let socket = daemon.socket();
     let mut link = Link::new(socket.clone());
     let mut now = Instant::now();
@@ -186,7 +186,7 @@ fn restarted_daemon_receives_the_claim_again() {
 
 #[test]
 fn connection_to_an_unresponsive_daemon_is_closed() {
-    let daemon = Daemon::new();
+    let daemon = TestDaemon::new();
     let mut link = Link::new(daemon.socket());
     let now = Instant::now();
     link.claim("x11", FocusTarget::None);
@@ -200,7 +200,7 @@ fn connection_to_an_unresponsive_daemon_is_closed() {
 
 #[test]
 fn refusals_and_malformed_answers_are_survived() {
-    let daemon = Daemon::new();
+    let daemon = TestDaemon::new();
     let mut link = Link::new(daemon.socket());
     let now = Instant::now();
     link.claim("x11", FocusTarget::Pid(1));
@@ -231,7 +231,7 @@ fn refusals_and_malformed_answers_are_survived() {
 fn notices_between_answers_answer_no_request() {
     use limelight_proto::Level;
     use limelight_proto::MemoryThen;
-    let daemon = Daemon::new();
+    let daemon = TestDaemon::new();
     let now = Instant::now();
     let mut link = Link::new(daemon.socket());
     link.listen();
@@ -261,7 +261,7 @@ fn notices_between_answers_answer_no_request() {
 
 #[test]
 fn changed_uses_are_sent_and_a_new_daemon_receives_all() {
-    let daemon = Daemon::new();
+    let daemon = TestDaemon::new();
     let now = Instant::now();
     let (mut link, mut client) = daemon.claimed(1, now);
     let uses = |pids: &[i32]| pids.iter().map(|pid| (*pid, Use::Visible)).collect();

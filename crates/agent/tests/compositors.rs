@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 mod compositor;
 
 use compositor::{
-    client, is_installed, plain_copy, wait_for, wait_until_quiet, Daemon, Place, Running, Said,
+    client, is_installed, plain_copy, wait_for, wait_until_quiet, Place, Running, Said, TestDaemon,
 };
 use limelight_proto::FocusTarget;
 
@@ -113,7 +113,7 @@ fn swaymsg(place: &Place, sway: &Running, words: &str) {
 
 fn sway_reports_the_focus() {
     let place = Place::new();
-    let daemon = Daemon::serve(&place);
+    let daemon = TestDaemon::serve(&place);
     let sway = start_sway(&place);
     let wayland = place.wayland();
     // The agent finds sway without an environment variable that names its socket.
@@ -148,7 +148,7 @@ fn sway_reports_the_focus() {
 fn sway_reports_over_wlr_foreign_toplevel() {
     let name = "wlr-foreign-toplevel";
     let place = Place::new();
-    let daemon = Daemon::serve(&place);
+    let daemon = TestDaemon::serve(&place);
     let sway = start_sway(&place);
     let wayland = place.wayland();
     let _agent = place.start_agent(&["--source", name]);
@@ -171,7 +171,7 @@ fn sway_reports_over_wlr_foreign_toplevel() {
 fn phoc_reports_the_active_window() {
     let name = "wlr-foreign-toplevel";
     let place = Place::new();
-    let daemon = Daemon::serve(&place);
+    let daemon = TestDaemon::serve(&place);
     let configuration = place.write("phoc.ini", "[core]\nxwayland=false\n");
     let mut command = place.command("phoc");
     command.arg("-C").arg(configuration);
@@ -198,7 +198,7 @@ fn phoc_reports_the_active_window() {
 
 fn kwin_calls_from_a_script() {
     let place = Place::new();
-    let daemon = Daemon::serve(&place);
+    let daemon = TestDaemon::serve(&place);
     let _bus = place.start_bus();
     let mut command = place.command(plain_copy("kwin_wayland", &place));
     command.args([
@@ -272,7 +272,7 @@ fn systemd_in_its_own_tree() {
     sh("mkdir -p /run/systemd && mount -t tmpfs none /run/systemd && mkdir /run/systemd/system");
     let place = Place::new();
     let cgroups = Cgroups::make(&place);
-    let daemon = Daemon::serve(&place);
+    let daemon = TestDaemon::serve(&place);
     let bus = place.start_bus();
     let mut command = place.command(SYSTEMD);
     command.args(["--user", "--unit=basic.target"]);
@@ -379,7 +379,7 @@ fn mutter_in_its_own_tree() {
     mount_cgroups();
     let place = Place::new();
     let cgroups = Cgroups::make(&place);
-    let daemon = Daemon::serve(&place);
+    let daemon = TestDaemon::serve(&place);
     let _bus = place.start_bus();
     let mut command = place.command("mutter");
     command.args([

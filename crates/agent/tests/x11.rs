@@ -137,16 +137,16 @@ fn client() -> ! {
 }
 
 /// A daemon that accepts everything and passes on what it receives.
-struct Daemon {
+struct TestDaemon {
     claims: Receiver<FocusTarget>,
     /// Processes reported as visible.
     visible: Arc<Mutex<BTreeSet<i32>>>,
 }
 
-impl Daemon {
+impl TestDaemon {
     /// Serves one connection. The channel closes when the connection ends.
     fn serve(socket: &Path) -> Self {
-        Daemon::serve_source(socket, "x11")
+        TestDaemon::serve_source(socket, "x11")
     }
 
     /// Serves one connection of an agent with another source than X11.
@@ -202,7 +202,7 @@ impl Daemon {
                 }
             }
         });
-        Daemon { claims, visible }
+        TestDaemon { claims, visible }
     }
 
     /// Waits until exactly the windows of these clients are reported as visible.
@@ -241,7 +241,7 @@ fn the_window_manager_reports_the_focus() {
     let server = Server::start();
     let _openbox = server.start_openbox();
     let session = Session::new();
-    let daemon = Daemon::serve(&session.socket());
+    let daemon = TestDaemon::serve(&session.socket());
     let _agent = session.start_agent(&server);
     let (first, second) = (server.open_client(), server.open_client());
     for client in [&first, &second, &first, &second] {
@@ -265,7 +265,7 @@ fn i3_reports_the_focus() {
     let server = Server::start();
     let session = Session::new();
     let _i3 = server.start_i3(&session);
-    let daemon = Daemon::serve_source(&session.socket(), "i3");
+    let daemon = TestDaemon::serve_source(&session.socket(), "i3");
     // A property of the display names its socket.
     let _agent = session.start_agent_with(&server, &["--source", "i3"]);
     let (first, second) = (server.open_client(), server.open_client());
@@ -285,7 +285,7 @@ fn visible_windows_are_in_use() {
     let server = Server::start();
     let _openbox = server.start_openbox();
     let session = Session::new();
-    let daemon = Daemon::serve(&session.socket());
+    let daemon = TestDaemon::serve(&session.socket());
     let _agent = session.start_agent(&server);
     let (below, above) = (server.open_client(), server.open_client());
     let place = |client: &Client, x: i32, side: u32| {
@@ -335,7 +335,7 @@ fn visible_windows_are_in_use() {
 fn the_server_reports_the_focus_without_a_window_manager() {
     let server = Server::start();
     let session = Session::new();
-    let daemon = Daemon::serve(&session.socket());
+    let daemon = TestDaemon::serve(&session.socket());
     let before = server.open_client();
     let _agent = session.start_agent(&server);
     let after = server.open_client();
@@ -354,7 +354,7 @@ fn the_server_reports_the_focus_without_a_window_manager() {
 fn the_focus_can_follow_the_pointer() {
     let server = Server::start();
     let session = Session::new();
-    let daemon = Daemon::serve(&session.socket());
+    let daemon = TestDaemon::serve(&session.socket());
     let client = server.open_client();
     let _agent = session.start_agent(&server);
     server.set_focus(InputFocus::POINTER_ROOT.into());
@@ -369,7 +369,7 @@ fn the_focus_can_follow_the_pointer() {
 fn a_window_manager_can_start_and_end() {
     let server = Server::start();
     let session = Session::new();
-    let daemon = Daemon::serve(&session.socket());
+    let daemon = TestDaemon::serve(&session.socket());
     let _agent = session.start_agent(&server);
     let (first, second) = (server.open_client(), server.open_client());
     server.set_focus(first.window);
@@ -396,11 +396,11 @@ fn a_restarted_daemon_receives_the_claim() {
     server.set_focus(client.window);
     // The agent starts first; the daemon starts later, ends, and starts again.
     let _agent = session.start_agent(&server);
-    let daemon = Daemon::serve(&session.socket());
+    let daemon = TestDaemon::serve(&session.socket());
     daemon.expect(FocusTarget::Pid(client.pid()));
     drop(daemon);
     server.set_focus(x11rb::NONE);
-    let daemon = Daemon::serve(&session.socket());
+    let daemon = TestDaemon::serve(&session.socket());
     daemon.expect(FocusTarget::None);
 }
 
@@ -478,7 +478,7 @@ fn the_manual_page_is_written() {
 fn the_end_of_the_display_ends_the_claim() {
     let server = Server::start();
     let session = Session::new();
-    let daemon = Daemon::serve(&session.socket());
+    let daemon = TestDaemon::serve(&session.socket());
     let client = server.open_client();
     let mut agent = session.start_agent(&server);
     server.set_focus(client.window);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The name that a window gives itself (app id, WM class): the only identity that some compositors
-//! know.
+//! The name that a window gives itself (app id, WM class). Some compositors report no other
+//! identity of a window.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Possible names of an app with this id: the id, and its last part (`org.gnome.Nautilus`).
+/// Possible names of an app, in lower case: its id and the id's last part (`org.gnome.nautilus`,
+/// `nautilus`).
 pub fn names_of(app_id: &str) -> BTreeSet<String> {
     let last = app_id.rsplit('.').next().unwrap_or(app_id);
     [app_id, last]
@@ -15,7 +16,7 @@ pub fn names_of(app_id: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Name of the program in a desktop entry's `Exec`.
+/// File name, in lower case, of the program in a desktop entry's `Exec`.
 pub fn entry_exec(text: &str) -> Option<String> {
     let entry = text.split_once("[Desktop Entry]")?.1;
     let lines = entry.lines().take_while(|line| !line.starts_with('['));

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Hyprland: lines of its second socket (`activewindowv2>>ADDRESS`), and the answer to
-//! `j/activewindow` of the first one.
+//! Hyprland: parses the lines of its event socket (`activewindowv2>>ADDRESS`) and the answer to
+//! `j/activewindow` on its request socket.
 
 use serde::Deserialize;
 
 use crate::{FocusBy, Seen};
 
-/// Events after which another window may be active. The first one alone is not enough: a window can
-/// close without another one becoming active.
+/// Events after which another window may be active. `activewindowv2` alone is not enough: a window
+/// can close without another one becoming active.
 const EVENTS: [&str; 2] = ["activewindowv2", "closewindow"];
 
-/// Whether another window may be active after this event.
+/// Whether another window may be active after the event in this line.
 pub fn concerns_focus(line: &str) -> bool {
     let event = line.split_once(">>").map(|(event, _)| event);
     event.is_some_and(|event| EVENTS.contains(&event))
 }
 
-/// Parses the answer to `j/activewindow`: an object without fields if no window is active. An error
-/// says why the answer is invalid.
+/// Parses the answer to `j/activewindow`, which is an object without fields if no window is active.
+/// An error says why the answer is invalid.
 pub fn active(answer: &[u8]) -> Result<Seen, String> {
     #[derive(Deserialize)]
     struct Window {
@@ -25,7 +25,7 @@ pub fn active(answer: &[u8]) -> Result<Seen, String> {
         pid: Option<i32>,
     }
     let window: Window = serde_json::from_slice(answer)
-        .map_err(|error| format!("its answer to j/activewindow: {error}"))?;
+        .map_err(|error| format!("invalid answer to j/activewindow: {error}"))?;
     Ok(match window.address {
         Some(address) => Seen::of_compositor(address, window.pid),
         None => Seen::nothing(FocusBy::Compositor),

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The protocol of i3, which sway also speaks (i3's `ipc.html`, sway-ipc(7)).
+//! The IPC protocol of i3 and sway (i3's `ipc.html`, sway-ipc(7)).
 //!
-//! The crates for it block on their sockets and refuse trees with unknown fields. Little of them
-//! would be used here: all that is needed are four fields of a window.
+//! Existing crates for it block on their sockets and reject trees with unknown fields. This module
+//! needs only four fields of a window.
 
 use serde::Deserialize;
 
 const MAGIC: &[u8] = b"i3-ipc";
 const HEADER: usize = MAGIC.len() + 8;
 
-/// Maximum length of a message.
+/// Maximum length of a message's payload in bytes.
 const PAYLOAD_MAX: usize = 16 << 20;
 
-/// Events have the highest bit set.
+/// Bit of a message's kind that marks an event.
 pub const EVENT: u32 = 1 << 31;
 const WORKSPACE_EVENT: u32 = EVENT;
 const WINDOW_EVENT: u32 = EVENT | 3;
 
-/// Changes of a window after which another one may have the focus.
+/// Window events after which another window may have the focus.
 const CHANGES: [&str; 4] = ["focus", "close", "move", "floating"];
 
 /// A window or another node of the tree.
@@ -27,16 +27,16 @@ pub struct Node {
     /// Its id in the tree.
     pub id: i64,
     focused: bool,
-    /// Its process; i3 does not report it.
+    /// Its process id; i3 does not report it.
     pub pid: Option<i32>,
-    /// Its X11 window; on sway only Xwayland windows have one.
+    /// Its X11 window id; on sway only Xwayland windows have one.
     pub window: Option<u32>,
     nodes: Vec<Node>,
     floating_nodes: Vec<Node>,
 }
 
 impl Node {
-    /// The focused window in it; a focused workspace is not a window.
+    /// The focused window in this subtree; `None` if there is none or a workspace has the focus.
     fn focused(&self) -> Option<&Node> {
         let is_window = self.pid.is_some() || self.window.is_some();
         if self.focused {
@@ -47,10 +47,10 @@ impl Node {
     }
 }
 
-/// The known state of the focus.
+/// Tracks the focused window from events and trees.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Focus {
-    /// The focused window of the last answer or event; `None`: the tree must be requested.
+    /// The focused window according to the last tree or event; `None`: the tree must be requested.
     window: Option<Option<Node>>,
 }
 
@@ -60,27 +60,28 @@ impl Focus {
         self.window.as_ref()
     }
 
-    /// Handles an event. One that cannot be parsed may have been about the focus.
+    /// Handles an event. The tree must be requested after an event that cannot be parsed or does
+    /// not name the new focus.
     pub fn note(&mut self, kind: u32, payload: &[u8]) {
-        match word(kind, payload) {
-            Word::Focus(node) => self.window = Some(Some(node)),
-            Word::Unknown => self.window = None,
-            Word::Nothing => {}
+        match effect(kind, payload) {
+            Effect::Focus(node) => self.window = Some(Some(node)),
+            Effect::Unknown => self.window = None,
+            Effect::Nothing => {}
         }
     }
 
-    /// Handles the tree. It includes all events that came before it.
+    /// Handles a tree. It already reflects all events that were sent before it.
     pub fn look(&mut self, tree: &[u8]) -> Result<(), String> {
-        let tree: Node = serde_json::from_slice(tree).map_err(|e| format!("its tree: {e}"))?;
+        let tree: Node = serde_json::from_slice(tree).map_err(|e| format!("invalid tree: {e}"))?;
         self.window = Some(tree.focused().cloned());
         Ok(())
     }
 }
 
-/// What an event says about the focus.
+/// Effect of an event on the focus.
 #[derive(Debug, PartialEq, Eq)]
-enum Word {
-    /// This window has the focus.
+enum Effect {
+    /// This window has the focus now.
     Focus(Node),
     /// The tree must be requested.
     Unknown,
@@ -97,8 +98,8 @@ pub fn encode(kind: u32, payload: &[u8]) -> Vec<u8> {
     message
 }
 
-/// Takes a complete message from the front: its kind and its payload. An error means another
-/// protocol.
+/// Removes a complete message from the front of `unread` and returns its kind and payload; `None`
+/// if it is incomplete. Fails if the bytes are not of this protocol.
 pub fn decode(unread: &mut Vec<u8>) -> Result<Option<(u32, Vec<u8>)>, String> {
     let Some(header) = unread.get(..HEADER) else {
         return Ok(None);
@@ -110,7 +111,7 @@ pub fn decode(unread: &mut Vec<u8>) -> Result<Option<(u32, Vec<u8>)>, String> {
     };
     let (length, kind) = (number(0) as usize, number(4));
     if magic != MAGIC || length > PAYLOAD_MAX {
-        return Err("it does not speak i3's protocol".into());
+        return Err("the data is not in i3's protocol".into());
     }
     if unread.len() < HEADER + length {
         return Ok(None);
@@ -119,7 +120,7 @@ pub fn decode(unread: &mut Vec<u8>) -> Result<Option<(u32, Vec<u8>)>, String> {
     Ok(Some((kind, message[HEADER..].to_vec())))
 }
 
-fn word(kind: u32, payload: &[u8]) -> Word {
+fn effect(kind: u32, payload: &[u8]) -> Effect {
     #[derive(Deserialize)]
     struct Event {
         change: String,
@@ -127,15 +128,15 @@ fn word(kind: u32, payload: &[u8]) -> Word {
         container: Option<Node>,
     }
     if ![WINDOW_EVENT, WORKSPACE_EVENT].contains(&kind) {
-        return Word::Nothing;
+        return Effect::Nothing;
     }
     let Ok(event) = serde_json::from_slice::<Event>(payload) else {
-        return Word::Unknown;
+        return Effect::Unknown;
     };
     match (kind, event.change.as_str(), event.container) {
-        (WINDOW_EVENT, "focus", Some(node)) => Word::Focus(node),
-        (WINDOW_EVENT, change, _) if !CHANGES.contains(&change) => Word::Nothing,
-        _ => Word::Unknown,
+        (WINDOW_EVENT, "focus", Some(node)) => Effect::Focus(node),
+        (WINDOW_EVENT, change, _) if !CHANGES.contains(&change) => Effect::Nothing,
+        _ => Effect::Unknown,
     }
 }
 
@@ -147,15 +148,15 @@ mod tests {
     #[test]
     fn title_events_do_not_concern_the_focus() {
         let title = br#"{"change":"title","container":{"id":5,"pid":7,"focused":true}}"#;
-        assert_eq!(word(WINDOW_EVENT, title), Word::Nothing);
+        assert_eq!(effect(WINDOW_EVENT, title), Effect::Nothing);
         let closed = br#"{"change":"close","container":{"id":5,"pid":7,"focused":false}}"#;
-        assert_eq!(word(WINDOW_EVENT, closed), Word::Unknown);
+        assert_eq!(effect(WINDOW_EVENT, closed), Effect::Unknown);
         let empty = br#"{"change":"focus","current":{"id":3,"focus":[]},"old":null}"#;
-        assert_eq!(word(WORKSPACE_EVENT, empty), Word::Unknown);
+        assert_eq!(effect(WORKSPACE_EVENT, empty), Effect::Unknown);
         let focus = br#"{"change":"focus","container":{"id":5,"pid":7,"app_id":"foot"}}"#;
         assert!(matches!(
-            word(WINDOW_EVENT, focus),
-            Word::Focus(Node {
+            effect(WINDOW_EVENT, focus),
+            Effect::Focus(Node {
                 id: 5,
                 pid: Some(7),
                 ..
@@ -188,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn encoded_messages_decode_to_the_same(
+        fn encoded_messages_round_trip(
             messages in prop::collection::vec((any::<u32>(), prop::collection::vec(any::<u8>(), 0..40)), 0..5),
             cut in 0usize..200,
         ) {
@@ -206,9 +207,9 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn arbitrary_bytes_cause_no_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             let _ = decode(&mut bytes);
-            let _ = word(WINDOW_EVENT, &bytes);
+            let _ = effect(WINDOW_EVENT, &bytes);
         }
     }
 }

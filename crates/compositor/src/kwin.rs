@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! KWin: the agent's script in KWin reports the active window, with all values as text.
+//! KWin: parses the active window that the agent's script in KWin reports, all values as text.
 
 use crate::{FocusBy, Seen};
 
-/// Parses the active window and its process as the script reports them; both are empty without one.
+/// Parses the active window and its process id. Both texts are empty if no window is active.
 pub fn seen(window: &str, pid: &str) -> Seen {
     match window {
         "" => Seen::nothing(FocusBy::Compositor),

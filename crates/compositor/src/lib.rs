@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Parsers for what compositors report about the focus, one module for each protocol. Any program
-//! in the session controls parts of the input (a window's title, an app's name), so each of these
-//! parsers is fuzzed (`testing/fuzz`). The agent makes the connections.
+//! Parsers for compositors' reports of the focused window, one module for each protocol. Any
+//! program in the session controls parts of the input (a window's title, an app's name), so each
+//! parser is fuzzed (`testing/fuzz`). The session agent makes the connections.
 #![forbid(unsafe_code)]
 
 pub mod app_id;

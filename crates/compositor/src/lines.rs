@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Splits text that arrives in pieces into lines.
+//! Splits a byte stream into lines.
 
-/// Takes all complete lines from the front.
+/// Removes all complete lines from `unread` and returns them without line ends.
 pub fn take(unread: &mut Vec<u8>) -> Vec<String> {
     let end = unread.iter().rposition(|&byte| byte == b'\n');
     let whole: Vec<u8> = unread.drain(..end.map_or(0, |end| end + 1)).collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! niri: one line with its whole state, then one for every change.
+//! niri: parses its event stream of JSON lines, the whole state first and then every change.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{FocusBy, Seen};
 
-/// The known windows.
+/// All windows, and which of them has the focus.
 #[derive(Debug, Default)]
 pub struct Windows {
     pids: BTreeMap<u64, Option<i32>>,
@@ -25,25 +25,26 @@ struct Window {
 }
 
 impl Windows {
-    /// Handles one line: an answer or an event. Unknown events are ignored. An error says what
-    /// could not be parsed.
+    /// Handles one line: an answer or an event. Ignores unknown events. An error says what could
+    /// not be parsed.
     pub fn take(&mut self, line: &str) -> Result<(), String> {
-        let said: Value = serde_json::from_str(line).map_err(|e| format!("it said: {e}"))?;
-        if let Some(why) = said.get("Err") {
-            return Err(format!("it refuses to tell of windows: {why}"));
+        let message: Value =
+            serde_json::from_str(line).map_err(|e| format!("invalid line: {e}"))?;
+        if let Some(why) = message.get("Err") {
+            return Err(format!("niri refused the event stream: {why}"));
         }
         let window = |value: &Value| Window::deserialize(value).map_err(|e| e.to_string());
-        if let Some(windows) = said.pointer("/WindowsChanged/windows") {
+        if let Some(windows) = message.pointer("/WindowsChanged/windows") {
             let windows: Vec<Window> =
                 Vec::deserialize(windows).map_err(|error| error.to_string())?;
             *self = Windows::default();
             windows.into_iter().for_each(|window| self.put(window));
-        } else if let Some(value) = said.pointer("/WindowOpenedOrChanged/window") {
+        } else if let Some(value) = message.pointer("/WindowOpenedOrChanged/window") {
             self.put(window(value)?);
-        } else if let Some(id) = said.pointer("/WindowClosed/id").and_then(Value::as_u64) {
+        } else if let Some(id) = message.pointer("/WindowClosed/id").and_then(Value::as_u64) {
             self.pids.remove(&id);
             self.focused = self.focused.filter(|focused| *focused != id);
-        } else if let Some(id) = said.pointer("/WindowFocusChanged/id") {
+        } else if let Some(id) = message.pointer("/WindowFocusChanged/id") {
             self.focused = id.as_u64();
         }
         Ok(())
@@ -74,7 +75,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(words in ".{0,80}") {
+        fn arbitrary_text_causes_no_panic(words in ".{0,80}") {
             let _ = Windows::default().take(&words);
         }
     }

@@ -7,12 +7,12 @@ use serde::Serialize;
 /// The focused app.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Seen {
-    /// Its process, in this process's pid namespace; `None` if nothing has the focus, if it is a
-    /// program on another machine, or if the process is unknown.
+    /// Its process id, in the reader's own pid namespace; `None` if no window has the focus, if the
+    /// program runs on another machine, or if its process is unknown.
     pub pid: Option<i32>,
-    /// Its cgroup, below the mount point, if that is known and its process is not.
+    /// Path of its cgroup below the mount point, if only the cgroup is known.
     pub cgroup: Option<String>,
-    /// The window, in the compositor's or display server's own notation.
+    /// Id of the window, in the notation of the compositor or display server.
     pub window: Option<String>,
     /// Source of the focus.
     pub focus_by: FocusBy,
@@ -21,7 +21,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Nothing has the focus.
+    /// No window has the focus.
     pub fn nothing(focus_by: FocusBy) -> Seen {
         Seen {
             pid: None,
@@ -32,7 +32,7 @@ impl Seen {
         }
     }
 
-    /// A window named by a compositor, with its process if the compositor knows it.
+    /// A window reported by a compositor; `pid` is dropped unless it is positive.
     pub fn of_compositor(window: String, pid: Option<i32>) -> Seen {
         let pid = pid.filter(|pid| *pid > 0);
         Seen {
@@ -43,7 +43,7 @@ impl Seen {
         }
     }
 
-    /// The target of the focus claim.
+    /// Target of the focus claim to send to the daemon.
     pub fn target(&self) -> FocusTarget {
         match (&self.pid, &self.cgroup) {
             (Some(pid), _) => FocusTarget::Pid(*pid),
@@ -59,7 +59,7 @@ impl Seen {
 pub enum FocusBy {
     /// The window manager (`_NET_ACTIVE_WINDOW`, i3's IPC).
     WindowManager,
-    /// The X server's input focus, without a window manager that reports it.
+    /// The X server's input focus, if no window manager reports the active window.
     InputFocus,
     /// The compositor.
     Compositor,
@@ -69,14 +69,14 @@ pub enum FocusBy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PidBy {
-    /// The X server, which asked the kernel (XRes): cannot be forged.
+    /// The X server, which asked the kernel (XRes). Cannot be forged.
     Server,
-    /// The window itself (`_NET_WM_PID`), which claims to be of this machine.
+    /// The window itself (`_NET_WM_PID`), if it claims to be from this machine.
     Window,
-    /// The compositor, which has it from the kernel, except for X11 windows.
+    /// The compositor. It asked the kernel, except for X11 windows.
     Compositor,
-    /// The cgroup that the compositor marked.
+    /// The cgroup that the compositor marked as focused.
     Mark,
-    /// An app, found by its unit or its program, with the name that the window gives itself.
+    /// A running app whose unit or program matches the name that the window gives itself.
     AppId,
 }

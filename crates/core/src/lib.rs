@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Limelight's model and policy: events and a snapshot in, actions out; no I/O.
 //!
-//! * [`model`]: the current state. The topmost app and its source, the memory it works with, the
-//!   machine's shortage of memory. Fed by the daemon's sources.
-//! * [`policy`]: the actions that follow. Pure functions; one file per mechanism.
+//! * [`model`]: the current state, such as the topmost app, its memory, and the machine's shortage
+//!   of memory. The daemon's sources update it.
+//! * [`policy`]: pure functions that compute actions from that state, one file per mechanism.
 //! * [`settings`]: the administrator's configuration.
 //!
 //! Nothing here reads a clock: times are passed in as a [`std::time::Duration`] since boot.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The administrator's settings, after the configuration was parsed and checked.
+//! The administrator's settings, parsed and checked.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use crate::model::prezero::Extent;
 pub struct Settings {
     /// How the topmost app is found.
     pub topmost: TopmostSettings,
-    /// Its protection.
+    /// Protection of the topmost app's memory.
     pub protect: ProtectSettings,
-    /// Its priority for processor and disk.
+    /// Processor and disk priority of the topmost app.
     pub boost: BoostSettings,
-    /// Mapping of its heap ahead of faults.
+    /// Mapping of the topmost app's heap ahead of faults.
     pub premap: PremapSettings,
-    /// Read-ahead of its files.
+    /// Read-ahead of the topmost app's files.
     pub readahead: ReadaheadSettings,
-    /// Zeroing of pages in advance.
+    /// Zeroing of free pages in advance.
     pub prezero: PrezeroSettings,
     /// Treatment of background apps when memory is short.
     pub swap: SwapSettings,
@@ -29,7 +29,7 @@ pub struct Settings {
 /// How the topmost app is found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopmostSettings {
-    /// Time without any focus before the last app is demoted.
+    /// Time in which no app has the focus before the foreground app is demoted.
     pub gap: Duration,
 }
 
@@ -46,14 +46,14 @@ impl Default for TopmostSettings {
 pub struct ProtectSettings {
     /// Whether the mechanism is on.
     pub enabled: bool,
-    /// Maximum of protected memory, including what other software protects, in percent of RAM, 1 to
-    /// 90.
+    /// Maximum of protected memory in percent of RAM, 1 to 90. Includes memory that other software
+    /// protects.
     pub budget_percent: u8,
-    /// Points of `oom_score_adj` (thousandths of memory) by which the topmost app's processes are
+    /// Points (thousandths of memory) by which `oom_score_adj` of the topmost app's processes is
     /// lowered, 0 (not at all) to 1000.
     pub oom_points: u16,
-    /// Whether mapped pages that are charged to other cgroups are locked, if the kernel cannot
-    /// recognise them.
+    /// Whether to lock pages that the topmost app maps and that are charged to other cgroups. Not
+    /// done on a kernel that protects them by itself (`/dev/limelight`).
     pub lock_shared: bool,
     /// Interval between measurements of the topmost app.
     pub interval: Duration,
@@ -78,18 +78,18 @@ pub struct BoostSettings {
     pub enabled: bool,
     /// `cpu.weight` of the topmost app's cgroup and its ancestors, 100 to 10,000.
     pub cpu_weight: u32,
-    /// Points by which nice values are lowered if no weight acts, 0 (not at all) to 39.
+    /// Points by which nice values are lowered if no `cpu.weight` acts, 0 (not at all) to 39.
     pub nice_points: u8,
     /// Slice of the app's threads in microseconds, 100 to 100,000; 0: unchanged.
     pub slice_us: u32,
-    /// `io.weight` of the same cgroups, 100 to 10,000; BFQ takes at most 1000.
+    /// `io.weight` of the same cgroups, 100 to 10,000; BFQ accepts at most 1000.
     pub io_weight: u32,
     /// Level of the best-effort I/O class for the app's threads, 0 (first) to 7.
     pub io_level: u8,
     /// Whether a program with a recorded start is boosted before it is in the foreground.
     pub starting: bool,
-    /// Names of helper programs of any topmost app, at most 15 bytes each: the kernel truncates
-    /// longer ones.
+    /// Process names of the helper programs that a topmost app may need, at most 15 bytes each: the
+    /// kernel truncates longer names.
     pub helpers: Vec<String>,
 }
 
@@ -155,15 +155,15 @@ impl Default for PremapSettings {
 pub struct ReadaheadSettings {
     /// Whether the mechanism is on.
     pub enabled: bool,
-    /// Factor by which read-ahead is larger for the topmost app than for other processes, 1 to 64.
+    /// How many times as far as for other processes to read ahead for the topmost app, 1 to 64.
     pub factor: u8,
     /// Rate limit for the daemon's read-ahead of streams, in bytes per second.
     pub rate: u64,
     /// Whether starts are recorded and replayed.
     pub cold_start: bool,
-    /// Recorded time after the start.
+    /// Duration of a recording, from the start of the app.
     pub record: Duration,
-    /// Maximum size of the reads of one record, in bytes.
+    /// Maximum number of bytes that one record lists to read.
     pub record_bytes: u64,
     /// Maximum number of records; the least recently used ones are deleted.
     pub records: u32,
@@ -186,14 +186,15 @@ impl Default for ReadaheadSettings {
 /// Choice of the engine that zeroes pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EngineChoice {
-    /// The processor: see [`crate::policy::prezero::engine`].
+    /// Limelight's choice, now always the processor ([`crate::policy::prezero::engine`] has the
+    /// reason).
     #[default]
     Auto,
     /// The processor.
     Cpu,
     /// A DMA controller.
     Dma,
-    /// The disk range [`PrezeroSettings::block`].
+    /// Reads from the disk range [`PrezeroSettings::block`].
     Block,
 }
 
@@ -204,9 +205,9 @@ pub struct PrezeroSettings {
     pub enabled: bool,
     /// The engine that zeroes pages.
     pub engine: EngineChoice,
-    /// The largest pool in percent of RAM, 1 to 8: the kernel takes at most a twelfth.
+    /// Maximum size of the pool in percent of RAM, 1 to 8; the kernel accepts at most a twelfth.
     pub most_percent: u8,
-    /// A range of zeroes on a disk, for the engine that reads it.
+    /// The range of zeroes on a disk, for [`EngineChoice::Block`].
     pub block: Option<Extent>,
 }
 
@@ -226,14 +227,15 @@ impl Default for PrezeroSettings {
 pub struct SwapSettings {
     /// Whether the mechanism is on.
     pub enabled: bool,
-    /// Available memory, in percent, below which apps are killed: 0 (chosen for the machine) to 50.
+    /// Available memory, in percent, below which apps are killed, up to 50; 0: the daemon derives
+    /// it from the machine.
     pub kill_percent: u8,
-    /// Available memory, in percent, below which apps are swapped: 0 (chosen for the machine) to
-    /// 80.
+    /// Available memory, in percent, below which apps are swapped, up to 80; 0: the daemon derives
+    /// it from the machine.
     pub swap_percent: u8,
-    /// Maximum of bytes written to flash per day; 0: no limit.
+    /// Maximum number of bytes that swapping may write to flash per day; 0: no limit.
     pub write_budget: u64,
-    /// Whether listening apps are asked for memory first.
+    /// Whether listening apps are first asked to free memory.
     pub ask: bool,
     /// Whether services are squeezed before any app is frozen or killed.
     pub services: bool,
@@ -241,7 +243,7 @@ pub struct SwapSettings {
     pub freeze: bool,
     /// Whether apps may be killed.
     pub kill: bool,
-    /// Maximum of memory read back for an app that returns to the foreground, in bytes; 0: none.
+    /// Maximum number of bytes to read back for an app that returns to the foreground; 0: none.
     pub prefault: u64,
 }
 
@@ -266,9 +268,9 @@ impl Default for SwapSettings {
 pub struct WindowSettings {
     /// Whether windows are used.
     pub enabled: bool,
-    /// Deadline of a window of an app without known answers.
+    /// Deadline of a window of an app without recorded answers.
     pub deadline: Duration,
-    /// Upper bound of a slow app's deadline; a later frame answers nothing.
+    /// Upper bound of a slow app's deadline. A later frame is no answer.
     pub deadline_max: Duration,
     /// Maximum number of apps with recorded answers; the least recently used ones are dropped.
     pub apps: u32,

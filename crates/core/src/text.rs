@@ -7,8 +7,8 @@
 
 use std::borrow::Cow;
 
-/// Escapes the text into one line: control characters, line and paragraph separators, and
-/// characters that change the direction of writing become `\n`, `\t`, `\u{1b}`.
+/// Escapes the text into one line. Control characters, line and paragraph separators, and
+/// characters that change the direction of writing become escapes such as `\n` and `\u{1b}`.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unsafe) {
         return Cow::Borrowed(text);
@@ -36,7 +36,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn controls_are_escaped_and_the_rest_stays() {
+    fn only_unsafe_characters_are_escaped() {
         for (text, shown) in [
             ("gimp", "gimp"),
             ("Fotos \u{e4}\u{1f600} \\x2d", "Fotos \u{e4}\u{1f600} \\x2d"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Invariants of the plan.
+//! Tests of the plan's invariants.
 
 use limelight_core::model::boost::View;
 use limelight_core::model::footprint::{Footprint, Usage};
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
 
-/// Actuators that always succeed, and check every action.
+/// Simulated mechanisms, which always succeed and check every action.
 #[derive(Debug, Clone, Default)]
 struct Machine {
     in_force: InForce,
@@ -24,13 +24,13 @@ struct Machine {
 impl Machine {
     fn apply(&mut self, action: &Action, snapshot: &Snapshot) {
         let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
-        // A program that starts while no app is in the foreground is boosted in advance, and
-        // nothing else.
+        // A program that starts while no app is in the foreground is boosted, but gets no other
+        // step.
         let next = snapshot.starting.as_ref().map(|starting| starting.app.key);
         let in_force = &mut self.in_force;
         match action {
             Action::Mark { app } => {
-                assert!(snapshot.device, "no device to mark through");
+                assert!(snapshot.device, "there is no device");
                 assert_eq!(
                     app.as_ref().map(|(key, _)| *key),
                     front.filter(|_| app.is_some())
@@ -48,7 +48,7 @@ impl Machine {
             Action::Prezero(prezero::Step::Switch { pool }) => {
                 assert!(snapshot.device_prezero && *pool != in_force.device_prezero);
                 let known = front.is_some() || snapshot.demand.is_some();
-                assert!(pool.is_none() || known, "a pool for no app");
+                assert!(pool.is_none() || known, "a pool without a demand");
                 assert!(pool.as_ref().is_none_or(|pool| pool.target > 0));
                 in_force.device_prezero.clone_from(pool);
             }
@@ -87,7 +87,7 @@ impl Machine {
                     assert_eq!(Some(reserve.app), front, "reserved for a background app");
                     assert!(reserve.bytes <= snapshot.budget(), "{rule}");
                     assert_eq!(reserve.bytes % GRAIN, 0);
-                    assert_eq!(reserve.knob, snapshot.lru.knob(), "an inert knob");
+                    assert_eq!(reserve.knob, snapshot.lru.knob(), "the knob has no effect");
                     let other = in_force.reserved.filter(|other| other.app != reserve.app);
                     assert_eq!(other, None, "two apps protected at once");
                     in_force.reserved = Some(*reserve);
@@ -105,7 +105,7 @@ impl Machine {
                 }
                 Step::Unshield { .. } => in_force.shielded = None,
                 Step::Lock { locking } => {
-                    assert!(!snapshot.device, "the kernel knows these pages by itself");
+                    assert!(!snapshot.device, "the kernel protects these pages");
                     assert_eq!(Some(locking.app), front, "locked for a background app");
                     assert!(locking.limit > 0 && locking.limit <= snapshot.budget() / 4);
                     let other = in_force
@@ -117,9 +117,9 @@ impl Machine {
                 }
                 Step::Unlock { .. } => in_force.locked = None,
             },
-            // Covered by its own tests; in these situations the topmost app is the only known one.
+            // Swap has its own tests. In these situations the topmost app is the only known app.
             Action::Swap(step) => panic!("{step:?}"),
-            Action::Window(_) => panic!("windows are told at once, not planned"),
+            Action::Window(_) => panic!("windows are passed at once, not planned"),
         }
     }
 }
@@ -243,8 +243,8 @@ prop_compose! {
 }
 
 proptest! {
-    /// Any sequence of situations: never over the budget, never two apps, never an inert knob;
-    /// after a stop nothing is in force.
+    /// In any sequence of situations, a reservation never exceeds the budget or uses an inert knob,
+    /// and never are two apps favoured. After a stop nothing is in force.
     #[test]
     fn every_sequence_keeps_the_invariants(
         steps in prop::collection::vec((events(), situations()), 1..12),
@@ -282,7 +282,7 @@ proptest! {
         }
     }
 
-    /// The same arguments give the same plan, and a completed plan is not repeated.
+    /// The same arguments give the same plan, and no action is planned again once it is in force.
     #[test]
     fn plan_is_deterministic_and_idempotent(event in events(), snapshot in situations()) {
         let actions = plan(&event, &snapshot);
@@ -296,8 +296,8 @@ proptest! {
         prop_assert!(rest.is_empty(), "{:?}", rest);
     }
 
-    /// Each step of pressure reduces the locks, the last one to nothing. Locks take at most what
-    /// the app's own memory leaves of the budget, and nothing from the reservation.
+    /// Each step of pressure reduces the locks, the last step to nothing. Locks take at most the
+    /// part of the budget that the app's own memory leaves, and do not change the reservation.
     #[test]
     fn locks_give_way_under_pressure_and_to_the_reservation(
         steps in 0..STEPS,
@@ -320,8 +320,8 @@ proptest! {
         prop_assert_eq!(reserve_of(&plan(&Event::Topmost, &after)), before);
     }
 
-    /// The ancestors' part is no more than the app's own reservation, covers what the app uses of
-    /// it, and stays as long as it fits.
+    /// The ancestors' part is at most the app's own reservation, covers the part that the app uses,
+    /// and does not change as long as it fits.
     #[test]
     fn ancestors_reserve_what_the_app_uses(
         used in prop::collection::vec(0..900 * MIB, 1..8),
@@ -340,7 +340,7 @@ proptest! {
         }
     }
 
-    /// A larger app never gets less, and each step of pressure never gives more.
+    /// A larger app never gets a smaller reservation, and a step of pressure never a larger one.
     #[test]
     fn reservations_are_monotonic(held in 0..900 * MIB, more in 0..100 * MIB, steps in 0..STEPS) {
         let reserved = |held: u64, steps: u8| {
@@ -352,7 +352,7 @@ proptest! {
     }
 }
 
-/// An app with a cgroup of its own on a machine of 1000 MiB with a budget of 600.
+/// An app with a cgroup of its own, on a machine of 1000 MiB with a budget of 600 MiB.
 fn viewer(usage: Usage, lowered_steps: u8) -> Snapshot {
     let home = Home {
         path: "/v".into(),
@@ -526,8 +526,8 @@ fn reservation_shrinks_slowly_and_follows_a_smaller_budget_at_once() {
     );
 }
 
-/// An app that came back from swap, on a machine with `memory_recursiveprot`; `short`: short of
-/// memory.
+/// An app that came back from swap, on a machine with `memory_recursiveprot`. `short`: whether
+/// memory is short.
 fn returned(current: u64, short: bool) -> Snapshot {
     let usage = Usage {
         current,
@@ -555,7 +555,8 @@ fn returned(current: u64, short: bool) -> Snapshot {
     }
 }
 
-/// Plans and applies. Returns the new reservation and the ancestors' part in MiB, if they changed.
+/// Makes and applies a plan. Returns the reservation and the ancestors' part in MiB, if either
+/// changed.
 fn reserved_of(event: Event, mut snapshot: Snapshot, in_force: &mut InForce) -> Option<(u64, u64)> {
     snapshot.in_force = in_force.clone();
     let mut machine = Machine {
@@ -581,13 +582,13 @@ fn unused_reservation_protects_no_sibling_while_memory_is_short() {
     let fits = 10 + spare + 1;
     assert_eq!(first, Some((137, fits)), "whole grains");
     let grown = at(Event::Tick, short(12));
-    assert_eq!(grown, Some((140, fits)), "its own reservation runs ahead");
+    assert_eq!(grown, Some((140, fits)), "only the app's own part grows");
     let larger = at(Event::Tick, short(30)).map(|(_, carried)| carried);
     assert_eq!(larger, Some(30 + spare + 1));
     let all = at(Event::Tick, returned(30 * MIB, false));
     assert!(
         all.is_some_and(|(bytes, carried)| bytes == carried),
-        "no app needs it"
+        "memory is not short"
     );
     let less = at(Event::Tick, short(30)).map(|(_, carried)| carried);
     assert_eq!(less, Some(30 + spare + 1));
@@ -636,7 +637,7 @@ fn limit_of_an_ancestor_leaves_reclaimable_memory() {
 }
 
 #[test]
-fn kernel_is_told_of_joining_processes_but_not_of_children() {
+fn joining_process_is_passed_to_the_kernel_but_a_child_is_not() {
     let mut snapshot = viewer(Usage::default(), 0);
     snapshot.device = true;
     let mut machine = Machine::default();
@@ -653,7 +654,7 @@ fn kernel_is_told_of_joining_processes_but_not_of_children() {
             .count()
     };
     snapshot.device_members = 2;
-    assert_eq!(marks(&snapshot), 0, "a child was born as a member");
+    assert_eq!(marks(&snapshot), 0, "a child is already a member");
     snapshot.device_members = 1;
     assert_eq!(marks(&snapshot), 1, "a process came from elsewhere");
 }

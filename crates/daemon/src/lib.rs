@@ -6,11 +6,11 @@
 //!  (here)       (here)               (limelight-core)     (here)     (here)
 //! ```
 //!
-//! * [`event_loop`]: epoll, deadlines, the lock, the service manager, the registration of sources.
+//! * [`event_loop`]: epoll, deadlines, the service manager, the registration of sources.
 //! * [`sources`]: reports of the foreground app, input, memory pressure and new apps.
-//! * [`reconcile`]: from an event to the plan; [`reconcile::gate`] decides what may never be done
-//!   to which processes.
-//! * [`mechanisms`]: one folder for each of protect, boost, premap, readahead, prezero, swap and
+//! * [`reconcile`]: from an input to the actions; [`reconcile::gate`] decides what may never be
+//!   done to which processes.
+//! * [`mechanisms`]: one struct for each of protect, boost, premap, readahead, prezero, swap and
 //!   window.
 //! * [`restore`]: the record of changes, written to disk before each change, and the restore.
 //! * [`control`]: the control socket, its requests and the daemon's reports.

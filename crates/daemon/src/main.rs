@@ -6,9 +6,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use limelight_daemon::config::{self, Origin};
-use limelight_daemon::event_loop::{restore, Daemon, Options};
+use limelight_daemon::event_loop::{Daemon, Options};
 use limelight_daemon::exit::{Failure, TABLE};
 use limelight_daemon::log;
+use limelight_daemon::restore::put_back;
 use limelight_daemon::restore::watcher::{self, watch};
 use limelight_daemon::system::Roots;
 
@@ -77,7 +78,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         return Ok(());
     }
     if arguments.restore {
-        return restore(roots);
+        return put_back(roots);
     }
     let options = Options {
         config: origin,

@@ -2,7 +2,7 @@
 //! The program's interface for scripts: options, messages, exit codes.
 
 use assert_cmd::Command;
-use limelight_daemon::event_loop::lock;
+use limelight_daemon::system::lock;
 
 fn limelightd() -> Command {
     let mut command = Command::cargo_bin("limelightd").unwrap();

@@ -195,7 +195,7 @@ fn restore_command_restores_everything() {
         &format!("cgroup/{A}/memory.min"),
         &format!("{}\n", 125 << 20),
     );
-    limelight_daemon::event_loop::restore(roots.unwrap()).unwrap();
+    limelight_daemon::restore::put_back(roots.unwrap()).unwrap();
     assert_eq!(machine.read(&format!("cgroup/{A}/memory.min")), "0");
     assert_eq!(names(&machine.path("run")), ["lock", "private"]);
     assert!(machine.recorded().is_empty());

@@ -20,13 +20,13 @@ impl Drop for Running {
     }
 }
 
-struct Daemon {
+struct TestDaemon {
     _process: Running,
     directory: tempfile::TempDir,
 }
 
-impl Daemon {
-    fn start() -> Daemon {
+impl TestDaemon {
+    fn start() -> TestDaemon {
         let directory = tempfile::tempdir().unwrap();
         let configuration = directory.path().join("limelight.toml");
         let records = directory.path().join("state/coldstart");
@@ -45,7 +45,7 @@ impl Daemon {
             .stderr(log)
             .spawn()
             .unwrap();
-        let daemon = Daemon {
+        let daemon = TestDaemon {
             _process: Running(process),
             directory,
         };
@@ -76,7 +76,7 @@ impl Daemon {
 
 /// Runs a client that reports an app from the first key to the last frame.
 fn check(mut client: Command) {
-    let daemon = Daemon::start();
+    let daemon = TestDaemon::start();
     let app = Running(Command::new("sleep").arg("600").spawn().unwrap());
     let pid = app.0.id() as i32;
     let mut client = client

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The gate's guarantee, on a machine of plain files: whatever processes and cgroups do, no
 //! protected process is ever in the target of an action. Random sequences of focus, fork, exec,
-//! move, exit and shortage go through the real scan, model, policy, gate and actuators. The test
+//! move, exit and shortage go through the real scan, model, policy, gate and mechanisms. The test
 //! derives the protected processes from the processes alone.
 //!
 //! Processes are real ones (`sleep`), because a pidfd cannot be faked; none of them is killed.
@@ -14,13 +14,10 @@ use std::time::Duration;
 use limelight_core::model::protected::PREVIOUS_FOR;
 use limelight_core::model::{Harm, ProcessId};
 use limelight_core::policy::swap::{self, order, Step};
-use limelight_core::policy::{Action, Event};
-use limelight_daemon::mechanisms::device::DeviceDoor;
+use limelight_core::policy::Event;
 use limelight_daemon::mechanisms::swap::guard::Target;
-use limelight_daemon::mechanisms::Actuators;
-use limelight_daemon::restore::Ledger;
 use limelight_sys::persistent_file::PersistentFile;
-use parts::{Daemon, Machine, Random, Real};
+use parts::{Machine, Random, Real, TestDaemon};
 
 /// Sequences in one run; set `LIMELIGHT_GATE_SEQUENCES` for more.
 const SEQUENCES: usize = 10_000;
@@ -155,7 +152,7 @@ fn disturb(machine: &mut Machine, random: &mut Random) {
 /// target at the moment of the action.
 fn act(
     machine: &mut Machine,
-    daemon: &mut Daemon,
+    daemon: &mut TestDaemon,
     oracle: &mut Oracle,
     random: &mut Random,
     counts: &mut BTreeMap<&'static str, u64>,
@@ -182,7 +179,7 @@ fn act(
             Step::Squeeze {
                 app, home, members, ..
             } => {
-                let gate = &daemon.actuators.gate;
+                let gate = &daemon.shared.gate;
                 let group = home.as_ref().map(|home| home.path.as_str());
                 let refused =
                     group.is_some_and(|path| gate.group(path, Harm::Squeeze, *app).is_some());
@@ -208,17 +205,14 @@ fn act(
             _ => {}
         }
         let frozen_before = frozen(machine);
-        let action = Action::Swap(step.clone());
-        let in_force = daemon.actuators.in_force.swapping.refused.len();
-        let mut actuators = std::mem::replace(&mut daemon.actuators, spare(machine));
-        actuators.apply(&action, daemon.context(machine));
-        daemon.actuators = actuators;
-        let refused = daemon.actuators.in_force.swapping.refused.len()
-            - in_force.min(daemon.actuators.in_force.swapping.refused.len());
+        let in_force = daemon.shared.in_force.swapping.refused.len();
+        daemon.carry_out(machine, &step);
+        let refused = daemon.shared.in_force.swapping.refused.len()
+            - in_force.min(daemon.shared.in_force.swapping.refused.len());
         *counts.entry("refused").or_default() += refused as u64;
         if refused > 0 {
             // `explain` reports each refused action and the reason.
-            let refusal = daemon.actuators.in_force.swapping.refused.last().unwrap();
+            let refusal = daemon.shared.in_force.swapping.refused.last().unwrap();
             assert!(!refusal.why.is_empty(), "{refusal:?}");
         }
         match &step {
@@ -254,15 +248,10 @@ fn act(
     }
 }
 
-fn spare(machine: &Machine) -> Actuators {
-    let ledger = Ledger::open(&machine.temp.path().join("spare"), String::new());
-    Actuators::new(ledger, DeviceDoor::Unused(String::new()))
-}
-
 /// Arms the guard's targets and checks what it would kill, as if it killed all of them now.
 fn arm(
     machine: &Machine,
-    daemon: &Daemon,
+    daemon: &TestDaemon,
     order: &[order::Candidate],
     protected: &BTreeSet<i32>,
     counts: &mut BTreeMap<&'static str, u64>,
@@ -280,7 +269,7 @@ fn arm(
         let Some(target) = Target::open(&machine.system, &found.app, &found.members) else {
             continue;
         };
-        if target.blocked(&daemon.actuators.gate) {
+        if target.blocked(&daemon.shared.gate) {
             *counts.entry("refused").or_default() += 1;
             continue;
         }
@@ -316,7 +305,7 @@ fn no_protected_process_is_ever_in_a_target() {
                 .filter(|_| random.below(2) == 0);
             machine.fork(parent, &mut random);
         }
-        let mut daemon = Daemon::new(&machine);
+        let mut daemon = TestDaemon::new(&machine);
         let mut oracle = Oracle {
             front: None,
             previous: None,

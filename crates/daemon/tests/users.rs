@@ -4,7 +4,7 @@
 //! first, and leaves no value behind when it stops.
 //!
 //! Random sequences of a user's possible actions go through the real scan, model, policy, gate and
-//! actuators, in simulated time. The test derives the user that took the memory from the processes
+//! mechanisms, in simulated time. The test derives the user that took the memory from the processes
 //! alone.
 
 mod parts;
@@ -16,12 +16,9 @@ use limelight_core::model::apps::{leak, Known, Use};
 use limelight_core::model::class::Class;
 use limelight_core::model::AppKey;
 use limelight_core::policy::swap::{self, account, order, Step};
-use limelight_core::policy::{Action, Event};
-use limelight_daemon::mechanisms::device::DeviceDoor;
-use limelight_daemon::mechanisms::Actuators;
-use limelight_daemon::restore::Ledger;
+use limelight_core::policy::Event;
 use limelight_daemon::sources::apps::Override;
-use parts::{Daemon, Machine, Random, MIB, SWAP, TOTAL};
+use parts::{Machine, Random, TestDaemon, MIB, SWAP, TOTAL};
 
 /// Sequences in one run; set `LIMELIGHT_USERS_SEQUENCES` for more.
 const SEQUENCES: usize = 600;
@@ -73,7 +70,7 @@ fn place(user: usize, at: usize) -> &'static str {
 /// One run.
 struct World {
     machine: Machine,
-    daemon: Daemon,
+    daemon: TestDaemon,
     /// Index of the user that takes memory, and of the one at the screen.
     taker: usize,
     seated: usize,
@@ -89,8 +86,8 @@ struct World {
 
 impl World {
     fn begin(machine: Machine, random: &mut Random) -> World {
-        let mut daemon = Daemon::new(&machine);
-        daemon.app_scan = Some(Default::default());
+        let mut daemon = TestDaemon::new(&machine);
+        daemon.services = Some(Default::default());
         let mut world = World {
             machine,
             daemon,
@@ -306,12 +303,6 @@ impl World {
         }
     }
 
-    fn carry_out(&mut self, step: Step) {
-        let mut actuators = std::mem::replace(&mut self.daemon.actuators, spare(&self.machine));
-        actuators.apply(&Action::Swap(step), self.daemon.context(&self.machine));
-        self.daemon.actuators = actuators;
-    }
-
     /// Plans and applies as the daemon does; counts the actions in `counts`.
     fn plan(&mut self, counts: &mut BTreeMap<&'static str, u64>) {
         self.machine.charge();
@@ -352,7 +343,7 @@ impl World {
                 }
                 _ => {}
             }
-            self.carry_out(step);
+            self.daemon.carry_out(&self.machine, &step);
         }
     }
 
@@ -374,9 +365,9 @@ impl World {
 
     /// Stops the daemon: nothing stays frozen or limited.
     fn end(mut self) -> Machine {
-        self.daemon.last.in_force = self.daemon.actuators.in_force.clone();
+        self.daemon.last.in_force = self.daemon.shared.in_force.clone();
         for step in swap::withdraw(&Event::Stop, &self.daemon.last) {
-            self.carry_out(step);
+            self.daemon.carry_out(&self.machine, &step);
         }
         for group in GROUPS {
             for (file, original) in [("cgroup.freeze", "0"), ("memory.swap.max", "max")] {
@@ -388,11 +379,6 @@ impl World {
         }
         self.machine
     }
-}
-
-fn spare(machine: &Machine) -> Actuators {
-    let ledger = Ledger::open(&machine.temp.path().join("spare"), String::new());
-    Actuators::new(ledger, DeviceDoor::Unused(String::new()))
 }
 
 #[test]

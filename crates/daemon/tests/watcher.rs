@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use common::{Machine, Running};
 use limelight_core::model::protected::Why;
-use limelight_daemon::event_loop::lock;
 use limelight_daemon::reconcile::gate::collect::Collector;
 use limelight_daemon::restore::{Entry, Ledger};
+use limelight_daemon::system::lock;
 use limelight_daemon::system::{Roots, System};
 use rustix::process::{kill_process, Pid, Signal};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Hooks for the C library's functions that grow heaps, and the call for allocators.
+//! Wrappers of the C library's functions that grow heaps, and the function for other allocators.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -16,33 +16,34 @@ extern "C" {
     static __curbrk: *mut c_void;
 }
 
-/// Flag in the word before a chunk: the chunk is a mapping of its own.
+/// Flag in the word before a chunk: the chunk has a mapping of its own.
 const IS_MMAPPED: usize = 2;
-/// Flag: the chunk belongs to a thread's arena.
+/// Flag in the word before a chunk: the chunk belongs to a thread's arena.
 const IN_ARENA: usize = 4;
+/// All flags in that word; the other bits are the chunk's size.
 const FLAGS: usize = 7;
-/// Arenas are aligned to this (HEAP_MAX_SIZE on 64-bit machines).
+/// Alignment of arenas in bytes (HEAP_MAX_SIZE on 64-bit machines).
 const ARENA: usize = 64 << 20;
-/// Minimum of bytes for which a system call costs less than the faults.
+/// Minimum number of bytes for which one system call costs less than the faults.
 const WORTH_A_CALL: usize = 4 * PAGE;
 /// Maximum number of tracked arenas and reservations.
 const REMEMBERED: usize = 64;
 
-/// The program break at the last check; 0: never checked.
+/// The program break at the last check; 0 before the first check.
 static LAST_BREAK: AtomicUsize = AtomicUsize::new(0);
 
-/// End of the populated memory of an arena, by the arena's number.
+/// End of the populated memory of each arena, by the arena's number modulo [`REMEMBERED`].
 static FRONTIERS: [AtomicUsize; REMEMBERED] = [const { AtomicUsize::new(0) }; REMEMBERED];
 
-/// Address space reserved without access: first and last address.
+/// First and last address of each range that was reserved without access (`PROT_NONE`).
 static RESERVED: [[AtomicUsize; 2]; REMEMBERED] =
     [const { [const { AtomicUsize::new(0) }; 2] }; REMEMBERED];
 static NEXT_RESERVED: AtomicUsize = AtomicUsize::new(0);
 
 /// Populates the growth of the heap since the last check.
-fn look_at_break() {
-    // SAFETY: a word that glibc writes under its own lock; a stale value is noticed at the next
-    // check.
+fn check_break() {
+    // SAFETY: reads one word that glibc writes under its own lock. A stale value is corrected by
+    // the next check.
     let now = unsafe { core::ptr::read_volatile(&raw const __curbrk) } as usize;
     let last = LAST_BREAK.load(Relaxed);
     if now == last {
@@ -57,13 +58,13 @@ fn look_at_break() {
     }
 }
 
-/// Populates the memory of a new chunk outside of the main heap. `zeroed`: the chunk is calloc's,
-/// which leaves fresh mappings untouched.
-fn look_at_chunk(memory: *mut c_void, zeroed: bool) {
+/// Populates the memory of a new chunk outside the main heap. `zeroed`: the chunk comes from
+/// `calloc`, which does not touch fresh mappings.
+fn check_chunk(memory: *mut c_void, zeroed: bool) {
     if memory.is_null() {
         return;
     }
-    // SAFETY: the word before a chunk is its size and flags; malloc has just written it.
+    // SAFETY: the word before a chunk contains its size and flags; malloc has just written it.
     let header = unsafe { *memory.cast::<usize>().sub(1) };
     if header & (IS_MMAPPED | IN_ARENA) == 0 {
         return;
@@ -88,15 +89,15 @@ fn look_at_chunk(memory: *mut c_void, zeroed: bool) {
         return;
     }
     frontier.store(end, Relaxed);
-    // glibc commits arenas a page at a time; one call per page would be no cheaper than the faults.
+    // glibc commits arenas page by page, and one call per page would be no cheaper than the faults.
     if same && end - before >= WORTH_A_CALL {
         let _ = populate(before, end - before);
     }
 }
 
 fn grown(memory: *mut c_void) -> *mut c_void {
-    look_at_break();
-    look_at_chunk(memory, false);
+    check_break();
+    check_chunk(memory, false);
     memory
 }
 
@@ -104,7 +105,7 @@ fn grown(memory: *mut c_void) -> *mut c_void {
 ///
 /// # Safety
 ///
-/// As the C library's.
+/// The same as for the C library's `malloc`.
 #[no_mangle]
 pub unsafe extern "C" fn malloc(size: size_t) -> *mut c_void {
     // SAFETY: as the caller promises.
@@ -115,13 +116,13 @@ pub unsafe extern "C" fn malloc(size: size_t) -> *mut c_void {
 ///
 /// # Safety
 ///
-/// As the C library's.
+/// The same as for the C library's `calloc`.
 #[no_mangle]
 pub unsafe extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
     // SAFETY: as the caller promises.
     let memory = unsafe { __libc_calloc(count, size) };
-    look_at_break();
-    look_at_chunk(memory, true);
+    check_break();
+    check_chunk(memory, true);
     memory
 }
 
@@ -129,7 +130,7 @@ pub unsafe extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
 ///
 /// # Safety
 ///
-/// As the C library's.
+/// The same as for the C library's `realloc`.
 #[no_mangle]
 pub unsafe extern "C" fn realloc(memory: *mut c_void, size: size_t) -> *mut c_void {
     // SAFETY: as the caller promises.
@@ -140,12 +141,12 @@ pub unsafe extern "C" fn realloc(memory: *mut c_void, size: size_t) -> *mut c_vo
 ///
 /// # Safety
 ///
-/// As the C library's.
+/// The same as for the C library's `sbrk`.
 #[no_mangle]
 pub unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
     // SAFETY: as the caller promises.
     let before = unsafe { __sbrk(increment) };
-    look_at_break();
+    check_break();
     before
 }
 
@@ -153,7 +154,7 @@ pub unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
 ///
 /// # Safety
 ///
-/// As the C library's.
+/// The same as for the C library's `mmap`.
 #[no_mangle]
 pub unsafe extern "C" fn mmap(
     address: *mut c_void,
@@ -191,11 +192,11 @@ pub unsafe extern "C" fn mmap(
     start
 }
 
-/// Wraps `mmap64`, which equals `mmap` here.
+/// Wraps `mmap64`, which equals `mmap` on 64-bit machines.
 ///
 /// # Safety
 ///
-/// As the C library's.
+/// The same as for the C library's `mmap64`.
 #[no_mangle]
 pub unsafe extern "C" fn mmap64(
     address: *mut c_void,
@@ -213,7 +214,7 @@ pub unsafe extern "C" fn mmap64(
 ///
 /// # Safety
 ///
-/// As the C library's.
+/// The same as for the C library's `mprotect`.
 #[no_mangle]
 pub unsafe extern "C" fn mprotect(
     address: *mut c_void,
@@ -231,14 +232,15 @@ pub unsafe extern "C" fn mprotect(
 fn reserve(start: usize, length: usize) {
     let slot = NEXT_RESERVED.fetch_add(1, Relaxed) % REMEMBERED;
     if let Some([first, last]) = RESERVED.get(slot) {
-        // Between the two stores the range is empty.
+        // The range is empty between the stores, so no reader sees a mix of two ranges.
         last.store(0, Relaxed);
         first.store(start, Relaxed);
         last.store(start + length.saturating_sub(1), Relaxed);
     }
 }
 
-/// Whether the range is part of a reservation: other memory that becomes writable may map a file.
+/// Whether the range is part of a recorded reservation. Other memory that becomes writable may map
+/// a file, and is not populated.
 fn is_reserved(start: usize, length: usize) -> bool {
     let end = start + length.saturating_sub(1);
     RESERVED
@@ -246,13 +248,13 @@ fn is_reserved(start: usize, length: usize) -> bool {
         .any(|[first, last]| first.load(Relaxed) <= start && end <= last.load(Relaxed))
 }
 
-/// The call for allocators; declared in `include/limelight-premap.h`.
+/// The function for allocators, as declared in `include/limelight-premap.h`.
 #[no_mangle]
 pub extern "C" fn limelight_premap(start: *mut c_void, length: size_t) -> c_long {
     match populate(start as usize, length) {
         Ok(bytes) => bytes as c_long,
         Err(errno) => {
-            // SAFETY: errno is this thread's own.
+            // SAFETY: errno belongs to this thread.
             unsafe { *libc::__errno_location() = errno };
             -1
         }

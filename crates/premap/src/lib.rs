@@ -2,24 +2,29 @@
 //! liblimelight-premap: PREMAP's hint generator for a kernel without PREMAP.
 //!
 //! When an allocator gets more memory from the kernel, one `madvise(MADV_POPULATE_WRITE)` populates
-//! it, instead of one page fault for each page. The library is preloaded (`limelight run --premap`)
-//! or linked; C programs include `include/limelight-premap.h`.
+//! that memory, instead of one page fault for each page. The library is preloaded (`limelight run
+//! --premap`) or linked; C programs include `include/limelight-premap.h`.
 //!
 //! How it detects growth:
 //!
 //! * glibc's malloc requests memory by internal calls, which no preloaded symbol can replace. So
-//!   `malloc`, `calloc` and `realloc` are wrapped. After each call they compare the program break
-//!   with the last one (a load and a comparison), and check the chunk's header for the two other
-//!   sources of memory: a mapping of its own, or a thread's arena. glibc commits arenas a page at a
-//!   time, so there only chunks of several pages are populated.
-//! * Other allocators call `mmap`, `mprotect` and `sbrk`, which are wrapped as well: new writable
-//!   memory, and reserved memory that becomes writable.
+//!   `malloc`, `calloc` and `realloc` are wrapped. After each call, the wrapper compares the
+//!   program break with the last known one (a load and a comparison). It also checks the chunk's
+//!   header for the two other sources of memory: a mapping for this chunk alone, or a thread's
+//!   arena. glibc commits arenas page by page, so in an arena only chunks of several pages are
+//!   populated.
+//! * Other allocators call `mmap`, `mprotect` and `sbrk`, which are wrapped as well. New writable
+//!   memory is populated, and reserved memory when it becomes writable.
 //!
-//! Limits: an extension above 1 MiB is left alone, because no program fills so much at once; so is
-//! everything while less than a sixteenth of memory is free; and on a kernel without the advice it
-//! is tried once. `calloc`'s own mappings are zero already, and left alone.
+//! Not populated are:
 //!
-//! No hook allocates, locks, or fails: memory that cannot be populated is faulted in as usual.
+//! * an extension above 1 MiB, because no program fills so much at once;
+//! * any memory while less than a sixteenth of memory is free;
+//! * any memory on a kernel without `MADV_POPULATE_WRITE`, after one attempt;
+//! * mappings for single `calloc` chunks, which `calloc` does not touch because they are zero
+//!   already.
+//!
+//! No wrapper allocates, locks or fails: memory that cannot be populated is faulted in as usual.
 
 mod hooks;
 mod log;

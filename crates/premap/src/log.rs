@@ -9,7 +9,7 @@ use crate::populate::{is_inert, BYTES, EXTENSIONS, REFUSED, SHORT};
 
 const NAME: &CStr = c"LIMELIGHT_PREMAP_LOG";
 
-/// Text on the stack; excess is truncated.
+/// A line of text on the stack; text beyond its capacity is dropped.
 struct Line {
     text: [u8; 256],
     len: usize,
@@ -28,7 +28,7 @@ impl Write for Line {
 }
 
 extern "C" fn at_end() {
-    // SAFETY: the name is a string; the environment is not changed by this library.
+    // SAFETY: the name is a C string, and this library does not change the environment.
     let path = unsafe { libc::getenv(NAME.as_ptr()) };
     if path.is_null() {
         return;
@@ -44,7 +44,7 @@ extern "C" fn at_end() {
     } else {
         ""
     };
-    // Never fails: it truncates.
+    // Never fails, because `Line` truncates.
     let _ = writeln!(
         line,
         "limelight-premap: pid {pid}: {} extensions, {} KiB populated, {} refused, {} left alone because memory was short{inert}",
@@ -53,8 +53,8 @@ extern "C" fn at_end() {
         REFUSED.load(Relaxed),
         SHORT.load(Relaxed),
     );
-    // SAFETY: `path` is a string, and `line` has `len` bytes. Errors are ignored: a missing log
-    // must not disturb a program that exits.
+    // SAFETY: `path` is a C string, and `line` has `len` bytes. Errors are ignored, because a
+    // missing log must not disturb a program that exits.
     unsafe {
         let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC;
         let file = libc::open(path, flags, 0o644);
@@ -65,7 +65,7 @@ extern "C" fn at_end() {
     }
 }
 
-/// Run by the dynamic linker when the program exits normally.
+/// Makes the dynamic linker call [`at_end`] when the program exits normally.
 #[used]
 #[link_section = ".fini_array"]
 static AT_END: extern "C" fn() = at_end;

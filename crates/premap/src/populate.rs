@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Populates memory, and counts what was populated.
+//! Populates memory and counts the results.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-/// Page size on every machine for which glibc's malloc has this layout.
+/// Page size in bytes. glibc's malloc has the layout that [`crate::hooks`] expects only on machines
+/// with this page size.
 pub const PAGE: usize = 4096;
 /// `MADV_POPULATE_WRITE`, Linux 5.14.
 const POPULATE_WRITE: libc::c_int = 23;
-/// Default for the largest extension, in KiB.
+/// Default of the largest extension that is populated, in KiB.
 const MAX_KIB: usize = 1024;
 const MAX_NAME: &core::ffi::CStr = c"LIMELIGHT_PREMAP_MAX_KIB";
 
-/// 0: not read yet; else bytes, plus one.
+/// Largest extension that is populated, in bytes, plus one; 0: not read from the environment yet.
 static MAX: AtomicUsize = AtomicUsize::new(0);
-/// Whether the kernel lacks the advice.
+/// Whether the kernel lacks `MADV_POPULATE_WRITE`.
 static INERT: AtomicBool = AtomicBool::new(false);
 
-/// Extensions that were populated, for the log.
+/// Number of populated extensions, for the log.
 pub static EXTENSIONS: AtomicUsize = AtomicUsize::new(0);
-/// Their bytes.
+/// Number of populated bytes, for the log.
 pub static BYTES: AtomicUsize = AtomicUsize::new(0);
-/// Extensions that were left alone because memory was short.
+/// Number of extensions left alone because memory was short, for the log.
 pub static SHORT: AtomicUsize = AtomicUsize::new(0);
-/// Extensions that the kernel refused.
+/// Number of extensions that the kernel refused, for the log.
 pub static REFUSED: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether the kernel was found to lack the advice.
+/// Whether the kernel is known to lack `MADV_POPULATE_WRITE`.
 pub fn is_inert() -> bool {
     INERT.load(Relaxed)
 }
@@ -34,12 +35,12 @@ pub fn is_inert() -> bool {
 fn max() -> usize {
     match MAX.load(Relaxed) {
         0 => {
-            // SAFETY: the name is a string; the environment is not changed by this library.
+            // SAFETY: the name is a C string, and this library does not change the environment.
             let value = unsafe { libc::getenv(MAX_NAME.as_ptr()) };
             let kib = if value.is_null() {
                 MAX_KIB
             } else {
-                // SAFETY: getenv returned a string.
+                // SAFETY: getenv returned a C string.
                 unsafe { libc::strtoul(value, core::ptr::null_mut(), 10) as usize }
             };
             let bytes = kib.min(1 << 20) << 10;
@@ -50,7 +51,7 @@ fn max() -> usize {
     }
 }
 
-/// Whether too little memory is free to populate any in advance.
+/// Whether too little memory is free to populate memory in advance.
 fn memory_is_short() -> bool {
     // SAFETY: all-zero is a valid sysinfo, and the call fills it.
     let info = unsafe {
@@ -63,8 +64,8 @@ fn memory_is_short() -> bool {
     info.freeram < info.totalram / 16
 }
 
-/// Populates the whole pages of a range. Returns the number of bytes (0 if the range was left
-/// alone), or an errno. Preserves `errno` itself.
+/// Populates the whole pages of a range. Returns the number of populated bytes (0 if the range was
+/// left alone), or an errno. Preserves the variable `errno`.
 pub fn populate(start: usize, length: usize) -> Result<usize, libc::c_int> {
     let first = start.div_ceil(PAGE) * PAGE;
     let end = start.saturating_add(length) / PAGE * PAGE;
@@ -75,8 +76,8 @@ pub fn populate(start: usize, length: usize) -> Result<usize, libc::c_int> {
         SHORT.fetch_add(1, Relaxed);
         return Ok(0);
     }
-    // SAFETY: populating changes no contents; a range that is not the caller's is refused by the
-    // kernel or populated in vain. errno is this thread's own.
+    // SAFETY: populating changes no contents, even of memory that does not belong to the caller;
+    // for unmapped memory the kernel returns an error. errno belongs to this thread.
     let errno = unsafe {
         let place = libc::__errno_location();
         let before = *place;
@@ -93,7 +94,7 @@ pub fn populate(start: usize, length: usize) -> Result<usize, libc::c_int> {
         }
         Some(errno) => {
             REFUSED.fetch_add(1, Relaxed);
-            if errno == libc::EINVAL && !kernel_knows_it() {
+            if errno == libc::EINVAL && !is_supported() {
                 INERT.store(true, Relaxed);
                 return Ok(0);
             }
@@ -102,9 +103,9 @@ pub fn populate(start: usize, length: usize) -> Result<usize, libc::c_int> {
     }
 }
 
-/// EINVAL may also refer to a mapping that cannot be populated; for an empty range it can only
-/// refer to the advice.
-fn kernel_knows_it() -> bool {
+/// Whether the kernel has `MADV_POPULATE_WRITE`. For a range, EINVAL may also mean that a mapping
+/// cannot be populated; for an empty range it can only mean that the advice is unknown.
+fn is_supported() -> bool {
     // SAFETY: an empty range.
     unsafe { libc::madvise(core::ptr::null_mut(), 0, POPULATE_WRITE) == 0 }
 }

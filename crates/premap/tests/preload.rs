@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The library as programs use it: preloaded, and by its one call.
+//! Tests the library as programs use it: preloaded, and by a call of its function.
 
 use std::ffi::CString;
 use std::fs;
@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 
 const PAGE: usize = 4096;
 
-/// Path of the library, next to the directory of the tests. Cargo builds no library that a test
-/// does not link with, so the first test builds it.
+/// Path of the library, in the parent of the tests' directory. Cargo does not build a library that
+/// a test does not link with, so the first test builds the library.
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
@@ -29,8 +29,8 @@ fn library() -> &'static Path {
     })
 }
 
-/// Runs one of the ignored tests below in a process of its own, on its main thread, with the
-/// library. Returns the library's log.
+/// Runs one of the ignored tests below in a new process, on its main thread, with the library
+/// preloaded. Returns the library's log.
 fn child(test: &str, environment: &[(&str, &str)]) -> String {
     let log = tempfile::NamedTempFile::new().unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
@@ -48,7 +48,7 @@ fn child(test: &str, environment: &[(&str, &str)]) -> String {
     fs::read_to_string(log.path()).unwrap()
 }
 
-/// The number before these words in the log's line.
+/// The number that precedes these words in the log.
 fn logged(log: &str, words: &str) -> usize {
     let before = log.split(words).next().unwrap();
     before
@@ -70,8 +70,8 @@ fn resident(start: usize, pages: usize) -> usize {
 
 #[test]
 #[ignore = "runs in a process of its own"]
-fn heap_is_there_before_it_is_touched() {
-    // SAFETY: blocks of the allocator, leaked; the break is only read.
+fn heap_is_resident_before_it_is_touched() {
+    // SAFETY: blocks of the allocator, which are leaked; the break is only read.
     unsafe {
         let mut grown = 0;
         let mut end = libc::sbrk(0) as usize;
@@ -91,9 +91,9 @@ fn heap_is_there_before_it_is_touched() {
 
 #[test]
 #[ignore = "runs in a process of its own"]
-fn a_large_block_is_there_and_a_zeroed_one_is_not() {
+fn large_block_is_resident_and_zeroed_block_is_not() {
     let large = 400 << 10;
-    // SAFETY: blocks of the allocator, leaked and not accessed.
+    // SAFETY: blocks of the allocator, which are leaked and not accessed.
     unsafe {
         let block = libc::malloc(large) as usize;
         assert_eq!(resident(block / PAGE * PAGE, 100), 100);
@@ -104,8 +104,8 @@ fn a_large_block_is_there_and_a_zeroed_one_is_not() {
 
 #[test]
 #[ignore = "runs in a process of its own"]
-fn nothing_is_there_before_it_is_touched() {
-    // SAFETY: a block of the allocator, leaked and not accessed.
+fn block_is_not_resident_before_it_is_touched() {
+    // SAFETY: a block of the allocator, which is leaked and not accessed.
     let block = unsafe { libc::malloc(400 << 10) } as usize;
     assert!(resident(block / PAGE * PAGE + PAGE, 98) < 10);
 }
@@ -113,7 +113,7 @@ fn nothing_is_there_before_it_is_touched() {
 #[test]
 #[ignore = "runs in a process of its own"]
 fn commits_are_populated_and_files_are_not() {
-    // SAFETY: mappings of our own, leaked.
+    // SAFETY: mappings of this test, which are leaked.
     unsafe {
         let map = |protection, flags, file| {
             let start = libc::mmap(std::ptr::null_mut(), 64 * PAGE, protection, flags, file, 0);
@@ -135,16 +135,16 @@ fn commits_are_populated_and_files_are_not() {
 
 #[test]
 fn heap_is_populated() {
-    // With one arena, threads such as a test's use the main heap.
+    // With one arena, all threads, including the test's, use the main heap.
     let one_arena = [("MALLOC_ARENA_MAX", "1")];
-    let log = child("heap_is_there_before_it_is_touched", &one_arena);
+    let log = child("heap_is_resident_before_it_is_touched", &one_arena);
     assert!(logged(&log, " extensions") >= 8, "{log}");
     assert!(logged(&log, " KiB populated") >= 8 * 100, "{log}");
 }
 
 #[test]
 fn large_blocks_are_populated() {
-    child("a_large_block_is_there_and_a_zeroed_one_is_not", &[]);
+    child("large_block_is_resident_and_zeroed_block_is_not", &[]);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn reservations_are_populated_when_committed() {
 #[test]
 fn environment_variable_limits_the_extensions() {
     let log = child(
-        "nothing_is_there_before_it_is_touched",
+        "block_is_not_resident_before_it_is_touched",
         &[("LIMELIGHT_PREMAP_MAX_KIB", "0")],
     );
     assert_eq!(logged(&log, " KiB populated"), 0, "{log}");
@@ -165,7 +165,7 @@ fn environment_variable_limits_the_extensions() {
 fn allocator_can_call_the_library() {
     let path = CString::new(library().to_str().unwrap()).unwrap();
     // SAFETY: the library has the symbol with this type (include/limelight-premap.h); the mapping
-    // is our own and leaked.
+    // belongs to this test and is leaked.
     unsafe {
         let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
         assert!(!handle.is_null());
@@ -188,7 +188,7 @@ fn allocator_can_call_the_library() {
             2 * PAGE as libc::c_long
         );
         assert_eq!(resident(start as usize, 64), 2);
-        // More than any program fills at once.
+        // Larger than the largest extension.
         assert_eq!(premap(start, 2 << 20), 0);
         // Unmapped memory.
         let gone = start.byte_add(32 * PAGE);

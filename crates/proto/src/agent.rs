@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Reports of session agents about themselves.
+//! The protocol's types for session agents.
 
 use serde::{Deserialize, Serialize};
 
-/// Longest text in [`super::Request::Agent`], in bytes.
+/// Maximum length of a text in [`super::Request::Agent`], in bytes.
 pub const AGENT_TEXT_MAX: usize = 512;
 
-/// Maximum number of sources that it may name as passed over.
+/// Maximum number of [`PassedOver`] sources in [`super::Request::Agent`].
 pub const PASSED_OVER_MAX: usize = 16;
 
 /// A source that does not work in this session.
@@ -24,12 +24,12 @@ pub struct PassedOver {
 pub struct AgentStatus {
     /// Its process id.
     pub pid: i32,
-    /// Its user.
+    /// User id of its user.
     pub uid: u32,
-    /// Its source; `None`: none works.
+    /// Name of its source; `None`: no source works.
     pub source: Option<String>,
-    /// How that source works here.
+    /// How the source works in this session, or why none does.
     pub detail: String,
-    /// Sources that were tried first.
+    /// Sources that were tried before and do not work.
     pub passed_over: Vec<PassedOver>,
 }

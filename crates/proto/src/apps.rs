@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Apps, their classes and their use in the protocol.
+//! The protocol's types for apps and notices.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,28 +14,28 @@ pub struct AppReport {
     /// The app; `pid` is its main process.
     #[serde(flatten)]
     pub app: AppStatus,
-    /// Its owner.
+    /// User id of its owner.
     pub uid: u32,
     /// Its role now.
     pub role: Role,
     /// Its class.
     pub class: Class,
-    /// Why it is of that class, as a clause.
+    /// The reason for its class, as a clause.
     pub why: String,
-    /// The user who set its class at run time (`limelight class set`).
+    /// User id of the user who set its class at run time (`limelight class set`), if any.
     pub set_by: Option<u32>,
     /// When it was last in the foreground, in milliseconds since boot; `None`: never.
     pub last_topmost_ms: Option<u64>,
     /// When it was started, in milliseconds since boot.
     pub started_ms: u64,
-    /// Why it is in use in the background, if so.
+    /// Why it is in use in the background; empty if it is not.
     pub uses: Vec<Use>,
-    /// Why it is never touched, if so.
+    /// Why no action may affect it, if so.
     pub untouchable: Option<String>,
     /// Number of its processes.
     pub processes: u32,
-    /// Resident memory in bytes. Without a cgroup of its own, memory shared by its processes is
-    /// counted once for each.
+    /// Resident memory in bytes. For an app without a cgroup of its own, memory that its processes
+    /// share is counted once per process.
     pub resident: u64,
     /// The part of `resident` that reclaim can only move to swap.
     pub anonymous: u64,
@@ -51,16 +51,16 @@ pub struct AppReport {
     pub executable: Option<String>,
     /// Name of its Android package.
     pub package: Option<String>,
-    /// Categories that its desktop entry and its AppStream data name.
+    /// Categories in its desktop entry and its AppStream data.
     pub categories: Vec<String>,
 }
 
-/// A notice to listeners, one line each, sent as it happens.
+/// A notice to listening clients, sent as one line when the event happens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Notice {
-    /// The level of shortage: sent when it changes, and again while memory is short. Clients that
-    /// can spare memory should give it back now.
+    /// The level of shortage. Sent when the level changes, and again while memory is short. Clients
+    /// that can spare memory should free it now.
     Memory {
         /// The level.
         level: Level,
@@ -69,15 +69,15 @@ pub enum Notice {
         /// The app that would be killed next.
         next: Option<AppStatus>,
     },
-    /// The foreground app grows without bound. It is not killed, and no healthy app is killed for
-    /// it.
+    /// The foreground app grows without bound. Limelight kills neither the foreground app nor
+    /// healthy apps because of that.
     Growing {
         /// The app.
         app: AppStatus,
         /// Bytes by which it grew lately.
         grown: u64,
     },
-    /// An action, including kills and those by other software.
+    /// An action of the daemon against a shortage, or a kill by other software.
     Done(HistoryEntry),
 }
 

@@ -5,13 +5,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What the daemon may do to an app when memory is short.
+/// Class of an app: what the daemon may do to the app when memory is short.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
-    /// Killed first, the least recently used one before the others; never swapped.
+    /// Killed first, least recently used app first; never swapped.
     Disposable,
     /// May be swapped; killed only when nothing disposable is left.
     #[default]
@@ -46,7 +46,7 @@ impl std::str::FromStr for Class {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let found = Class::ALL.into_iter().find(|class| class.name() == text);
         found.ok_or_else(|| {
-            format!("no class is called {text:?}: there are keep, normal and disposable")
+            format!("unknown class {text:?}: the classes are keep, normal and disposable")
         })
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Decisions about memory, with all candidates, in the protocol.
+//! The protocol's types for decisions about memory.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,13 +17,13 @@ pub struct Decision {
     pub action: MemoryAction,
     /// The level of shortage.
     pub level: Level,
-    /// The machine's memory then.
+    /// The machine's memory at the time of the decision.
     pub memory: MemoryThen,
     /// Bytes of available memory below which apps may be killed.
     pub kill_threshold: u64,
     /// Bytes of available memory below which apps are swapped.
     pub swap_threshold: u64,
-    /// All known apps, in the order of the decision.
+    /// All known apps with the verdict on each, in the order in which they were considered.
     pub weighed: Vec<Weighed>,
 }
 
@@ -32,19 +32,19 @@ pub struct Decision {
 pub struct Weighed {
     /// The app.
     pub app: AppStatus,
-    /// Its owner.
+    /// User id of its owner.
     #[serde(default)]
     pub uid: Option<u32>,
     /// Whether it was chosen.
     pub chosen: bool,
-    /// Why, or why not.
+    /// Why it was chosen or not.
     pub reason: String,
     /// Its class.
     pub class: Class,
     /// When it was last in the foreground, or else started, in milliseconds since boot.
     pub used_ms: u64,
-    /// Why it was in use.
+    /// Why it was in use in the background; empty if it was not.
     pub uses: Vec<Use>,
-    /// Its allocation in memory and in swap, in bytes.
+    /// Its anonymous memory, resident or swapped, in bytes.
     pub allocated: u64,
 }

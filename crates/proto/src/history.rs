@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! History of actions against shortages of memory, in the protocol.
+//! The protocol's types for the history of actions against shortages of memory.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use super::AppStatus;
 use crate::class::Class;
 
-/// Maximum number of entries that the daemon keeps in memory; the oldest are dropped.
+/// Maximum number of entries that the daemon keeps in memory; beyond it the oldest are dropped.
 pub const HISTORY_MAX: u16 = 256;
 
-/// An action, by the daemon or detected as done by other software.
+/// An action of the daemon, or a kill by other software that the daemon detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryAction {
-    /// Apps were asked to give memory back.
+    /// Apps were asked to free memory.
     Ask,
     /// The app's pages were moved to swap or dropped.
     Squeeze,
@@ -27,7 +27,7 @@ pub enum MemoryAction {
     Return,
     /// The app was killed.
     Kill,
-    /// Other software killed a process: the kernel's OOM killer, or another daemon.
+    /// The kernel's OOM killer or another daemon killed a process.
     ForeignKill,
 }
 
@@ -100,13 +100,14 @@ pub struct HistoryEntry {
     pub unix_ms: u64,
     /// Time in milliseconds since boot.
     pub at_ms: u64,
-    /// Id of that boot (`/proc/sys/kernel/random/boot_id`); empty if it could not be read.
+    /// Id of the boot (`/proc/sys/kernel/random/boot_id`); empty if it could not be read.
     pub boot: String,
     /// The action.
     pub action: MemoryAction,
     /// The app; `None` if the action was not about one app.
     pub app: Option<AppStatus>,
-    /// The app's owner. The entry is shown to the owner, to root and to the group of `[access]`.
+    /// User id of the app's owner. The entry is shown to the owner, to root and to the group of
+    /// `[access]`.
     #[serde(default)]
     pub uid: Option<u32>,
     /// The app's class.
@@ -115,13 +116,13 @@ pub struct HistoryEntry {
     pub bytes: u64,
     /// Time from the decision to its effect, in microseconds, if known.
     pub took_us: Option<u64>,
-    /// Number of times within `for_ms`: repeats are folded into one entry.
+    /// Number of repeats that are folded into this entry, the first action included.
     #[serde(default = "once", skip_serializing_if = "is_once")]
     pub times: u32,
-    /// From the first time to the last one, in milliseconds.
+    /// Time from the first of the folded actions to the last one, in milliseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub for_ms: u64,
-    /// Why.
+    /// The reason for the action.
     pub reason: String,
     /// The machine's memory at the time of the decision.
     pub memory: MemoryThen,
@@ -139,11 +140,11 @@ fn is_zero(ms: &u64) -> bool {
     *ms == 0
 }
 
-/// Repeats of the same action for the same app within this time are one entry.
+/// Repeats of the same action for the same app within this time are folded, in milliseconds.
 const FOLDED_MS: u64 = 60_000;
 
-/// Folds repeats, oldest first: the first entry stays with its reason and counts the others. Kills
-/// are never folded.
+/// Folds repeats of an action into one entry. `entries` are sorted, oldest first. The entry of the
+/// first action keeps its reason and counts the repeats. Kills are never folded.
 pub fn fold<'a>(entries: impl IntoIterator<Item = &'a HistoryEntry>) -> Vec<HistoryEntry> {
     let mut folded: Vec<HistoryEntry> = Vec::new();
     for entry in entries {

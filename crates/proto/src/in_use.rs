@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Apps that are in use although another one is in the foreground.
+//! Reasons why an app is in use although another app is in the foreground.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,24 +11,24 @@ pub enum Use {
     Audio,
     /// It holds an inhibitor lock.
     Inhibitor,
-    /// Its window is visible beside the topmost one.
+    /// One of its windows is visible although another app is topmost.
     Visible,
     /// It reported unsaved work.
     Unsaved,
-    /// It installs, upgrades or removes packages: if it is stopped half-way, the system may not
+    /// It installs, upgrades or removes packages. If it is killed half-way, the system may not
     /// boot.
     Packages,
-    /// It runs a virtual machine, with a whole system's unsaved work in it.
+    /// It runs a virtual machine, which may contain a whole system's unsaved work.
     Machine,
 }
 
 impl Use {
-    /// As a clause after "it".
+    /// The reason as a clause that follows "it", for display.
     pub fn clause(self) -> &'static str {
         match self {
             Use::Audio => "plays or records sound",
             Use::Inhibitor => "holds an inhibitor lock",
-            Use::Visible => "can be seen",
+            Use::Visible => "has a visible window",
             Use::Unsaved => "has unsaved work",
             Use::Packages => "installs or removes packages",
             Use::Machine => "runs a virtual machine",

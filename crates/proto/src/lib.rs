@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The control socket's protocol: one JSON object a line, one answer a request, over the stream
-//! socket `/run/limelight/control.sock`. Compositors and scripts may speak it directly.
+//! The control socket's protocol: one JSON object per line and one answer per request, over the
+//! stream socket `/run/limelight/control.sock`. Compositors and scripts may use it directly.
 //!
 //! ```text
 //! > {"op":"focus","target":{"pid":4242},"source":"cli"}
@@ -17,12 +17,12 @@
 //! < {"result":"error","code":"bad-request","message":"...","cure":"..."}
 //! ```
 //!
-//! Requests come in any number over one connection and are answered in order. A request line may
-//! have [`LINE_MAX`] bytes with its newline; a longer one is answered with
-//! [`ErrorCode::BadRequest`] and the connection is closed. Unknown fields in a request are
-//! refused, so that a misspelt one is never silently ignored; a client must ignore fields of an
-//! answer that it does not know, because later versions add some. Sizes are in bytes, times in
-//! milliseconds, points in time since boot (`CLOCK_BOOTTIME`).
+//! A client may send any number of requests over one connection; they are answered in order. A
+//! request line may have [`LINE_MAX`] bytes, newline included. A longer line is answered with
+//! [`ErrorCode::BadRequest`], and the connection is closed. A request with an unknown field is
+//! refused, so that a misspelt field is never silently ignored. A client must ignore unknown fields
+//! in an answer, because later versions add fields. Sizes are in bytes and times in milliseconds.
+//! Points in time are counted from boot (`CLOCK_BOOTTIME`).
 
 #![forbid(unsafe_code)]
 
@@ -52,11 +52,10 @@ pub use window::{
     AppLatency, KernelWindows, LatencyReport, OpenWindow, WindowEvent, WindowStatus, WindowTallies,
 };
 
-/// Version of this protocol, in [`Status::protocol`]. It changes only when an old client would
-/// misunderstand the daemon.
+/// Version of this protocol, in [`Status::protocol`]. It changes only with an incompatible change.
 pub const PROTOCOL: u32 = 1;
 
-/// Longest line in bytes, newline included, that the daemon reads.
+/// Maximum length in bytes, newline included, of a line that the daemon reads.
 pub const LINE_MAX: usize = 64 * 1024;
 
 /// Maximum age of a reported response-window event, in microseconds.
@@ -72,108 +71,109 @@ pub const RUNTIME_DIR: &str = "/run/limelight";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// The user switched to this app, or to none. The daemon accepts it from the owner of the
-    /// process in the active session, and from root. Answered by [`Response::Ok`].
+    /// Claims that the user switched to this app, or to none. The daemon accepts the claim from the
+    /// owner of the process in the active session, and from root. Answered by [`Response::Ok`].
     Focus {
         /// The app.
         target: FocusTarget,
         /// Name of the source, for `status` and `explain`: `cli`, `x11`, a compositor's name. At
         /// most 64 bytes, printable.
         source: String,
-        /// `false`, the default: an explicit claim. It outlives the connection, ranks above every
-        /// other one, and ends with its app or with an explicit claim of `none`, which demotes
-        /// the app at once.
+        /// `false`, the default: an explicit claim. It outlives the connection and outranks the
+        /// session agents of the same user; root's explicit claim outranks all other claims. It
+        /// ends with its app or with an explicit claim of `none`, which demotes the app at once.
         ///
-        /// `true`: the running report of a session agent. It ends when this connection closes. It
-        /// ranks below an explicit claim and above `oom_score_adj`. Its `none` demotes the app only
-        /// after the configured gap, because overviews and lock screens come and go. If logind
-        /// reports that the caller's session is not active, it is refused, but counts as soon as
-        /// the session becomes active.
+        /// `true`: the current report of a session agent. It ends when this connection closes. It
+        /// ranks below an explicit claim of the same user and above `oom_score_adj`. A report of
+        /// `none` demotes the app only after the configured gap, because overviews and lock screens
+        /// come and go. If logind reports that the caller's session is not active, the request is
+        /// refused, but the report counts as soon as the session becomes active.
         #[serde(default)]
         hold: bool,
     },
-    /// Input for an app arrived, or a frame of it was shown: a response window opens or closes. The
-    /// daemon accepts it from the owner of the topmost app in the active session, and from root; a
-    /// report about another app changes nothing. Answered by [`Response::Ok`].
+    /// Reports input for an app, or a frame of an app: a response window opens or closes. The
+    /// daemon accepts the report from the owner of the topmost app in the active session, and from
+    /// root. A report about another app changes nothing. Answered by [`Response::Ok`].
     Window {
         /// Input or frame.
         event: WindowEvent,
-        /// When it happened, in microseconds of `CLOCK_MONOTONIC`, the clock of input events and
-        /// frames; at most [`WINDOW_AGE_MAX_US`] ago. Without it: now.
+        /// Time of the event in microseconds of `CLOCK_MONOTONIC`, the clock of input events and
+        /// frames; at most [`WINDOW_AGE_MAX_US`] ago. Default: now.
         #[serde(default)]
         at_us: Option<u64>,
-        /// Any process of the app; without it: the topmost app.
+        /// Any process of the app. Default: the topmost app.
         #[serde(default)]
         pid: Option<i32>,
         /// Name of the source, for `status`. At most 64 bytes, printable.
         source: String,
     },
-    /// How long apps take from input to frame: answered by [`Response::Latency`].
+    /// Requests the apps' response times, from input to frame. Answered by [`Response::Latency`].
     Latency {
         /// Only the app with this name.
         #[serde(default)]
         app: Option<String>,
     },
-    /// The daemon's state: answered by [`Response::Status`].
+    /// Requests the daemon's state. Answered by [`Response::Status`].
     Status,
-    /// What was done for or to one process: answered by [`Response::Explain`].
+    /// Requests what was done for or to one process. Answered by [`Response::Explain`].
     Explain {
         /// Process id.
         pid: i32,
     },
-    /// All known apps: answered by [`Response::Apps`].
+    /// Requests all known apps. Answered by [`Response::Apps`].
     Apps {
         /// Only the app of this process.
         #[serde(default)]
         pid: Option<i32>,
     },
-    /// Sets the class of an app until it ends. Root may set any class; the app's owner, in the
-    /// active session, only classes up to the one that the daemon would choose. Answered by
-    /// [`Response::Ok`].
+    /// Sets the class of an app until the app ends. Root may set any class. The app's owner, in the
+    /// active session, may set only the class that the daemon would choose or a lower one. Answered
+    /// by [`Response::Ok`].
     Class {
         /// Any process of the app.
         pid: i32,
-        /// The class; `None` undoes an earlier request.
+        /// The class; `None` withdraws the class that an earlier request set.
         #[serde(default)]
         class: Option<Class>,
     },
-    /// Reports that a background app is in use: it is neither squeezed nor stopped, and is killed
-    /// after the apps of its class that are not in use. Accepted from the owner of the process in
-    /// the active session, and from root. It holds until it is withdrawn or this connection closes.
-    /// Answered by [`Response::Ok`].
+    /// Reports that a background app is in use. Such an app is neither squeezed nor frozen, and it
+    /// is killed after the apps of its class that are not in use. The daemon accepts the report
+    /// from the owner of the process in the active session, and from root. The report stands until
+    /// it is withdrawn or this connection closes. Answered by [`Response::Ok`].
     InUse {
-        /// A process of the app.
+        /// Any process of the app.
         pid: i32,
         /// Why it is in use.
         #[serde(rename = "use")]
         what: Use,
-        /// Whether it is in use from now on.
+        /// `true`: it is in use from now on; `false`: the report is withdrawn.
         on: bool,
     },
-    /// A session agent reports how it learns of the focus, for `status` and `doctor`. It stands
+    /// Reports how a session agent detects the focus, for `status` and `doctor`. The report stands
     /// until the next such report or until this connection closes. Answered by [`Response::Agent`],
-    /// and again whenever that changes.
+    /// which is sent again whenever its contents change.
     Agent {
-        /// Its source: `sway`, `x11`, ...; `None`: none works.
+        /// Name of the agent's source: `sway`, `x11`, ...; `None`: no source works.
         source: Option<String>,
-        /// How that source works here. At most [`AGENT_TEXT_MAX`] bytes, printable.
+        /// How the source works in this session. At most [`AGENT_TEXT_MAX`] bytes, printable.
         detail: String,
-        /// Sources that were tried first, at most [`PASSED_OVER_MAX`].
+        /// Sources that were tried before and do not work, at most [`PASSED_OVER_MAX`].
         #[serde(default)]
         passed_over: Vec<PassedOver>,
     },
-    /// The last decision about memory, with all candidates: answered by [`Response::Decision`].
+    /// Requests the last decision about memory, with all candidates. Answered by
+    /// [`Response::Decision`].
     Decision {
-        /// The last decision with this action; without it: the last one of all.
+        /// Only decisions with this action. Default: all decisions.
         #[serde(default)]
         action: Option<MemoryAction>,
     },
-    /// From now on this connection gets a [`Response::Notice`] for everything that the daemon does
-    /// about a shortage of memory. Answered by [`Response::Ok`].
+    /// Subscribes this connection: from now on it gets a [`Response::Notice`] for each action of
+    /// the daemon against a shortage of memory. Answered by [`Response::Ok`].
     Listen,
-    /// What was done about shortages of memory: answered by [`Response::History`].
+    /// Requests past actions against shortages of memory. Answered by [`Response::History`].
     History {
-        /// Maximum number of entries, counted from the last one.
+        /// Maximum number of entries; the latest ones are returned.
         #[serde(default = "all_of_history")]
         last: u16,
     },
@@ -199,12 +199,12 @@ pub enum FocusTarget {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "kebab-case")]
 pub enum Response {
-    /// Done.
+    /// The request succeeded.
     Ok {
-        /// The state now in force, as a sentence for display.
+        /// The resulting state, as a sentence for display.
         message: String,
     },
-    /// Refused, and nothing was changed.
+    /// The request was refused, and nothing was changed.
     Error {
         /// Machine-readable code.
         code: ErrorCode,
@@ -233,7 +233,7 @@ pub enum Response {
     },
     /// Answer to [`Request::Decision`].
     Decision {
-        /// The decision; `None`: none since the daemon started.
+        /// The decision; `None`: the daemon has made none since it started.
         decision: Option<Box<Decision>>,
         /// Why other users' apps were left out of it, if they may have been.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -244,7 +244,7 @@ pub enum Response {
         /// Whether it may move an app that shares its cgroup into a scope of its own.
         own_scopes: bool,
     },
-    /// Sent to connections that sent [`Request::Listen`].
+    /// Sent to each connection that has sent [`Request::Listen`].
     Notice(Notice),
     /// Answer to [`Request::History`].
     History {
@@ -262,14 +262,14 @@ pub enum Response {
 pub enum ErrorCode {
     /// Not a request of this protocol.
     BadRequest,
-    /// No such process or cgroup, or it ended meanwhile.
+    /// The process or cgroup does not exist, or has just ended.
     NotFound,
-    /// The caller may not claim that app, or not now.
+    /// The caller may not do this, or not now.
     NotAllowed,
-    /// The request is fine, but it names something that can never be an app (the root cgroup, a
+    /// The request is valid, but names something that can never be an app (the root cgroup, a
     /// kernel thread).
     NotAnApp,
-    /// The daemon serves as many clients as it can, or the caller asks too often.
+    /// Too many clients are connected, or the caller sends too many requests.
     Busy,
     /// The daemon failed; its log says more.
     Internal,
@@ -286,15 +286,15 @@ pub struct Status {
     pub pid: i32,
     /// Time since it started, in milliseconds.
     pub uptime_ms: u64,
-    /// It plans and explains, but applies nothing.
+    /// Whether the daemon plans and explains, but applies nothing.
     pub dry_run: bool,
     /// The foreground app.
     pub topmost: Option<TopmostStatus>,
     /// The previous foreground app.
     pub previous: Option<AppStatus>,
-    /// All sources of the topmost app.
+    /// All sources that can report the topmost app.
     pub sources: Vec<SourceStatus>,
-    /// Session agents that reported how they work and whose claims are accepted now.
+    /// Session agents that have sent [`Request::Agent`] and whose claims are accepted now.
     #[serde(default)]
     pub agents: Vec<AgentStatus>,
     /// All mechanisms for the topmost app.
@@ -303,16 +303,16 @@ pub struct Status {
     pub window: WindowStatus,
     /// The machine's memory.
     pub memory: MemoryStatus,
-    /// Stalls of programs.
+    /// Shares of time in which programs waited.
     #[serde(default)]
     pub stalls: Stalls,
-    /// `/dev/limelight`.
+    /// State of `/dev/limelight`.
     pub device: DeviceStatus,
-    /// Every change in force, or with `dry_run` every change that would be.
+    /// Every change in force, or with `dry_run` every planned change.
     pub changes: Vec<Change>,
-    /// Why the foreground app is left out, with everything that would show when it changes or gets
-    /// input: another user's app is shown only to its owner, to root and to a group. Counts are
-    /// then 0.
+    /// Why the foreground app is left out, if it is: another user's app is shown only to its owner,
+    /// to root and to a group. All data is then left out that would reveal when the foreground app
+    /// changes or gets input; counts are 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden: Option<String>,
 }
@@ -320,13 +320,13 @@ pub struct Status {
 /// An app.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppStatus {
-    /// Name of the process that was claimed, or the cgroup's last component.
+    /// Name of the process that a claim named, or the last component of the cgroup.
     pub name: String,
-    /// The process that was claimed, when one was.
+    /// Process id that a claim named, if any.
     pub pid: Option<i32>,
-    /// Its cgroup, below the cgroup v2 mount point (`/user.slice/...`).
+    /// Path of its cgroup below the cgroup v2 mount point (`/user.slice/...`).
     pub cgroup: Option<String>,
-    /// Whether that cgroup holds this app and nothing else, so that its knobs may be used.
+    /// Whether the cgroup contains only this app, so that its knobs may be used.
     pub own_cgroup: bool,
 }
 
@@ -340,9 +340,9 @@ pub struct TopmostStatus {
     pub source: String,
     /// Time in the foreground, in milliseconds.
     pub for_ms: u64,
-    /// Processes that belong to it now.
+    /// Number of processes that belong to it now.
     pub members: u32,
-    /// While its source reports that no app has the focus: milliseconds until it is demoted.
+    /// Milliseconds until it is demoted, while its source reports that no app has the focus.
     pub demoted_in_ms: Option<u64>,
 }
 
@@ -352,7 +352,8 @@ pub const WAKE_GRAPH: &str = "wake-graph";
 /// A source of the topmost app.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceStatus {
-    /// `explicit`, `session`, `top-app`, `oom_score_adj`, [`WAKE_GRAPH`], in falling rank.
+    /// Its name: `explicit`, `session`, `top-app`, `oom_score_adj` or [`WAKE_GRAPH`], in falling
+    /// rank.
     pub name: String,
     /// Whether it works.
     pub state: State,
@@ -363,7 +364,7 @@ pub struct SourceStatus {
 /// A mechanism for the topmost app.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MechanismStatus {
-    /// `protect`.
+    /// Its name, such as `protect`.
     pub name: String,
     /// Whether it acts on this machine.
     pub state: State,
@@ -379,11 +380,11 @@ pub struct MechanismStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// Acts now.
+    /// It acts now.
     Active,
-    /// Ready, with nothing to do now.
+    /// It is ready, but has nothing to do now.
     Idle,
-    /// Switched off by the configuration.
+    /// It is switched off by the configuration.
     Off,
     /// This machine cannot do it.
     Unavailable,
@@ -400,20 +401,20 @@ pub struct MemoryStatus {
     pub swap_total: u64,
     /// `SwapFree` in bytes.
     pub swap_free: u64,
-    /// Share of time in which every runnable task waited for memory, last 10 s, in percent
-    /// (`full avg10`); `None` without PSI.
+    /// Share of the last 10 s in which all runnable tasks waited for memory, in percent (PSI `full
+    /// avg10`); `None` without PSI.
     pub psi_full_avg10: Option<f64>,
     /// `mglru`, `two-list`, or `unknown`.
     pub lru: String,
-    /// Maximum that `protect` may reserve, in bytes.
+    /// Maximum number of bytes that `protect` may reserve.
     pub budget: u64,
-    /// Bytes that other software has reserved; they come out of the budget.
+    /// Bytes that other software has reserved. They have been subtracted from the budget.
     pub protected_by_others: u64,
-    /// Bytes that `protect` reserves now through the cgroup.
+    /// Bytes that `protect` reserves now through the app's cgroup.
     pub protected: u64,
     /// Steps by which protection is lowered because the machine had no other memory left, 0 to 4.
     pub lowered_steps: u8,
-    /// Bytes that `protect` has locked of files that the topmost app shares with other processes.
+    /// Bytes of shared file pages that `protect` has locked for the topmost app.
     #[serde(default)]
     pub locked: u64,
     /// The level of shortage; `None` if it is not tracked (`swap` is off).
@@ -424,11 +425,11 @@ pub struct MemoryStatus {
     pub thresholds: Option<Thresholds>,
 }
 
-/// `/dev/limelight`.
+/// State of `/dev/limelight`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum DeviceStatus {
-    /// Open by this daemon.
+    /// This daemon has opened it.
     Open {
         /// ABI version of the running kernel.
         abi_version: u32,
@@ -438,10 +439,10 @@ pub enum DeviceStatus {
         enabled: Vec<String>,
         /// Number of the topmost set in force, 0 when there is none.
         generation: u64,
-        /// Live processes in the topmost set, as the kernel counts them.
+        /// Number of live processes in the topmost set, as counted by the kernel.
         members: u32,
     },
-    /// Not used.
+    /// This daemon does not use it.
     Unused {
         /// Why: absent, switched off, busy, not permitted, another ABI.
         why: String,
@@ -458,11 +459,11 @@ pub struct Change {
     pub from: String,
     /// Its value now, or the planned one (see `outcome`).
     pub to: String,
-    /// The rule that asked for it, with its input figures.
+    /// The rule that required the change, with its input figures.
     pub rule: String,
     /// Time of the change, in milliseconds since boot.
     pub at_ms: u64,
-    /// The actual result.
+    /// The result of the change.
     pub outcome: Outcome,
     /// The command or event that would undo it.
     pub undone_by: String,
@@ -476,7 +477,7 @@ pub enum Outcome {
     Applied,
     /// Not written because the daemon runs with `--dry-run`.
     Planned,
-    /// It has no effect, written or not.
+    /// It has no effect, whether it was written or not.
     Inert {
         /// Why.
         why: String,
@@ -488,7 +489,7 @@ pub enum Outcome {
     },
 }
 
-/// What was done for or to one process.
+/// Answer to [`Request::Explain`]: what was done for or to one process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explain {
     /// Process id.
@@ -503,8 +504,8 @@ pub struct Explain {
     pub source: Option<String>,
     /// Changes in force that affect this process.
     pub changes: Vec<Change>,
-    /// Further notes for the user, one sentence each: why nothing was done, what protection does
-    /// not reach.
+    /// Further notes for the user, one sentence each: for example why nothing was done, or which
+    /// memory is not protected.
     pub notes: Vec<String>,
 }
 

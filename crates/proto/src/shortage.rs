@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct Thresholds {
     /// Memory that apps can use, in bytes.
     pub total: u64,
-    /// Below this apps may be killed.
+    /// Below this many available bytes, apps may be killed.
     pub kill: u64,
-    /// Below this apps are swapped.
+    /// Below this many available bytes, apps are swapped.
     pub swap: u64,
 }
 
@@ -23,17 +23,18 @@ pub enum Level {
     /// No shortage.
     #[default]
     Plenty,
-    /// Apps are asked for memory, and swapped.
+    /// Apps are asked to free memory, and are swapped.
     Swap,
-    /// Less than the kill threshold is left, but reclaim into swap keeps up: only an app that grows
-    /// without bound may be killed.
+    /// Only an app that grows without bound may be killed: less than the kill threshold is
+    /// available, but swapping keeps up.
     Low,
     /// Disposable apps may be killed: the apps' working sets do not fit, and memory is paged in and
     /// out.
     Crowded,
-    /// Disposable apps may be killed, and others frozen.
+    /// Disposable apps may be killed, and other apps frozen.
     Kill,
-    /// Any killable app may be killed: no swap is left, or the machine does nothing but swap.
+    /// Any killable app may be killed: memory and swap are used up, or the machine does little but
+    /// page in and out.
     Exhausted,
 }
 

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Stalls of programs in the protocol.
+//! The protocol's types for stalls of programs.
 
 use serde::{Deserialize, Serialize};
 
-/// Shares of the last 10 s in which programs waited for something (PSI `avg10`).
+/// Shares of the last 10 s in which programs waited (PSI `avg10`); `None`: not reported by the
+/// kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stalls {
-    /// For a processor.
+    /// Waits for a processor.
     pub cpu: Option<Stall>,
-    /// For memory.
+    /// Waits for memory.
     pub memory: Option<Stall>,
-    /// For a disk.
+    /// Waits for a disk.
     pub io: Option<Stall>,
 }
 
-/// Share of the time, in percent.
+/// Shares of time, in percent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stall {
-    /// At least one task waited.
+    /// Share in which at least one task waited.
     pub some: f64,
-    /// All runnable tasks waited; `None` if the kernel does not report it.
+    /// Share in which all runnable tasks waited; `None`: not reported by the kernel.
     pub full: Option<f64>,
 }

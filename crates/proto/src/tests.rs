@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Wire format of the control socket.
+//! Tests of the control socket's wire format.
 
 use super::*;
 

@@ -1,52 +1,53 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Response windows in the protocol.
+//! The protocol's types for response windows.
 
 use serde::{Deserialize, Serialize};
 
 use super::{SourceStatus, State};
 
-/// What happened to a response window.
+/// An event that opens or closes a response window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WindowEvent {
     /// Input for the app arrived.
     Open,
-    /// A frame of the app was shown. A client may report every frame, or only the first after
-    /// input.
+    /// A frame of the app was shown. A client may report every frame, or only the first frame after
+    /// an input.
     Close,
 }
 
-/// Response windows.
+/// State of the response windows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowStatus {
-    /// Whether windows are used; active while one is open.
+    /// Whether windows are used; active while a window is open.
     pub state: State,
-    /// How events arrive here, or why they do not.
+    /// How events arrive on this machine, or why they do not.
     pub detail: String,
-    /// The open window.
+    /// The open window, if any.
     pub open: Option<OpenWindow>,
     /// Sources of input and frame events.
     pub sources: Vec<SourceStatus>,
-    /// Whether windows are passed to the kernel; active while the kernel has an open one.
+    /// Windows as passed to the kernel.
     pub kernel: KernelWindows,
     /// Counts since the daemon started.
     pub tallies: WindowTallies,
-    /// Answers of the foreground app; `None` if it has given none.
+    /// Response times of the foreground app; `None` if none were recorded.
     pub topmost: Option<AppLatency>,
 }
 
 /// Windows as passed to the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelWindows {
-    /// Whether they are passed on; unavailable if the kernel does not support it.
+    /// Whether windows are passed to the kernel: active while the kernel has an open window,
+    /// unavailable if the kernel does not support windows.
     pub state: State,
-    /// The interface, or why there is none.
+    /// The interface, or why it is not used.
     pub detail: String,
     /// Number of windows opened or extended in the kernel.
     pub opened: u64,
-    /// Number of those that were closed; the others ended at their deadlines.
+    /// Number of windows closed in the kernel before their deadlines.
     pub closed: u64,
-    /// Number of refusals by the kernel.
+    /// Number of calls that the kernel refused.
     pub failed: u64,
 }
 
@@ -55,32 +56,32 @@ pub struct KernelWindows {
 pub struct WindowTallies {
     /// Windows that opened.
     pub opened: u64,
-    /// Closed by a frame in time.
+    /// Windows that a frame closed before the deadline.
     pub answered: u64,
-    /// Ended at their deadline.
+    /// Windows that ended at their deadline.
     pub expired: u64,
-    /// Of those, answered by a later frame.
+    /// Expired windows that a later frame answered.
     pub late: u64,
-    /// Of those that expired, never answered.
+    /// Expired windows that no frame answered.
     pub unanswered: u64,
-    /// Ended after the focus had moved.
+    /// Windows that ended after the focus had moved to another app.
     pub moved: u64,
-    /// Ended because no app was topmost any more.
+    /// Windows that ended because no app was topmost any more.
     pub abandoned: u64,
     /// Inputs that joined an open window.
     pub inputs_joined: u64,
-    /// Inputs for an app that is not topmost, or without a topmost app.
+    /// Inputs that were not for the topmost app, or that came while no app was topmost.
     pub inputs_elsewhere: u64,
     /// Frames that no input waited for.
     pub frames_unasked: u64,
-    /// Frames of an app other than the window's.
+    /// Frames of another app than the open window's.
     pub frames_elsewhere: u64,
 }
 
 /// An open window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenWindow {
-    /// Name of the app that owes the frame.
+    /// Name of the app whose frame is awaited.
     pub app: String,
     /// Time since it opened, in microseconds.
     pub for_us: u64,
@@ -90,10 +91,10 @@ pub struct OpenWindow {
     pub inputs: u32,
 }
 
-/// Answer to `latency`.
+/// Answer to [`super::Request::Latency`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyReport {
-    /// Apps that answered since the daemon started, latest answer first.
+    /// Apps with recorded answers since the daemon started, latest answer first.
     pub apps: Vec<AppLatency>,
     /// Why other users' apps were left out, if they may have been.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Support for `madvise()` advice in the running kernel.
+//! Detects which `madvise()` advice the running kernel supports.
 
 use rustix::mm::{madvise, Advice};
 
-/// Whether the kernel can populate memory for writing (`MADV_POPULATE_WRITE`, Linux 5.14).
+/// Whether the kernel can map writable pages ahead of their first use (`MADV_POPULATE_WRITE`, Linux
+/// 5.14).
 pub fn knows_populate_write() -> bool {
-    // SAFETY: an empty range: nothing is changed, the kernel only checks the advice itself.
+    // SAFETY: the range is empty, so the kernel changes nothing and only checks the advice itself.
     unsafe { madvise(std::ptr::null_mut(), 0, Advice::LinuxPopulateWrite) }.is_ok()
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn kernels_since_5_14_support_it() {
+    fn kernels_since_5_14_support_populate_write() {
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
         let mut parts = release.split('.').map(|part| part.parse::<u32>());
         let (major, minor) = (

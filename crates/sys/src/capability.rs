@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Capabilities of this thread: querying them, and running code without some of them.
+//! Capabilities of this thread: queries them, and runs code without some of them.
 
 use rustix::thread::{capabilities, set_capabilities, CapabilitySet};
 
@@ -10,8 +10,8 @@ pub fn has_raw_io() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_RAWIO))
 }
 
-/// Runs `work` while these capabilities are not in effect for this thread. Other threads keep
-/// theirs.
+/// Runs `work` with these capabilities removed from this thread's effective set, and then restores
+/// the set. Other threads keep their capabilities.
 pub(crate) fn without<T>(dropped: CapabilitySet, work: impl FnOnce() -> T) -> Result<T> {
     let failed = |errno| Error::new("change", "this thread's capabilities", errno);
     let before = capabilities(None).map_err(failed)?;

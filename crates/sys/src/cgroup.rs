@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Control groups, version 2.
 //!
-//! A [`Cgroup`] is an open directory: it keeps denoting the same group even if that is removed and
-//! another one of the same name is made. State about a group is keyed by [`CgroupId`], not by path.
+//! A [`Cgroup`] is an open directory. It keeps referring to the same group even if that group is
+//! removed and a new group of the same name is created. Callers key their state about a group by
+//! [`CgroupId`], not by path.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,17 +27,17 @@ pub use reclaim::{Reclaimed, SwapCounters};
 /// A limit of the memory controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Limit {
-    /// That many bytes; the kernel rounds down to pages.
+    /// A number of bytes; the kernel rounds it down to whole pages.
     Bytes(u64),
     /// No limit: `max` in the kernel's notation.
     Max,
 }
 
 impl Limit {
-    /// Nothing at all: the default of `memory.min` and `memory.low`.
+    /// 0 bytes: the default of `memory.min` and `memory.low`.
     pub const ZERO: Limit = Limit::Bytes(0);
 
-    /// The value as the kernel will report it after a write: whole pages.
+    /// The value that the kernel reports after a write: rounded down to whole pages.
     pub fn rounded_to(self, page_bytes: u64) -> Limit {
         match self {
             Limit::Bytes(bytes) => Limit::Bytes(bytes - bytes % page_bytes.max(1)),
@@ -54,7 +55,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// The text is neither a number of bytes nor `max`.
+/// Parse error: the text is neither a number of bytes nor `max`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("neither a number of bytes nor \"max\"")]
 pub struct NotALimit;
@@ -70,18 +71,21 @@ impl FromStr for Limit {
     }
 }
 
-/// A file of the memory controller that holds a [`Limit`].
+/// A file of the memory controller that contains a [`Limit`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MemoryKnob {
-    /// Memory below this is never reclaimed, on either LRU, at the price of an OOM kill.
+    /// Up to this amount, the group's memory is never reclaimed, under either LRU. The kernel kills
+    /// a process instead.
     Min,
-    /// Memory below this is reclaimed only when nothing else is left; inert under MGLRU.
+    /// Up to this amount, the group's memory is reclaimed only if unprotected memory does not
+    /// suffice. Has no effect under MGLRU.
     Low,
-    /// Throttled and reclaimed above this.
+    /// Above this amount, the group is throttled and its memory is reclaimed.
     High,
-    /// Reclaimed, then killed above this.
+    /// Above this amount, the group's memory is reclaimed. If that does not suffice, the kernel
+    /// kills a process of the group.
     Max,
-    /// Swap space that may be used.
+    /// Swap space that the group may use.
     SwapMax,
 }
 
@@ -98,7 +102,7 @@ impl MemoryKnob {
     }
 }
 
-/// A file that holds a group's weight against its siblings.
+/// A file that contains a group's weight relative to its siblings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WeightKnob {
     /// Share of CPU time.
@@ -135,8 +139,8 @@ impl WeightKnob {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CgroupId(pub u64);
 
-/// Path of a cgroup below the mount point: `/` is the root, `/a/b` a group. Never holds `..`, an
-/// empty name or a NUL.
+/// Path of a cgroup below the mount point: `/` is the root, `/a/b` a group. Never contains `.`,
+/// `..`, an empty name, a NUL or a newline.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CgroupPath(String);
 
@@ -146,8 +150,8 @@ impl CgroupPath {
         CgroupPath("/".to_owned())
     }
 
-    /// Parses the notation of `/proc/PID/cgroup`, or the same without the leading slash. `None` for
-    /// a path outside our cgroup namespace (`/../x`).
+    /// Parses a path as in `/proc/PID/cgroup`; the leading slash is optional. `None` for an invalid
+    /// path, such as one outside our cgroup namespace (`/../x`).
     pub fn parse(text: &str) -> Option<Self> {
         let mut path = String::new();
         for name in text.split('/').filter(|name| !name.is_empty()) {
@@ -174,12 +178,12 @@ impl CgroupPath {
         self.0 == "/"
     }
 
-    /// Last name; empty for the root.
+    /// Last component; empty for the root.
     pub fn name(&self) -> &str {
         self.0.rsplit('/').next().unwrap_or_default()
     }
 
-    /// The group around this one; `None` for the root.
+    /// The parent group; `None` for the root.
     pub fn parent(&self) -> Option<CgroupPath> {
         match self.0.rfind('/')? {
             _ if self.is_root() => None,
@@ -188,7 +192,7 @@ impl CgroupPath {
         }
     }
 
-    /// The group of that name directly below this one. `name` must be a single file name.
+    /// The child group with this name. `name` must be a single file name.
     pub fn below(&self, name: &str) -> CgroupPath {
         CgroupPath(match self.is_root() {
             true => format!("/{name}"),
@@ -196,7 +200,8 @@ impl CgroupPath {
         })
     }
 
-    /// The groups from the topmost ancestor below the root down to this group; empty for the root.
+    /// The groups on the way from the root (excluded) down to this group (included); empty for the
+    /// root.
     pub fn chain(&self) -> Vec<CgroupPath> {
         let ends = self.0.match_indices('/').skip(1).map(|(at, _)| at);
         let mut chain: Vec<_> = ends.map(|at| CgroupPath(self.0[..at].to_owned())).collect();
@@ -206,7 +211,7 @@ impl CgroupPath {
         chain
     }
 
-    /// True for this group itself and everything below it.
+    /// True if `other` is this group or one of its descendants.
     pub fn contains(&self, other: &CgroupPath) -> bool {
         self.is_root()
             || other
@@ -237,7 +242,7 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// Finds the mount point by `mountinfo`; [`Error::Unsupported`] if there is none.
+    /// Finds the mount point in `mountinfo`; [`Error::Unsupported`] if there is none.
     pub fn find(proc: &Proc) -> Result<Self> {
         let mounts = proc.mounts()?;
         match mountinfo::find(&mounts, "cgroup2") {
@@ -253,7 +258,7 @@ impl Hierarchy {
         }
     }
 
-    /// Uses the hierarchy mounted here, without reading its options from `mountinfo`.
+    /// Uses the hierarchy at this mount point, without reading its options from `mountinfo`.
     pub fn at(mount_point: impl Into<PathBuf>) -> Result<Self> {
         Ok(Hierarchy {
             dir: Dir::open(mount_point)?,
@@ -261,18 +266,18 @@ impl Hierarchy {
         })
     }
 
-    /// Whether protection that a group has and no child uses covers all of its children
-    /// (`memory_recursiveprot`), as on a machine with systemd. False if unknown.
+    /// Whether the part of a group's protection that its children do not claim protects all of them
+    /// (`memory_recursiveprot`). systemd mounts the hierarchy with this option. False if unknown.
     pub fn has_recursive_protection(&self) -> bool {
         self.recursive
     }
 
-    /// Where it is mounted.
+    /// Path of the mount point.
     pub fn mount_point(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Opens a group; [`Error::Gone`] if there is none at that path.
+    /// Opens a group; [`Error::Gone`] if the path does not exist.
     pub fn open(&self, path: &CgroupPath) -> Result<Cgroup> {
         let dir = self.dir.open_dir(path.relative())?;
         let id = CgroupId(dir.inode_and_owner()?.0);
@@ -283,29 +288,30 @@ impl Hierarchy {
         })
     }
 
-    /// Opens the topmost ancestor below the root, the next one, and so on down to the group itself.
+    /// Opens all groups of [`CgroupPath::chain`], in the same order.
     pub fn open_chain(&self, path: &CgroupPath) -> Result<Vec<Cgroup>> {
         path.chain().iter().map(|path| self.open(path)).collect()
     }
 
-    /// The topmost of a group's ancestors, including itself and excluding the root, that lacks a
-    /// file: the controller of that file has no effect from there on. A group that no longer exists
-    /// lacks it.
+    /// The first group of [`CgroupPath::chain`] that lacks a file. The controller of that file has
+    /// no effect on the returned group and its descendants. A group that no longer exists counts as
+    /// lacking the file.
     pub fn first_without(&self, path: &CgroupPath, file: &str) -> Option<CgroupPath> {
         let lacks =
             |path: &CgroupPath| !self.open(path).is_ok_and(|group| group.dir.contains(file));
         path.chain().into_iter().find(lacks)
     }
 
-    /// Whether the scheduler puts processes of this cgroup into a group of the cpu controller,
-    /// possibly an ancestor's. Their session is then no scheduling group (autogroup).
+    /// Whether the scheduler puts the processes of this cgroup into a scheduling group of the cpu
+    /// controller, possibly that of an ancestor. Autogroups then have no effect on them.
     pub fn groups_for_cpu(&self, path: &CgroupPath) -> bool {
         let top = path.chain().into_iter().next();
         top.and_then(|top| self.open(&top).ok())
             .is_some_and(|top| top.dir.contains(WeightKnob::Cpu.file()))
     }
 
-    /// Resolves a path from user input: below the mount point, or starting with it.
+    /// Resolves a path from user input: a path within the hierarchy, or a file system path that
+    /// starts with the mount point.
     pub fn path_of(&self, text: &str) -> Option<CgroupPath> {
         let below = Path::new(text)
             .strip_prefix(self.mount_point())
@@ -324,7 +330,7 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Its path at the time it was opened.
+    /// Path of the group at the time it was opened.
     pub fn path(&self) -> &CgroupPath {
         &self.path
     }
@@ -339,13 +345,15 @@ impl Cgroup {
         &self.dir
     }
 
-    /// User that owns the directory, and thus the group if it was delegated.
+    /// The user that owns the directory. For a delegated group, this is the user it was delegated
+    /// to.
     pub fn owner_uid(&self) -> Result<u32> {
         Ok(self.dir.inode_and_owner()?.1)
     }
 
-    /// An extended attribute of its directory as text, at most 255 bytes; `None` if it has none of
-    /// that name, or if cgroups have none at all (Linux before 5.7).
+    /// Reads an extended attribute of the group's directory as text, at most 255 bytes. `None` if
+    /// the attribute is longer or not set, or if the kernel does not support such attributes
+    /// (before Linux 5.7).
     pub fn attribute(&self, name: &str) -> Option<String> {
         let mut value = [0u8; 255];
         let length = rustix::fs::fgetxattr(&self.dir, name, &mut value[..]).ok()?;
@@ -353,7 +361,8 @@ impl Cgroup {
         Some(String::from_utf8_lossy(value).into_owned())
     }
 
-    /// If a file is missing in an existing group, its controller is not enabled.
+    /// Turns [`Error::Gone`] into [`Error::Unsupported`] if the group exists: a missing file then
+    /// means that the controller of this file is not enabled.
     fn explain(&self, error: Error) -> Error {
         match error {
             Error::Gone {
@@ -405,7 +414,7 @@ impl Cgroup {
         self.bytes("memory.current")
     }
 
-    /// Swap charged to it, in bytes (`memory.swap.current`).
+    /// Swap charged to the group and its descendants, in bytes (`memory.swap.current`).
     pub fn swap_current(&self) -> Result<u64> {
         self.bytes("memory.swap.current")
     }
@@ -417,12 +426,12 @@ impl Cgroup {
             .map_err(|NotALimit| self.malformed(knob.file(), &text, "not a limit"))
     }
 
-    /// Writes a limit. The kernel rounds it to pages: see [`Limit::rounded_to`].
+    /// Writes a limit. The kernel rounds it down to whole pages: see [`Limit::rounded_to`].
     pub fn set_limit(&self, knob: MemoryKnob, limit: Limit) -> Result<()> {
         self.write(knob.file(), &limit.to_string())
     }
 
-    /// Reads a weight; 0 stands for a group that runs only when the CPU is otherwise idle
+    /// Reads a weight. 0 means that the group runs only when the CPU is otherwise idle
     /// (`cpu.idle`). [`Error::Unsupported`]: the controller is not enabled for the group.
     pub fn weight(&self, knob: WeightKnob) -> Result<u32> {
         let text = self.text(knob.file())?;
@@ -438,17 +447,17 @@ impl Cgroup {
         self.write(knob.file(), &weight.to_string())
     }
 
-    /// `memory.stat`: bytes, and counts for events.
+    /// Reads `memory.stat`: amounts in bytes, and event counts.
     pub fn memory_stat(&self) -> Result<Keyed> {
         Ok(Keyed::parse(&self.text("memory.stat")?))
     }
 
-    /// `memory.events`: how often limits were reached, `oom_kill` among them.
+    /// Reads `memory.events`: how often each limit was reached, and the number of OOM kills.
     pub fn memory_events(&self) -> Result<Keyed> {
         Ok(Keyed::parse(&self.text("memory.events")?))
     }
 
-    /// `memory.pressure`; [`Error::Unsupported`] without PSI.
+    /// Reads `memory.pressure`; [`Error::Unsupported`] without PSI.
     pub fn memory_pressure(&self) -> Result<Pressure> {
         Pressure::read(&self.dir, "memory.pressure")
     }
@@ -458,23 +467,23 @@ impl Cgroup {
         Ok(Keyed::parse(&self.text("cgroup.events")?).get("populated") == Some(1))
     }
 
-    /// Kills every process in the group and its descendants, including frozen ones and those forked
-    /// meanwhile (`cgroup.kill`, Linux 5.14). [`Error::Unsupported`] for a threaded group and on
-    /// older kernels; the root has no such file either.
+    /// Kills every process in the group and its descendants (`cgroup.kill`, Linux 5.14). This
+    /// includes frozen processes and processes forked during the call. [`Error::Unsupported`] for
+    /// the root, for a threaded group, and on older kernels.
     pub fn kill(&self) -> Result<()> {
         self.write("cgroup.kill", "1")
     }
 
-    /// Reads `cgroup.type`: `domain`, `domain threaded`, `domain invalid` or `threaded`; the root
-    /// has none.
+    /// Reads `cgroup.type`: `domain`, `domain threaded`, `domain invalid` or `threaded`.
+    /// [`Error::Unsupported`] for the root, which has no such file.
     pub fn kind(&self) -> Result<String> {
         Ok(self.text("cgroup.type")?.trim().to_owned())
     }
 
-    /// Processes in this group itself, without descendants, ascending.
+    /// Pids of the processes in this group, ascending; descendants of the group are excluded.
     pub fn procs(&self) -> Result<Vec<i32>> {
         let text = self.text("cgroup.procs")?;
-        // 0 stands for a process of another pid namespace.
+        // The kernel prints 0 for a process of another pid namespace.
         let pids = text.lines().filter_map(|line| line.trim().parse().ok());
         let mut pids: Vec<i32> = pids.filter(|&pid| pid > 0).collect();
         pids.sort_unstable();
@@ -482,9 +491,9 @@ impl Cgroup {
         Ok(pids)
     }
 
-    /// Processes in this group and all its descendants, ascending. Groups that vanish meanwhile are
-    /// left out, and those deeper than 64 levels, because the owner of a group can nest without
-    /// limit.
+    /// Pids of the processes in this group and all its descendants, ascending. Skips groups that
+    /// are removed during the walk. The walk stops at a depth of 64 levels, because the owner of a
+    /// group can nest groups without limit.
     pub fn procs_below(&self) -> Result<Vec<i32>> {
         const LEVELS: u32 = 64;
         let mut pids = Vec::new();
@@ -501,7 +510,7 @@ impl Cgroup {
         }
         for child in self.children()? {
             let child = child?;
-            // In a flood of groups most are empty.
+            // Skips empty groups early, because most groups of a large tree are empty.
             if child.is_populated().is_ok_and(|populated| !populated) {
                 continue;
             }
@@ -513,8 +522,8 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Groups directly below this one. Each is opened only when the iterator reaches it, because
-    /// there may be more of them than descriptors; one that no longer exists is left out.
+    /// Child groups. The iterator opens each group only when it reaches it, because there may be
+    /// more groups than file descriptors. Groups that no longer exist are left out.
     pub fn children(&self) -> Result<impl Iterator<Item = Result<Cgroup>> + '_> {
         let names = self.dir.directories()?.into_iter();
         Ok(names.filter_map(|name| match self.child(&name) {
@@ -529,7 +538,7 @@ impl Cgroup {
         }))
     }
 
-    /// Names of at most `most` groups directly below this one, and whether there are more.
+    /// Names of at most `most` child groups, and whether there are more.
     pub fn child_names(&self, most: usize) -> Result<(Vec<String>, bool)> {
         self.dir.first_directories(most)
     }
@@ -544,7 +553,7 @@ impl Cgroup {
         })
     }
 
-    /// Moves a process into the group. Its charged memory stays where it is.
+    /// Moves a process into the group. Its memory stays charged to the old group.
     pub fn attach(&self, pid: i32) -> Result<()> {
         self.write("cgroup.procs", &pid.to_string())
     }
@@ -554,7 +563,7 @@ impl Cgroup {
         self.words("cgroup.controllers")
     }
 
-    /// Controllers that are enabled for its children.
+    /// Controllers that the group has enabled for its children.
     pub fn subtree_control(&self) -> Result<Vec<String>> {
         self.words("cgroup.subtree_control")
     }
@@ -567,25 +576,25 @@ impl Cgroup {
             .collect())
     }
 
-    /// Enables or disables a controller for its children. [`Error::Busy`]: the group has processes
-    /// of its own (only the root may have both).
+    /// Enables or disables a controller for the group's children. [`Error::Busy`]: the group itself
+    /// has processes. Only the root may have both processes and enabled controllers.
     pub fn set_subtree_controller(&self, controller: &str, on: bool) -> Result<()> {
         let sign = if on { '+' } else { '-' };
         self.write("cgroup.subtree_control", &format!("{sign}{controller}"))
     }
 
-    /// Makes a group below this one; [`Error::Busy`] if the name is taken.
+    /// Creates a child group; [`Error::Busy`] if the name is taken.
     pub fn create_child(&self, name: &str) -> Result<Cgroup> {
         self.dir.make_dir(name)?;
         self.child(name)
     }
 
-    /// Opens the group of that name below this one.
+    /// Opens the child group with this name.
     pub fn open_child(&self, name: &str) -> Result<Cgroup> {
         self.child(name)
     }
 
-    /// Removes a group below this one; [`Error::Busy`] while it has processes or children.
+    /// Removes a child group; [`Error::Busy`] while it has processes or children.
     pub fn remove_child(&self, name: &str) -> Result<()> {
         self.dir.remove_dir(name)
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A group of a cgroup v1 hierarchy: its members, and possible arrivals.
+//! A group of a cgroup v1 hierarchy: its members, and a notification when a process may have
+//! joined.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,13 +12,14 @@ use crate::dir::Dir;
 use crate::error::Result;
 use crate::inotify::Inotify;
 
-/// Files that list a group's processes and threads, and that move them when written.
+/// Files that list a group's processes and threads. Writing an id moves the process or thread into
+/// the group.
 const PROCESSES: &str = "cgroup.procs";
 const THREADS: &str = "tasks";
 
 /// An open group. Readable (`EPOLLIN`) when a process may have been moved into it: cgroup v1 sends
-/// no notification, but inotify reports writes to its files. Departures cause no event, neither by
-/// a write to another group's files nor by an exit.
+/// no notification, but inotify reports writes to the group's files. There is no event when a
+/// process leaves the group or exits.
 #[derive(Debug)]
 pub struct Group {
     dir: Dir,
@@ -25,7 +27,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// Opens the group with this directory; [`crate::Error::Gone`] if there is none.
+    /// Opens the group at this directory; [`crate::Error::Gone`] if the directory does not exist.
     pub fn open(path: impl Into<PathBuf>) -> Result<Group> {
         let dir = Dir::open(path)?;
         let writes = Inotify::new()?;
@@ -33,15 +35,15 @@ impl Group {
         Ok(Group { dir, writes })
     }
 
-    /// Processes with their first thread in the group, ascending. Processes with only other threads
-    /// in it are left out.
+    /// Pids of the processes whose first thread is in the group, ascending. A process that only has
+    /// other threads in the group is left out.
     pub fn leaders(&self) -> Result<Vec<i32>> {
         let threads = self.dir.read_text(THREADS)?;
         let processes = self.dir.read_text(PROCESSES)?;
         Ok(leaders(&processes, &threads))
     }
 
-    /// Drains the events, so that it is no longer readable.
+    /// Drains the events, so that the group is no longer readable.
     pub fn take(&self) -> Result<()> {
         self.writes.events().map(drop)
     }
@@ -53,10 +55,10 @@ impl AsFd for Group {
     }
 }
 
-/// The processes with their first thread in `threads`. That thread has the pid as its id.
+/// The processes whose first thread is in `threads`. The id of that thread equals the pid.
 fn leaders(processes: &str, threads: &str) -> Vec<i32> {
     let numbers = |text: &str| -> BTreeSet<i32> {
-        // 0 stands for a process of another namespace.
+        // The kernel prints 0 for a process of another pid namespace.
         let all = text.split_ascii_whitespace();
         all.filter_map(|word| word.parse().ok().filter(|&number| number > 0))
             .collect()
@@ -72,8 +74,8 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn thread_alone_does_not_count_as_its_process() {
-        // 200 has one thread, 203, in the group, and its first one elsewhere.
+    fn process_without_its_first_thread_in_the_group_is_left_out() {
+        // Of process 200, only thread 203 is in the group; its first thread is in another one.
         assert_eq!(
             leaders("100\n200\n300\n", "100\n101\n203\n300\n"),
             [100, 300]
@@ -84,22 +86,22 @@ mod tests {
     }
 
     #[test]
-    fn write_is_reported_and_read_is_not() {
+    fn only_writes_make_the_group_readable() {
         let temp = tempfile::tempdir().unwrap();
         for file in [PROCESSES, THREADS] {
             fs::write(temp.path().join(file), "").unwrap();
         }
         let group = Group::open(temp.path()).unwrap();
-        let told = || !group.writes.events().unwrap().is_empty();
+        let has_events = || !group.writes.events().unwrap().is_empty();
         assert_eq!(group.leaders().unwrap(), [0i32; 0]);
-        assert!(!told());
+        assert!(!has_events());
         for file in [PROCESSES, THREADS] {
             fs::write(temp.path().join(file), "12\n").unwrap();
         }
-        assert!(told());
+        assert!(has_events());
         assert_eq!(group.leaders().unwrap(), [12]);
         group.take().unwrap();
-        assert!(!told());
+        assert!(!has_events());
         assert!(Group::open(temp.path().join("none")).unwrap_err().is_gone());
     }
 

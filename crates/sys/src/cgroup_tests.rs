@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Tests of the cgroup interface on handmade trees.
+//! Tests of the cgroup interface on fake trees.
 
 use super::*;
 use proptest::prelude::*;
 use std::fs;
 
-/// A hierarchy with `/user.slice/app.scope`; the memory controller is enabled in both.
+/// A hierarchy with `/user.slice`, `/user.slice/app.scope` and `/bare.scope`. The first two have
+/// the files of the memory controller.
 fn fake() -> (tempfile::TempDir, Hierarchy) {
     let temp = tempfile::tempdir().unwrap();
     for group in ["", "user.slice", "user.slice/app.scope", "bare.scope"] {
@@ -64,7 +65,7 @@ fn missing_controller_and_missing_group_differ() {
 }
 
 #[test]
-fn recreated_group_is_another_group() {
+fn recreated_group_has_another_id() {
     let (temp, hierarchy) = fake();
     let old = hierarchy.open(&path("/bare.scope")).unwrap();
     fs::rename(temp.path().join("bare.scope"), temp.path().join("gone")).unwrap();
@@ -108,7 +109,7 @@ fn processes_and_children_are_listed() {
 }
 
 #[test]
-fn chains_run_from_the_top_to_the_group() {
+fn chain_starts_below_the_root_and_ends_at_the_group() {
     let names = |text: &str| -> Vec<String> {
         path(text)
             .chain()
@@ -128,7 +129,7 @@ fn chains_run_from_the_top_to_the_group() {
 }
 
 #[test]
-fn paths_that_lead_out_are_refused() {
+fn paths_outside_the_hierarchy_are_refused() {
     assert_eq!(CgroupPath::parse("/../x"), None);
     assert_eq!(CgroupPath::parse("a/./b"), None);
     assert_eq!(path("a//b/"), path("/a/b"));
@@ -186,7 +187,7 @@ proptest! {
     }
 
     #[test]
-    fn limits_print_as_they_parse(bytes in any::<u64>()) {
+    fn printed_limits_parse_to_the_same_value(bytes in any::<u64>()) {
         let limit = Limit::Bytes(bytes);
         prop_assert_eq!(limit.to_string().parse::<Limit>(), Ok(limit));
     }
@@ -208,7 +209,7 @@ fn first_group_without_a_controller_is_found() {
 }
 
 #[test]
-fn weights_are_read_with_and_without_the_word_default() {
+fn weights_are_read_with_and_without_the_default_prefix() {
     let temp = tempfile::tempdir().unwrap();
     std::fs::write(temp.path().join("cgroup.procs"), "").unwrap();
     let group = Hierarchy::at(temp.path())
@@ -233,7 +234,7 @@ fn weights_are_read_with_and_without_the_word_default() {
     assert!(group.weight(WeightKnob::Cpu).unwrap_err().is_unsupported());
 }
 
-/// A group in the running kernel, made for one test and removed after it.
+/// A group in the running kernel. It is removed when the test ends.
 pub(super) struct RealGroup {
     parent: Cgroup,
     name: String,
@@ -241,7 +242,7 @@ pub(super) struct RealGroup {
 }
 
 impl RealGroup {
-    /// `None` if no group can be made: not root, or no cgroup v2.
+    /// Creates the group; `None` without root privileges or without cgroup v2.
     pub(super) fn new(test: &str) -> Option<RealGroup> {
         let proc = Proc::open("/proc").unwrap();
         let parent = Hierarchy::find(&proc)

@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use rustix::time::{clock_gettime, ClockId};
 
-/// Time since boot, suspended time included.
+/// Time since boot, including time in suspend.
 pub fn boottime() -> Duration {
     read(ClockId::Boottime)
 }
 
-/// Time on `CLOCK_MONOTONIC`, which stamps input events and frames.
+/// Time on `CLOCK_MONOTONIC`, the clock of the time stamps of input events and frames.
 pub fn monotonic() -> Duration {
     read(ClockId::Monotonic)
 }
 
-/// CPU time of the calling thread.
+/// CPU time that the calling thread has used.
 pub fn thread_time() -> Duration {
     read(ClockId::ThreadCPUTime)
 }
 
-/// Converts clock ticks since boot, as procfs counts them, to time since boot.
+/// Converts clock ticks, the unit of time in procfs, to a duration.
 pub fn ticks(count: u64) -> Duration {
     let per_second = rustix::param::clock_ticks_per_second().max(1);
     let rest = count % per_second * 1_000_000_000 / per_second;

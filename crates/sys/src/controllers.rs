@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Reasons why cgroup v2 lacks a controller: `/proc/cgroups`.
+//! Determines from `/proc/cgroups` why cgroup v2 lacks a controller.
 
 use std::fmt;
 
@@ -9,27 +9,27 @@ use crate::proc::Proc;
 /// Reason why a controller is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
-    /// A cgroup v1 hierarchy uses it.
+    /// A cgroup v1 hierarchy uses the controller.
     V1,
-    /// Disabled at boot (`cgroup_disable=`).
+    /// The controller was disabled at boot (`cgroup_disable=`).
     Disabled,
-    /// The kernel was built without it.
+    /// The kernel was built without the controller.
     NotBuilt,
-    /// It is available to cgroup v2, but only part of the hierarchy is visible here.
+    /// The controller is available to cgroup v2, but only part of the hierarchy is visible here.
     Hidden,
 }
 
 impl Lack {
-    /// The remedy if the memory controller is missing.
+    /// How a user can make the memory controller available.
     pub fn cure(self) -> &'static str {
         match self {
             Lack::V1 => {
                 "boot with cgroup_no_v1=memory (or systemd.unified_cgroup_hierarchy=1; on Android \
-                 put it under Cgroups2 in cgroups.json)"
+                 list the memory controller under Cgroups2 in cgroups.json)"
             }
             Lack::Disabled => "remove cgroup_disable=memory from the kernel's command line",
             Lack::NotBuilt => "build the kernel with CONFIG_MEMCG",
-            Lack::Hidden => "run it outside of the container",
+            Lack::Hidden => "run Limelight outside the container",
         }
     }
 }
@@ -40,19 +40,20 @@ impl fmt::Display for Lack {
             Lack::V1 => "cgroup v1 holds it",
             Lack::Disabled => "it is switched off",
             Lack::NotBuilt => "the kernel was built without it",
-            Lack::Hidden => "it cannot be seen from here",
+            Lack::Hidden => "only part of the cgroup hierarchy is visible here",
         })
     }
 }
 
 impl Proc {
-    /// Finds out why cgroup v2 lacks a controller.
+    /// Determines why cgroup v2 lacks a controller.
     pub fn lack_of(&self, controller: &str) -> Result<Lack> {
         Ok(parse(&self.dir().read_text("cgroups")?, controller))
     }
 }
 
-/// Parses `/proc/cgroups`: name, hierarchy (0: not in cgroup v1), number of groups, enabled.
+/// Parses `/proc/cgroups`. Its columns are: name, hierarchy (0: not in cgroup v1), number of
+/// groups, enabled.
 pub fn parse(text: &str, controller: &str) -> Lack {
     let line = text
         .lines()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `/dev/limelight`: the ABI of `kernel/files/include/uapi/linux/limelight.h`.
 //!
-//! All kernel state belongs to the open file. When the [`Device`] is dropped or its process dies,
-//! the kernel empties the topmost set and switches every mechanism off.
+//! All kernel state belongs to the open file. When the [`Device`] is dropped or the process that
+//! opened it dies, the kernel empties the topmost set and switches every mechanism off.
 
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -20,7 +20,7 @@ pub const DEVICE_PATH: &str = "/dev/limelight";
 /// ABI version that this module implements.
 pub const ABI_VERSION: u32 = 2;
 
-/// Oldest supported version. It has no lease: see [`Info::lease`].
+/// Oldest ABI version that this module supports. It has no lease: see [`Info::lease`].
 pub const ABI_VERSION_OLDEST: u32 = 1;
 
 /// Largest number of processes in a topmost set.
@@ -34,7 +34,7 @@ pub enum Mechanism {
     Protect = 0,
     /// Map the topmost app's heap ahead of its faults.
     Premap = 1,
-    /// Read ahead further for the topmost app.
+    /// Read further ahead for the topmost app.
     Readahead = 2,
     /// Give the topmost app pages that were zeroed in advance.
     Prezero = 3,
@@ -49,7 +49,7 @@ impl Mechanism {
         Mechanism::Prezero,
     ];
 
-    /// Its name in all interfaces.
+    /// Name of the mechanism in all interfaces.
     pub const fn name(self) -> &'static str {
         match self {
             Mechanism::Protect => "protect",
@@ -60,29 +60,29 @@ impl Mechanism {
     }
 }
 
-/// Request to switch on a mechanism, with its parameter. 0 keeps the kernel's value.
+/// Request to switch on a mechanism, with its parameter. The value 0 keeps the parameter in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Setting<'a> {
-    /// Protect at most this share of the machine's memory.
+    /// Protect the topmost app up to this footprint.
     Protect {
-        /// Percent, 1 to 90.
+        /// Percent of the memory that reclaim can reach, 1 to 90.
         budget_percent: u32,
     },
-    /// Map at most this much with one fault.
+    /// Map several pages of the topmost app with one fault.
     Premap {
-        /// Pages, 1 to 512.
+        /// Most pages that one fault maps, 1 to 512.
         window_pages: u32,
     },
-    /// Read ahead this many times the default.
+    /// Read further ahead than by default.
     Readahead {
-        /// 1 to 64.
+        /// Read-ahead as a multiple of the default, 1 to 64.
         factor: u32,
     },
     /// Keep a pool of zeroed pages.
     Prezero {
-        /// Size of the pool in pages, at most a sixteenth of memory; 0: none.
+        /// Size of the pool in pages. The kernel limits it to a twelfth of memory.
         target_pages: u32,
-        /// Engine that zeroes them.
+        /// Engine that zeroes the pages.
         engine: Zeroing<'a>,
     },
 }
@@ -99,7 +99,7 @@ pub enum Zeroing<'a> {
 }
 
 impl Setting<'_> {
-    /// The mechanism that it switches on.
+    /// The mechanism that this setting switches on.
     pub const fn mechanism(self) -> Mechanism {
         match self {
             Setting::Protect { .. } => Mechanism::Protect,
@@ -121,7 +121,7 @@ pub struct Info {
     pub built_in: u64,
     /// Bit mask of mechanisms switched on through this file.
     pub enabled: u64,
-    /// Number of the topmost set in force, 0 if there is none.
+    /// Number of the topmost set in force; 0 if there is none.
     pub generation: u64,
     /// Live processes that belong to the topmost set.
     pub members: u32,
@@ -134,7 +134,7 @@ impl Info {
         (ABI_VERSION_OLDEST..=ABI_VERSION).contains(&self.abi_version)
     }
 
-    /// An answer of a kernel for tests; the other fields do not matter.
+    /// Builds an [`Info`] for tests; all other fields are 0.
     #[doc(hidden)]
     pub fn for_tests(lease_ms: u32, generation: u64) -> Info {
         Info {
@@ -144,8 +144,8 @@ impl Info {
         }
     }
 
-    /// How long the topmost set outlives the last call on the device. `None`: until the device is
-    /// closed, even if the process is stopped or hangs.
+    /// How long the topmost set stays in force after the last call on the device. `None`: until the
+    /// device is closed, even if the process is stopped or hangs.
     pub fn lease(&self) -> Option<Duration> {
         (self.lease_ms > 0).then(|| Duration::from_millis(u64::from(self.lease_ms)))
     }
@@ -228,7 +228,7 @@ const _: () = assert!(size_of::<Topmost>() == 24);
 const _: () = assert!(size_of::<MechanismRequest>() == 56);
 const _: () = assert!(size_of::<Window>() == 16);
 
-/// The kernel's `_IOC()` of `asm-generic/ioctl.h`.
+/// Computes an ioctl number as `_IOC()` in `asm-generic/ioctl.h` does.
 const fn ioc(direction: u32, number: u32, size: usize) -> u32 {
     const MAGIC: u32 = 0xF5;
     direction << 30 | (size as u32) << 16 | MAGIC << 8 | number
@@ -245,28 +245,28 @@ const SET_WINDOW: u32 = ioc(WRITE, 3, size_of::<Window>());
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
     /// The kernel has no such device, or `/dev` has no node for it.
-    #[error("{} is not there: this kernel was built without CONFIG_LIMELIGHT, or nothing made the node ({errno})", path.display())]
+    #[error("{} does not exist: this kernel was built without CONFIG_LIMELIGHT, or the device node was not created ({errno})", path.display())]
     Absent {
         /// The device.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error number.
         errno: Errno,
     },
-    /// Another daemon holds it: only one writer is allowed at a time.
+    /// Another process has the device open; the kernel allows only one at a time.
     #[error("{} is held by another process: stop the other daemon", path.display())]
     Held {
         /// The device.
         path: PathBuf,
     },
-    /// The caller lacks CAP_SYS_NICE, or the node's mode forbids it.
-    #[error("{} is not ours to open: run as root or with CAP_SYS_NICE ({errno})", path.display())]
+    /// The caller lacks CAP_SYS_NICE, or the mode of the device node forbids the access.
+    #[error("no permission to open {}: run as root or with CAP_SYS_NICE ({errno})", path.display())]
     Forbidden {
         /// The device.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error number.
         errno: Errno,
     },
-    /// The path is another kind of file.
+    /// The file at the path is not the Limelight device.
     #[error("{} is not Limelight's device", path.display())]
     Foreign {
         /// The device.
@@ -279,7 +279,7 @@ pub enum DeviceError {
         call: &'static str,
         /// The device.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error number.
         errno: Errno,
     },
 }
@@ -292,7 +292,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// Opens the device, usually at [`DEVICE_PATH`], and checks that it is one.
+    /// Opens the device, usually at [`DEVICE_PATH`], and checks that it is the Limelight device.
     pub fn open(path: &Path) -> Result<Self, DeviceError> {
         let fd = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
         let path = path.to_owned();
@@ -322,7 +322,7 @@ impl Device {
         }
     }
 
-    /// Capabilities of this kernel, and the state in force.
+    /// Queries the features of this kernel and the current state.
     pub fn info(&self) -> Result<Info, DeviceError> {
         let mut info = Info {
             size: size_of::<Info>() as u32,
@@ -332,10 +332,10 @@ impl Device {
         Ok(info)
     }
 
-    /// Replaces the topmost set. It stays in force while the interval between calls on the device
-    /// does not exceed [`Info::lease`]. Processes that have exited are skipped; an empty slice
-    /// means that no app is topmost. EINVAL: a descriptor is not a process's pidfd; E2BIG or
-    /// EINVAL: more than [`TOPMOST_MAX`].
+    /// Replaces the topmost set. Each call on the device keeps the set in force for another
+    /// [`Info::lease`]. Processes that have exited are skipped. An empty slice means that no app is
+    /// topmost. EINVAL: a descriptor is not the pidfd of a process, or there are more than
+    /// [`TOPMOST_MAX`] descriptors.
     pub fn set_topmost<F: AsFd>(&self, pidfds: &[F]) -> Result<(), DeviceError> {
         let raw: Vec<i32> = pidfds.iter().map(|fd| fd.as_fd().as_raw_fd()).collect();
         let nr = u32::try_from(raw.len()).unwrap_or(u32::MAX);
@@ -350,7 +350,7 @@ impl Device {
     }
 
     /// Switches a mechanism on, or changes its parameter. EOPNOTSUPP: the kernel was built without
-    /// it; EINVAL: the parameter is out of range.
+    /// the mechanism; EINVAL: the parameter is out of range.
     pub fn switch_on(&self, setting: Setting<'_>) -> Result<(), DeviceError> {
         let mut request = MechanismRequest::new(setting.mechanism(), MECHANISM_ON);
         match setting {
@@ -388,7 +388,7 @@ impl Device {
         self.call("LIMELIGHT_SET_MECHANISM", SET_MECHANISM, &mut request)
     }
 
-    /// Whether this kernel supports response windows. Closes one that is open.
+    /// Whether this kernel supports response windows. The probe closes an open window.
     pub fn has_windows(&self) -> Result<bool, DeviceError> {
         match self.close_window() {
             Err(DeviceError::Call {
@@ -399,8 +399,9 @@ impl Device {
         }
     }
 
-    /// Opens a response window: the user waits from now on, for at most `within`, 1 ns to 10 s,
-    /// else EINVAL. If a window is open, its deadline moves.
+    /// Opens a response window, the time in which the user waits for the topmost app. The window
+    /// ends after `within` at the latest: 1 ns to 10 s, otherwise EINVAL. If a window is open
+    /// already, the call moves its deadline.
     pub fn open_window(&self, within: Duration) -> Result<(), DeviceError> {
         self.window(
             WINDOW_OPEN,
@@ -424,9 +425,9 @@ impl Device {
 
     fn call<T>(&self, call: &'static str, number: u32, value: &mut T) -> Result<(), DeviceError> {
         loop {
-            // SAFETY: `value` is a repr(C) struct of the size encoded in `number`, alive and
-            // exclusively borrowed for the call; the kernel reads or writes no more than that. The
-            // address inside `Topmost` points to `nr` ints that the caller keeps alive.
+            // SAFETY: `value` is a repr(C) struct of the size encoded in `number`. It is alive and
+            // exclusively borrowed during the call, and the kernel accesses no more than that size.
+            // The address inside `Topmost` points to `nr` ints that the caller keeps alive.
             let answer =
                 unsafe { libc::ioctl(self.fd.as_raw_fd(), number as libc::Ioctl, value as *mut T) };
             if answer >= 0 {
@@ -486,7 +487,7 @@ mod tests {
         }
     }
 
-    /// Sizes of the header's structs, computed from its text.
+    /// Size of a struct in the header, computed from the text of the header.
     fn header_size(name: &str) -> usize {
         let start = HEADER.find(&format!("struct {name} {{")).expect(name);
         let body = HEADER[start..].split("};").next().unwrap();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! An open directory and its path, which is only for messages.
+//! An open directory, and the path under which it was opened.
 //!
-//! Files below it are opened relative to the descriptor, never through a symbolic link or out of
-//! the directory. So a path from another user cannot lead elsewhere, and a directory that was
-//! removed and made again under the same name is not mistaken for the old one.
+//! Files below the directory are opened relative to its descriptor. Symbolic links and paths that
+//! leave the directory are refused, so a path from another user cannot lead elsewhere. A new
+//! directory of the same name is not mistaken for the old one.
 
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,10 +14,11 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
-/// Most kernel files fit, so that one call reads them and another one sees their end.
+/// Initial buffer size. Most kernel files fit, so two reads suffice: the second one finds the end
+/// of the file.
 const FILE_USUAL_BYTES: usize = 4096;
 
-/// Read limit; no kernel file that we read is larger.
+/// Read limit per file. No kernel file that [`Dir::read`] is used for is larger.
 const FILE_MAX_BYTES: u64 = 16 << 20;
 
 /// An open directory.
@@ -28,7 +29,7 @@ pub struct Dir {
 }
 
 impl Dir {
-    /// Opens a directory that the caller trusts (symbolic links are followed).
+    /// Opens a directory. The path must be trusted, because symbolic links are followed.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -53,7 +54,7 @@ impl Dir {
         })
     }
 
-    /// Opens a file below this directory; `action` completes the message "cannot ... PATH".
+    /// Opens a file below this directory. `action` is the verb phrase in "cannot ACTION PATH".
     pub fn open_at(
         &self,
         relative: impl AsRef<Path>,
@@ -111,13 +112,13 @@ impl Dir {
         fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// Makes a directory here; [`Error::Busy`] if the name is taken.
+    /// Creates a subdirectory; [`Error::Busy`] if the name is taken.
     pub fn make_dir(&self, name: &str) -> Result<()> {
         fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o755))
             .map_err(|errno| Error::new("create", self.path.join(name), errno))
     }
 
-    /// Removes an empty directory here; [`Error::Busy`] if it is in use.
+    /// Removes an empty subdirectory; [`Error::Busy`] if it is in use or not empty.
     pub fn remove_dir(&self, name: &str) -> Result<()> {
         fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR)
             .map_err(|errno| Error::new("remove", self.path.join(name), errno))
@@ -128,14 +129,14 @@ impl Dir {
         self.names_where(|_| true)
     }
 
-    /// Names of the directories in the directory, without opening the other entries. If the file
-    /// system does not report types, all entries that may be directories.
+    /// Names of the subdirectories, found without opening any entry. Includes entries of unknown
+    /// type if the file system does not report types.
     pub fn directories(&self) -> Result<Vec<String>> {
         self.names_where(may_be_directory)
     }
 
-    /// At most `most` of [`Dir::directories`], and whether there are more. Stops reading at the
-    /// limit.
+    /// The first `most` names that [`Dir::directories`] would return, and whether there are more.
+    /// Stops reading the directory at that limit.
     pub fn first_directories(&self, most: usize) -> Result<(Vec<String>, bool)> {
         let mut names = Vec::new();
         let mut entries = self.entries_where(may_be_directory)?;
@@ -168,7 +169,7 @@ impl Dir {
         }))
     }
 
-    /// Inode number and owner's uid of the directory.
+    /// Inode number of the directory, and uid of its owner.
     pub fn inode_and_owner(&self) -> Result<(u64, u32)> {
         let stat = fs::fstat(&self.fd).map_err(|errno| Error::new("stat", &self.path, errno))?;
         Ok((stat.st_ino, stat.st_uid))

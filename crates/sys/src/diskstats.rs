@@ -4,7 +4,7 @@
 use crate::error::Result;
 use crate::proc::Proc;
 
-/// The unit of the kernel's counters, independent of the device's own sector size.
+/// Unit of the kernel's counters in bytes, independent of the sector size of the device.
 const SECTOR: u64 = 512;
 
 /// Traffic of one disk, partition or virtual device, since boot.
@@ -23,14 +23,14 @@ pub struct DiskTraffic {
 }
 
 impl Proc {
-    /// Traffic of all block devices; a disk's traffic includes that of its partitions.
+    /// Traffic of all block devices. The traffic of a disk includes the traffic of its partitions.
     pub fn disk_traffic(&self) -> Result<Vec<DiskTraffic>> {
         let text = self.dir().read_text("diskstats")?;
         Ok(text.lines().filter_map(parse).collect())
     }
 }
 
-/// Parses a line of `/proc/diskstats`; `None` if it has no counters of writes.
+/// Parses a line of `/proc/diskstats`; `None` if it lacks the write counters.
 pub fn parse(line: &str) -> Option<DiskTraffic> {
     // The fields follow the two device numbers: Documentation/admin-guide/iostats.rst.
     let mut words = line.split_ascii_whitespace().skip(2);

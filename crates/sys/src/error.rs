@@ -9,7 +9,7 @@ use rustix::io::Errno;
 /// Result of every call in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Kernel interface error. `action` completes "cannot ... PATH".
+/// Kernel interface error. `action` is the verb phrase in "cannot ACTION PATH".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The process, cgroup or file does not exist, or no longer exists.
@@ -17,29 +17,29 @@ pub enum Error {
     Gone {
         /// The attempted action.
         action: &'static str,
-        /// Its target.
+        /// The path it was attempted on.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error number.
         errno: Errno,
     },
-    /// The caller may not do this.
+    /// The caller lacks the permission.
     #[error("cannot {action} {}: not permitted: {errno}", path.display())]
     Permission {
         /// The attempted action.
         action: &'static str,
-        /// Its target.
+        /// The path it was attempted on.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error number.
         errno: Errno,
     },
-    /// This kernel, or the set of controllers of this cgroup, lacks the feature.
+    /// The kernel lacks the feature, or the cgroup lacks the controller.
     #[error("cannot {action} {}: not supported here: {errno}", path.display())]
     Unsupported {
         /// The attempted action.
         action: &'static str,
-        /// Its target.
+        /// The path it was attempted on.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error number.
         errno: Errno,
     },
     /// The kernel rejected the value or the request itself.
@@ -47,22 +47,22 @@ pub enum Error {
     Invalid {
         /// The attempted action.
         action: &'static str,
-        /// Its target.
+        /// The path it was attempted on.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error number.
         errno: Errno,
     },
-    /// Another process holds it, or it is not empty.
+    /// The target is in use, is not empty, or already exists.
     #[error("cannot {action} {}: in use: {errno}", path.display())]
     Busy {
         /// The attempted action.
         action: &'static str,
-        /// Its target.
+        /// The path it was attempted on.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error number.
         errno: Errno,
     },
-    /// The contents differ from the kernel's documentation; `what` names the offending part.
+    /// The contents of a file do not have the form that the kernel documents.
     #[error("cannot understand {}: {what}", path.display())]
     Malformed {
         /// The file.
@@ -75,15 +75,15 @@ pub enum Error {
     Io {
         /// The attempted action.
         action: &'static str,
-        /// Its target.
+        /// The path it was attempted on.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error number.
         errno: Errno,
     },
 }
 
 impl Error {
-    /// Maps an error number to the kind that callers act upon.
+    /// Chooses the kind of error that matches an error number.
     pub fn new(action: &'static str, path: impl Into<PathBuf>, errno: Errno) -> Self {
         let path = path.into();
         match errno {
@@ -143,7 +143,7 @@ impl Error {
         }
     }
 
-    /// The kernel's answer; `None` if the call succeeded and its contents were malformed.
+    /// The kernel's error number; `None` if the call succeeded but the contents are malformed.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Error::Gone { errno, .. }
@@ -161,13 +161,14 @@ impl Error {
         matches!(self, Error::Gone { .. })
     }
 
-    /// True if no descriptor or memory is left for the request, so that its result is unknown.
+    /// True if the request failed because no file descriptor or memory was left. Whether the target
+    /// exists is then unknown.
     pub fn is_exhausted(&self) -> bool {
         let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
         self.errno().is_some_and(|errno| exhausted.contains(&errno))
     }
 
-    /// True if a caller with more rights could do it.
+    /// True if the caller lacks the permission.
     pub fn is_permission(&self) -> bool {
         matches!(self, Error::Permission { .. })
     }

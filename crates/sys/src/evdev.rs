@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Input devices: the times of key and button events, never the keys.
 //!
-//! The kernel is asked for keys and buttons only, without modifiers, which request nothing by
-//! themselves. Of each event, only its time and whether it is a press are read. The key code is
-//! overwritten together with the buffer before [`InputDevice::take`] returns, and no returned or
-//! stored value depends on it.
+//! An event mask limits the kernel's reports to keys and buttons. It excludes modifier keys, which
+//! request nothing by themselves. Of each event, only the time and the value (release, press or
+//! repeat) are used. Before [`InputDevice::take`] returns, it overwrites the buffer and thus the
+//! key codes. No returned or stored value depends on a key code.
 
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -16,7 +16,8 @@ use rustix::io::Errno;
 use crate::dir::Dir;
 use crate::error::{Error, Result};
 
-/// The kernel's `struct input_event` on 64-bit machines: seconds, microseconds, type, code, value.
+/// Size of the kernel's `struct input_event` on 64-bit machines: seconds, microseconds, type, code,
+/// value.
 const EVENT_BYTES: usize = 24;
 const _: () = assert!(size_of::<libc::input_event>() == EVENT_BYTES);
 
@@ -26,18 +27,19 @@ const EVENTS: usize = 64;
 const EV_SYN: u32 = 0;
 const EV_KEY: u32 = 1;
 const KEY_CNT: usize = 0x300;
-/// Bytes of the kernel's `unsigned long`, the unit of masks (drivers/input/evdev.c:
-/// bits_from_user()).
+/// Size of the kernel's `unsigned long`, the unit of an event mask, in bytes
+/// (drivers/input/evdev.c: bits_from_user()).
 const WORD: usize = 8;
 const BTN_LEFT: usize = 0x110;
 const BTN_TOUCH: usize = 0x14a;
-/// Tools in proximity are not touches.
+/// Codes for tools that are near a tablet or touchpad (pen, finger). Proximity is not a touch. The
+/// range includes [`BTN_TOUCH`].
 const BTN_TOOLS: std::ops::Range<usize> = 0x140..0x150;
 
-/// Modifiers: Ctrl, Shift, Alt, Meta, Fn and the three locks.
+/// Modifier keys: Ctrl, Shift, Alt, Meta, Fn, Caps Lock, Num Lock and Scroll Lock.
 const MODIFIERS: [usize; 12] = [29, 42, 54, 56, 58, 69, 70, 97, 100, 125, 126, 0x1d0];
 
-/// The kernel's `_IOC()` of `asm-generic/ioctl.h`, with evdev's letter.
+/// Computes an ioctl number of evdev as `_IOC()` in `asm-generic/ioctl.h` does.
 const fn ioc(direction: u32, number: u32, size: usize) -> libc::c_ulong {
     (direction << 30 | (size as u32) << 16 | 0x45 << 8 | number) as libc::c_ulong
 }
@@ -54,15 +56,16 @@ struct Mask {
     codes: u64,
 }
 
-/// An event of a key or a button.
+/// A press, repeat or release of a key or button.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stroke {
-    /// Its time, on `CLOCK_MONOTONIC`.
+    /// Time of the event, on `CLOCK_MONOTONIC`.
     pub at: Duration,
-    /// Whether it requests a response: a key press, each repeat while it is held, or a press or
-    /// release of a button.
+    /// Whether the user expects a response: true for a press and for each repeat. On a device with
+    /// buttons, also true for a release.
     pub asks: bool,
-    /// Whether display servers forward it: a press or a release. They generate repeats themselves.
+    /// Whether display servers forward the event: true for a press and a release. Display servers
+    /// ignore repeats and generate their own.
     pub handed_on: bool,
 }
 
@@ -71,19 +74,20 @@ pub struct Stroke {
 pub struct InputDevice {
     fd: OwnedFd,
     name: String,
-    /// Whether it has buttons, which act on release.
+    /// Whether the device has buttons: programs act when a button is released.
     has_buttons: bool,
 }
 
 impl InputDevice {
-    /// Opens a device; `None` if it has neither keys nor buttons (a lid switch, a sensor).
+    /// Opens the device `name` in `dir`. `None` if it has neither keys nor buttons, such as a lid
+    /// switch or a sensor.
     pub fn open(dir: &Dir, name: &str) -> Result<Option<InputDevice>> {
         let fd = dir.open_at(name, OFlags::RDONLY | OFlags::NONBLOCK, "open")?;
         let failed = |action, errno| Error::new(action, dir.path().join(name), errno);
         let mut keys = [0u8; KEY_CNT / 8];
-        // SAFETY: the request number carries the size of the buffer, which is valid.
+        // SAFETY: the request number contains the size of the buffer, and the buffer is valid.
         ioctl(&fd, EVIOCGBIT_KEY, unsafe { as_pointer(&mut keys) })
-            .map_err(|errno| failed("ask the keys of", errno))?;
+            .map_err(|errno| failed("query the keys of", errno))?;
         let has = |code: usize| keys[code / 8] >> (code % 8) & 1 == 1;
         if keys.iter().all(|&byte| byte == 0) {
             return Ok(None);
@@ -104,7 +108,7 @@ impl InputDevice {
             };
             // SAFETY: as above; `codes` outlives the call.
             ioctl(&fd, EVIOCSMASK, unsafe { as_pointer(&mut mask) })
-                .map_err(|errno| failed("mask the events of", errno))?;
+                .map_err(|errno| failed("set the event mask of", errno))?;
         }
         Ok(Some(InputDevice {
             fd,
@@ -113,12 +117,12 @@ impl InputDevice {
         }))
     }
 
-    /// Its name in the directory.
+    /// File name of the device in its directory.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Events since the last call. [`Error::Gone`] if the device was unplugged.
+    /// Takes the events since the last call. [`Error::Gone`] if the device was unplugged.
     pub fn take(&self) -> Result<Vec<Stroke>> {
         let mut buffer = [0u8; EVENTS * EVENT_BYTES];
         let mut taken = Vec::new();
@@ -131,7 +135,7 @@ impl InputDevice {
             }
         };
         for byte in &mut buffer {
-            // SAFETY: `byte` is valid. Volatile, so that the compiler does not remove the write.
+            // SAFETY: `byte` is valid. The write is volatile so that the compiler keeps it.
             unsafe { std::ptr::write_volatile(byte, 0) };
         }
         end.map(|()| taken)
@@ -166,14 +170,14 @@ fn strokes(events: &[u8], has_buttons: bool) -> impl Iterator<Item = Stroke> + '
     })
 }
 
-/// Mask of event types: only keys and buttons. The kernel takes whole words.
+/// Mask of event types: only keys and buttons. The kernel accepts only whole words.
 fn wanted_types() -> [u8; WORD] {
     let mut bits = [0; WORD];
     bits[0] = 1 << EV_KEY;
     bits
 }
 
-/// Mask of keys: all but modifiers and tools in proximity.
+/// Mask of key codes: all except modifiers and tools in proximity.
 fn wanted_keys() -> [u8; KEY_CNT / 8] {
     let mut bits = [0xff; KEY_CNT / 8];
     let tools = BTN_TOOLS.filter(|&code| code != BTN_TOUCH);
@@ -186,7 +190,7 @@ fn wanted_keys() -> [u8; KEY_CNT / 8] {
 /// Converts a reference to the pointer that [`ioctl`] takes.
 ///
 /// # Safety
-/// The request must not access more than a `T` at this address.
+/// The ioctl request must access no more than a `T` at this address.
 unsafe fn as_pointer<T>(value: &mut T) -> *mut libc::c_void {
     std::ptr::from_mut(value).cast()
 }
@@ -196,7 +200,7 @@ fn ioctl(
     request: libc::c_ulong,
     argument: *mut libc::c_void,
 ) -> std::result::Result<(), Errno> {
-    // SAFETY: the argument has the size encoded in the request, as as_pointer()'s callers ensure.
+    // SAFETY: the argument has the size encoded in the request: callers of as_pointer() ensure it.
     match unsafe { libc::ioctl(fd.as_raw_fd(), request as _, argument) } {
         -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
         _ => Ok(()),
@@ -227,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn key_requests_on_press_button_both_ways_and_repeat_is_not_forwarded() {
+    fn releases_ask_only_on_devices_with_buttons_and_repeats_are_not_forwarded() {
         let events = [
             event(3_000_010, 1, 30, 1),
             event(3_000_010, 0, 0, 0),
@@ -258,12 +262,12 @@ mod tests {
         assert_eq!((0..KEY_CNT).filter(|&code| !wanted(code)).count(), 12 + 15);
         assert_eq!(wanted_types(), [2, 0, 0, 0, 0, 0, 0, 0]);
         for bytes in [keys.len(), wanted_types().len()] {
-            assert_eq!(bytes % WORD, 0, "the kernel refuses a part of a word");
+            assert_eq!(bytes % WORD, 0, "the kernel accepts only whole words");
         }
     }
 
     proptest! {
-        /// The key code affects no returned value.
+        /// Two events that differ only in the key code give the same result.
         #[test]
         fn key_code_makes_no_difference(
             us in 0..i64::MAX / 2, code in any::<u16>(), other in any::<u16>(),

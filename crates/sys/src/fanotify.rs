@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Events for opens and reads of files on whole file systems, without delaying the processes.
+//! Reports opens of files on whole file systems, and reads of single files.
 //!
-//! A notification queue (no permission events): the opener does not wait for the reader. Taking an
-//! event opens the file again for the reader, who needs neither its path nor the opener's mount
-//! namespace. Requires CAP_SYS_ADMIN.
+//! The queue contains notifications, not permission events, so the observed processes never wait
+//! for the caller. Each event carries an open descriptor of the file. So the caller needs neither
+//! the path of the file nor the mount namespace of the process. Requires CAP_SYS_ADMIN.
 
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
-/// Bytes per read of the queue: some 160 events, each of which opens a descriptor.
+/// Bytes per read of the queue: at most 170 events. Each event opens a file descriptor.
 const BUFFER: usize = 4096;
 
 /// Type of opens to watch.
@@ -22,8 +22,8 @@ const BUFFER: usize = 4096;
 pub enum Kind {
     /// Any open of a file.
     Open,
-    /// An open for execution: a program, its script and its loader, during execve() and before the
-    /// first page of the program is needed.
+    /// An open for execution by execve(): of a program and its loader, or of a script and its
+    /// interpreter. The event comes before the first page of the program is needed.
     Exec,
 }
 
@@ -39,22 +39,23 @@ impl Kind {
 /// An open or a read of a file.
 #[derive(Debug)]
 pub struct Event {
-    /// The process that opened it.
+    /// Pid of the process that opened or read the file.
     pub pid: i32,
-    /// Whether it was opened for execution; events of one process and file may be merged.
+    /// Whether the file was opened for execution. The kernel may merge events of one process and
+    /// file.
     pub exec: bool,
-    /// Whether it was read.
+    /// Whether the file was read.
     pub read: bool,
-    /// The file, opened for reading without changing its access time.
+    /// The file, opened for reading; reads do not change its access time.
     pub file: OwnedFd,
 }
 
-/// Contents of the queue.
+/// Events taken from the queue.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// Events, oldest first.
     pub events: Vec<Event>,
-    /// The queue overflowed and events were lost.
+    /// Whether the queue overflowed and events were lost.
     pub lost: bool,
 }
 
@@ -65,7 +66,7 @@ pub struct Fanotify {
 }
 
 impl Fanotify {
-    /// Makes an empty queue with the system's default length.
+    /// Creates an empty queue with the default length of the system.
     pub fn new() -> Result<Self> {
         let flags = libc::FAN_CLASS_NOTIF | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
         let file_flags = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC | libc::O_NOATIME;
@@ -79,19 +80,19 @@ impl Fanotify {
         Ok(Fanotify { fd })
     }
 
-    /// Watches the whole file system that is mounted at `mount`, whatever mount its files are
-    /// opened through.
+    /// Watches the whole file system that is mounted at `mount`. Opens through other mounts of it
+    /// are reported too.
     pub fn watch(&self, mount: &Path, kind: Kind) -> Result<()> {
         self.mark(libc::FAN_MARK_ADD, mount, kind)
     }
 
-    /// Watches reads of this one file by any process. Each read costs its reader an event while the
-    /// watch lasts.
+    /// Watches reads of one file by any process. Until [`Fanotify::unwatch_reads`], each read of
+    /// the file has the overhead of queueing an event.
     pub fn watch_reads(&self, file: impl AsFd) -> Result<()> {
         self.mark_file(libc::FAN_MARK_ADD, file)
     }
 
-    /// Ends the watch of one file. A missing watch is not an error.
+    /// Ends a watch of [`Fanotify::watch_reads`]. A missing watch is not an error.
     pub fn unwatch_reads(&self, file: impl AsFd) -> Result<()> {
         match self.mark_file(libc::FAN_MARK_REMOVE, file) {
             Err(error) if error.is_gone() => Ok(()),
@@ -100,7 +101,7 @@ impl Fanotify {
     }
 
     fn mark_file(&self, what: libc::c_uint, file: impl AsFd) -> Result<()> {
-        // SAFETY: no path is passed, so the descriptor itself is marked.
+        // SAFETY: the path is null, which is allowed: the kernel marks the file of the descriptor.
         let done = unsafe {
             libc::fanotify_mark(
                 self.fd.as_raw_fd(),
@@ -113,11 +114,11 @@ impl Fanotify {
         if done == 0 {
             Ok(())
         } else {
-            Err(failed("watch", Path::new("a file that is read")))
+            Err(failed("watch reads of", Path::new("a file")))
         }
     }
 
-    /// Ends a watch. A missing watch is not an error.
+    /// Ends a watch of [`Fanotify::watch`]. A missing watch is not an error.
     pub fn unwatch(&self, mount: &Path, kind: Kind) -> Result<()> {
         match self.mark(libc::FAN_MARK_REMOVE, mount, kind) {
             Err(error) if error.is_gone() => Ok(()),
@@ -145,7 +146,7 @@ impl Fanotify {
         }
     }
 
-    /// Takes the waiting events, at most one buffer full; an empty queue is not an error.
+    /// Takes the waiting events, at most one buffer full. An empty queue is not an error.
     pub fn take(&self) -> Result<Batch> {
         // Events are aligned to eight bytes.
         let mut buffer = [0u64; BUFFER / 8];
@@ -155,8 +156,8 @@ impl Fanotify {
             let error = std::io::Error::last_os_error();
             return match Errno::from_io_error(&error) {
                 Some(Errno::AGAIN | Errno::INTR) => Ok(Batch::default()),
-                // The file of the first event cannot be opened (it is being executed on a network
-                // file system, or is a device without a driver); the event is lost.
+                // The kernel cannot open the file of the first event, which is lost. The file is
+                // being executed on a network file system, or is a device without a driver.
                 Some(Errno::TXTBSY | Errno::NXIO | Errno::NODEV | Errno::ACCESS) => {
                     Ok(Batch::default())
                 }
@@ -166,8 +167,8 @@ impl Fanotify {
         let mut batch = Batch::default();
         let mut at = 0;
         while at + size_of::<libc::fanotify_event_metadata>() <= read {
-            // SAFETY: the kernel has filled `read` bytes with whole events; an event lies within
-            // them, and read_unaligned asks for no alignment.
+            // SAFETY: the kernel has filled `read` bytes with whole events, and this event lies
+            // within these bytes. read_unaligned() requires no alignment.
             let event = unsafe {
                 let address = buffer.as_ptr().cast::<u8>().add(at);
                 address
@@ -214,7 +215,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
     use std::process::Command;
 
-    /// A queue on the file system of a file, or none if this user may not have one.
+    /// A queue that watches the file system of `path`; `None` without the privileges.
     fn watching(path: &Path, kinds: &[Kind]) -> Option<Fanotify> {
         let queue = Fanotify::new().ok()?;
         for &kind in kinds {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A process's files: its program, its open files and positions, its mapped files.
+//! Files of a process: its program, its open files and their positions, and its mapped files.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,16 +11,16 @@ use crate::error::{Error, Result};
 use crate::process::Process;
 use crate::reopen;
 
-/// One version of a file: a file that was written to or replaced has another identity.
+/// Identity of one version of a file. It changes when the file is written to or replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId {
-    /// Number of the file system's device.
+    /// Device number of the file system.
     pub device: u64,
     /// Inode number.
     pub inode: u64,
     /// Size in bytes.
     pub size: u64,
-    /// Last change of the contents, in nanoseconds since 1970.
+    /// Time of the last modification, in nanoseconds since 1970.
     pub mtime_ns: i64,
 }
 
@@ -31,22 +31,23 @@ pub enum FileKind {
     Regular,
     /// A block device.
     Block,
-    /// Anything else, which has no contents to read ahead.
+    /// Any other type. Such a file has no contents to read ahead.
     Other,
 }
 
 /// Attributes of a file that matter for reading ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStat {
-    /// Its identity; for a block device that of its node, with the number of the device itself.
+    /// Identity of the file; for a block device, the identity of its device node.
     pub id: FileId,
     /// Its type.
     pub kind: FileKind,
-    /// Device that serves its reads: the file system's, or the block device itself.
+    /// Number of the device that serves reads of the file: the device of the file system, or the
+    /// block device itself.
     pub device: u64,
-    /// Its owner.
+    /// Uid of its owner.
     pub owner: u32,
-    /// Device number of a character device's node.
+    /// Device number, if the file is a character device.
     character: Option<u64>,
 }
 
@@ -78,17 +79,17 @@ impl FileStat {
         }
     }
 
-    /// Whether both describe one file, possibly in different versions.
+    /// Whether both describe the same file, possibly in different versions.
     pub fn same_file(&self, other: &FileStat) -> bool {
         (self.id.device, self.id.inode) == (other.id.device, other.id.inode)
     }
 
-    /// Whether both describe one file, or nodes of one character device.
+    /// Whether both describe the same file, or nodes of the same character device.
     pub fn same_device(&self, other: &FileStat) -> bool {
         self.same_file(other) || (self.character.is_some() && self.character == other.character)
     }
 
-    /// Attributes of the file at a path; links are followed.
+    /// Attributes of the file at a path. Symbolic links are followed.
     pub fn at(path: &Path) -> Result<Self> {
         let stat = rustix::fs::stat(path).map_err(|errno| Error::new("stat", path, errno))?;
         Ok(FileStat::new(&stat))
@@ -106,7 +107,7 @@ impl FileStat {
 pub struct Position {
     /// Offset of the next `read()`.
     pub offset: u64,
-    /// Whether the file is open for reading, through the page cache.
+    /// Whether the file is open for reading and its reads use the page cache.
     pub cached_reads: bool,
 }
 
@@ -115,12 +116,14 @@ pub struct Position {
 pub struct MappedFile {
     /// Device and inode number.
     pub key: (u64, u64),
-    /// Its path, relative to the process's root.
+    /// Its path as `/proc/PID/maps` shows it: relative to the root directory of the reader, not of
+    /// the process.
     pub path: PathBuf,
 }
 
 impl Process {
-    /// Its program: identity, and path as the caller sees it.
+    /// Attributes and path of its program. The path is relative to the root directory of the
+    /// caller.
     pub fn program(&self) -> Result<(FileStat, PathBuf)> {
         let stat = rustix::fs::statat(self.dir(), "exe", AtFlags::empty())
             .map_err(|errno| self.failed("stat", "exe", errno))?;
@@ -129,7 +132,7 @@ impl Process {
         Ok((FileStat::new(&stat), to_path(path)))
     }
 
-    /// The numbers of its descriptors, ascending, at most `most`.
+    /// The `most` lowest numbers of its file descriptors, ascending.
     pub fn descriptors(&self, most: usize) -> Result<Vec<i32>> {
         let names = self.dir().open_dir("fd")?.names()?;
         let mut numbers: Vec<i32> = names.iter().filter_map(|name| name.parse().ok()).collect();
@@ -154,17 +157,18 @@ impl Process {
         Ok(to_path(target))
     }
 
-    /// Opens the file behind one of its descriptors again, for reading and with its own position,
-    /// if it is still the one that [`Process::descriptor`] returned.
+    /// Opens the file behind one of its descriptors for reading, with an independent position.
+    /// Fails unless the descriptor still refers to the file that [`Process::descriptor`] returned.
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] if the descriptor is closed or leads to another file by now,
-    /// [`Error::Invalid`] if the file is neither regular nor a disk.
+    /// [`Error::Gone`] if the descriptor has been closed or refers to another file,
+    /// [`Error::Invalid`] if the file is neither a regular file nor a block device.
     pub fn open_descriptor(&self, number: i32, seen: &FileStat) -> Result<File> {
         let name = format!("fd/{number}");
         let failed = |errno| self.failed("open", &name, errno);
-        // The process may replace the file behind its descriptor at any moment.
+        // O_PATH comes first, because the process may replace the file behind the descriptor at any
+        // moment.
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let named = rustix::fs::openat(self.dir(), &name, flags, Mode::empty()).map_err(failed)?;
         let fd = reopen::same(&named, seen, OFlags::empty()).map_err(failed)?;
@@ -176,10 +180,10 @@ impl Process {
         let name = format!("fdinfo/{number}");
         let text = self.dir().read_text(&name)?;
         Position::parse(&text)
-            .ok_or_else(|| Error::malformed(self.dir().path().join(&name), "without pos or flags"))
+            .ok_or_else(|| Error::malformed(self.dir().path().join(&name), "no pos or no flags"))
     }
 
-    /// The files that it maps, each listed once.
+    /// The files that it maps, each listed once. Deleted files are left out.
     pub fn mapped_files(&self) -> Result<Vec<MappedFile>> {
         Ok(parse_maps(&self.dir().read_text("maps")?))
     }
@@ -195,7 +199,7 @@ fn to_path(bytes: std::ffi::CString) -> PathBuf {
 }
 
 impl Position {
-    /// Parses `fdinfo`.
+    /// Parses `fdinfo`; `None` if the position or the flags are missing.
     pub fn parse(text: &str) -> Option<Self> {
         let value = |name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -210,7 +214,7 @@ impl Position {
     }
 }
 
-/// Parses `/proc/PID/maps`: files only, each listed once, without deleted ones.
+/// Parses `/proc/PID/maps`. Lists each mapped file once, and leaves out deleted files.
 pub fn parse_maps(text: &str) -> Vec<MappedFile> {
     let line = |line: &str| {
         // 7f00-7f01 r-xp 00001000 fd:01 1234      /usr/lib/libc.so.6
@@ -225,7 +229,7 @@ pub fn parse_maps(text: &str) -> Vec<MappedFile> {
         let alive = !path.ends_with(" (deleted)");
         alive.then(|| ((device, inode), PathBuf::from(format!("/{path}"))))
     };
-    // Not `lines()`: a path may end in a carriage return.
+    // Not `lines()`, which removes a trailing carriage return: it may belong to the path.
     let lines = text.split_terminator('\n');
     let files: BTreeMap<(u64, u64), PathBuf> = lines.filter_map(line).collect();
     let files = files.into_iter();
@@ -273,7 +277,7 @@ mod tests {
         assert_eq!(own.position(number).unwrap().offset, 48);
     }
 
-    /// Opens of a file since the last call.
+    /// Number of opens of the watched file since the last call.
     fn opens(watch: &Inotify) -> usize {
         let events = watch.events().unwrap();
         let opens = events.iter().filter(|e| e.flags.contains(ReadFlags::OPEN));
@@ -281,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptor_of_no_file_is_not_opened() {
+    fn fifo_behind_a_descriptor_is_not_opened() {
         use std::os::fd::AsRawFd;
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("fifo");
@@ -298,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptor_exchanged_during_an_open_leads_to_no_other_file() {
+    fn descriptor_replaced_during_an_open_never_opens_the_other_file() {
         use std::os::fd::AsRawFd;
         use std::sync::atomic::{AtomicBool, Ordering};
         let temp = tempfile::tempdir().unwrap();
@@ -341,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn written_file_is_another_version() {
+    fn written_file_has_another_id() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("data");
         std::fs::write(&path, "one").unwrap();

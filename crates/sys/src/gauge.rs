@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Reads the memory state without allocating: `/proc/meminfo`, `/proc/sys/fs/dentry-state`,
-//! `/proc/vmstat` and `/proc/pressure/memory` through descriptors that stay open, into a permanent
-//! buffer.
+//! Reads the memory state without allocating: the files stay open, and one permanent buffer
+//! receives their contents. The files are `/proc/meminfo`, `/proc/sys/fs/dentry-state`,
+//! `/proc/vmstat` and `/proc/pressure/memory`.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::persistent_file::{keyed_lines, parse_number, PersistentFile};
 use crate::proc::Proc;
 use crate::watermarks::Watermarks;
 
-/// Buffer size, enough for the largest of the files: `vmstat` has 6 KiB on Linux 6.12.
+/// Buffer size in bytes. The largest file, `vmstat`, has 6 KiB on Linux 6.12.
 const ROOM: usize = 32 << 10;
 
 /// Values of `meminfo`, in bytes. Values that the kernel does not report are 0.
@@ -24,12 +24,13 @@ pub struct Memory {
     pub free: u64,
     /// `MemAvailable`.
     pub available: u64,
-    /// Estimate of the part of `available` that reclaim cannot free. The kernel counts slab caches
-    /// of dentries and inodes (`SReclaimable`) as if they were unused (`si_mem_available()` in
-    /// mm/show_mem.c). The share of dentries in use is taken for all of them.
+    /// Estimate of the part of `available` that reclaim cannot free. The kernel counts the slab
+    /// caches of dentries and inodes (`SReclaimable`) as available even if the objects are in use
+    /// (`si_mem_available()` in mm/show_mem.c). The estimate applies the share of dentries in use
+    /// to all of `SReclaimable`.
     pub pinned: u64,
-    /// With less than this free, kswapd may not keep up: the low watermarks of all zones plus the
-    /// largest boost by fragmentation, as of the start.
+    /// The low watermarks of all zones plus the largest boost by fragmentation, read once in
+    /// [`GaugeFiles::open`]. With less free memory, kswapd may not keep up.
     pub low: u64,
     /// `SwapTotal`.
     pub swap_total: u64,
@@ -46,11 +47,11 @@ pub struct Paging {
     pub swapped_out: u64,
     /// Refaults of file pages (`workingset_refault_file`).
     pub refaulted: u64,
-    /// OOM kills.
+    /// OOM kills (`oom_kill`).
     pub oom_kills: u64,
-    /// Time in which at least one task stalled on memory.
+    /// Time in which at least one task was stalled on memory.
     pub some: Duration,
-    /// Time in which all tasks stalled on memory.
+    /// Time in which all non-idle tasks were stalled on memory.
     pub full: Duration,
 }
 
@@ -58,7 +59,7 @@ pub struct Paging {
 #[derive(Debug)]
 pub struct GaugeFiles {
     meminfo: PersistentFile,
-    /// `None` if the kernel does not report the dentries in use.
+    /// `None` if the kernel does not report the number of dentries in use.
     dentries: Option<PersistentFile>,
     vmstat: PersistentFile,
     /// `None` on a kernel without PSI.
@@ -76,12 +77,12 @@ impl GaugeFiles {
             vmstat: PersistentFile::open(proc.dir(), "vmstat")?,
             pressure: PersistentFile::open(proc.dir(), "pressure/memory").ok(),
             marks: Watermarks::read(proc).unwrap_or_default(),
-            // Written to, so that its pages are allocated now.
+            // The value 1 makes the kernel allocate the pages of the buffer now.
             buffer: vec![1; ROOM].into_boxed_slice(),
         })
     }
 
-    /// Reads the amounts of memory.
+    /// Reads the amounts of memory, in bytes.
     pub fn memory(&mut self) -> Result<Memory, Errno> {
         let low = self.marks.low_bytes;
         let mut memory = Memory {
@@ -107,7 +108,8 @@ impl GaugeFiles {
         Ok(memory)
     }
 
-    /// Reads the paging counters. Costs the kernel ten times as much as [`GaugeFiles::memory`].
+    /// Reads the paging counters. This takes the kernel ten times as long as
+    /// [`GaugeFiles::memory`].
     pub fn paging(&mut self) -> Result<Paging, Errno> {
         let mut paging = Paging::default();
         for (name, count) in keyed_lines(self.vmstat.read(&mut self.buffer)?) {
@@ -128,16 +130,16 @@ impl GaugeFiles {
     }
 }
 
-/// Bytes of slab caches that count as available but are in use, if `unused` of `all` dentries are
-/// unused.
+/// Estimates how many bytes of the slab caches count as available but are in use, if `unused` of
+/// `all` dentries are unused.
 fn pinned(caches: u64, low: u64, all: u64, unused: u64) -> u64 {
     let in_use = u128::from(all.saturating_sub(unused));
     let share = u128::from(caches) * in_use / u128::from(all.max(1));
-    // The kernel already leaves out this much.
+    // `si_mem_available()` already excludes this part of the caches.
     u64::try_from(share).map_or(caches, |share| share.saturating_sub(low.min(caches / 2)))
 }
 
-/// Total times of `some` and `full`.
+/// Total stall times of `some` and `full`; 0 for a missing line.
 fn stalls(text: &[u8]) -> (Duration, Duration) {
     let total = |name: &[u8]| {
         let mut lines = text.split(|&byte| byte == b'\n');
@@ -186,7 +188,7 @@ mod tests {
             total: 100 << 10,
             free: 5 << 10,
             available: 40 << 10,
-            // Three quarters of 36 KiB, minus the watermark that the kernel leaves out.
+            // Three quarters of 36 KiB, minus the low watermark, which the kernel already excludes.
             pinned: (27 << 10) - 8192,
             low: 8192 + 10_000,
             swap_total: 8 << 10,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Queue of file system events, without blocking.
+//! A non-blocking queue of file system events.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,23 +16,23 @@ pub struct Inotify {
     fd: OwnedFd,
 }
 
-/// Id of a watch, unique for the lifetime of its queue.
+/// Id of a watch. Ids are unique during the lifetime of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Watch(i32);
 
 /// A file system event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// The watch that saw it; `None` if the queue overflowed and events were lost.
+    /// The watch that reported the event; `None` if the queue overflowed and events were lost.
     pub watch: Option<Watch>,
-    /// Kinds of events, possibly merged by the kernel.
+    /// Kinds of the event. Several are set if the kernel merged events.
     pub flags: ReadFlags,
-    /// Name inside the watched directory.
+    /// Name of the file in the watched directory; `None` for an event of the watched file itself.
     pub name: Option<String>,
 }
 
 impl Inotify {
-    /// Makes an empty queue.
+    /// Creates an empty queue.
     pub fn new() -> Result<Self> {
         match inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK) {
             Ok(fd) => Ok(Inotify { fd }),
@@ -40,22 +40,24 @@ impl Inotify {
         }
     }
 
-    /// Watches a file or directory. Watching the same one again replaces the kinds of events.
+    /// Watches a file or directory for these kinds of events. A second watch of the same file
+    /// replaces its kinds.
     pub fn watch(&self, path: &Path, kinds: WatchFlags) -> Result<Watch> {
         inotify::add_watch(&self.fd, path, kinds)
             .map(Watch)
             .map_err(|errno| Error::new("watch", path, errno))
     }
 
-    /// Removes a watch. Not an error if the kernel removed it first (the file was deleted).
+    /// Removes a watch. It is not an error if the kernel has already removed it because the file
+    /// was deleted.
     pub fn unwatch(&self, watch: Watch) -> Result<()> {
         match inotify::remove_watch(&self.fd, watch.0) {
             Ok(()) | Err(Errno::INVAL) => Ok(()),
-            Err(errno) => Err(Error::new("end the watch of", "an inotify queue", errno)),
+            Err(errno) => Err(Error::new("remove a watch of", "an inotify queue", errno)),
         }
     }
 
-    /// Takes all waiting events; an empty queue is not an error.
+    /// Takes all waiting events. An empty queue is not an error.
     pub fn events(&self) -> Result<Vec<Event>> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = inotify::Reader::new(&self.fd, &mut buffer);
@@ -88,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_in_a_directory_are_seen() {
+    fn events_in_a_directory_are_reported() {
         let temp = tempfile::tempdir().unwrap();
         let queue = Inotify::new().unwrap();
         let watch = queue

@@ -2,28 +2,29 @@
 //! The kernel's "flat keyed" files: `memory.stat`, `memory.events`, `/proc/vmstat`,
 //! `/proc/meminfo`.
 
-/// Values by name. Lines of other forms than `NAME NUMBER` are left out, so a value in a later
-/// kernel's other format is absent, not wrong.
+/// Values by name. Lines of any other form than `NAME NUMBER` are left out: if a later kernel
+/// changes the format of a value, the value is absent, not wrong.
 ///
-/// Holds the text itself: of a hundred lines, callers rarely need more than five.
+/// Stores the text and parses it on demand, because callers rarely need more than five of a hundred
+/// lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keyed(Box<str>);
 
 impl Keyed {
-    /// Takes lines of `NAME NUMBER`, with or without a colon after the name; anything after the
-    /// number (a unit) is ignored.
+    /// Accepts lines of the form `NAME NUMBER`, with or without a colon after the name. Anything
+    /// after the number, such as a unit, is ignored.
     pub fn parse(text: &str) -> Self {
         Keyed(text.into())
     }
 
-    /// The last value of that name; `None` if the kernel lacks it.
+    /// Value of the last line with that name; `None` if there is none.
     pub fn get(&self, name: &str) -> Option<u64> {
         let lines = self.0.lines().rev().filter(|line| begins(line, name));
         let mut values = lines.filter_map(value);
         values.find_map(|(known, value)| (known == name).then_some(value))
     }
 
-    /// All names with this prefix and their values, in alphabetical order.
+    /// Names with this prefix and their values, ordered by name.
     pub fn with_prefix<'a>(&'a self, prefix: &str) -> impl Iterator<Item = (&'a str, u64)> {
         let lines = self.0.lines().rev().filter(|line| begins(line, prefix));
         let mut values: Vec<_> = lines.filter_map(value).collect();
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn name_may_be_indented_and_the_last_value_counts() {
+    fn name_may_be_indented_and_the_last_value_is_returned() {
         let stat = Keyed::parse(" \ta: 1\nb 2\n  a 3\n");
         assert_eq!(stat.get("a"), Some(3));
         assert_eq!(

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Typed interfaces to the Linux kernel.
 //!
-//! Each interface is rooted at a directory or a file descriptor given by the caller. So the same
-//! code reads a running kernel, a container's view of one, and a fake tree in a test. Nothing here
-//! makes decisions: values are parsed into types and failures into [`Error`], which contains the
-//! attempted action, the path, and whether the thing is gone, forbidden, unsupported or invalid.
+//! Each interface starts from a directory or a file descriptor of the caller. So the same code
+//! reads a running kernel, a container's view of a kernel, and a fake tree in a test. This crate
+//! makes no decisions: it parses values into types, and turns failures into [`Error`]. An error
+//! contains the attempted action, the path, and its kind: gone, not permitted, unsupported or
+//! invalid, for example.
 //!
 //! All `unsafe` code of the project's user space is in this crate.
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The kernel's lists of numbers, such as `0-3,8` (`%*pbl` in its `vsprintf()`): processors, nodes.
+//! The kernel's lists of processors or nodes, such as `0-3,8` (`%*pbl` in its `vsprintf()`).
 
-/// Longest list that is read; the kernel itself is limited to 8192 processors.
+/// Most numbers that are returned. The kernel itself is limited to 8192 processors.
 const MAX: usize = 1 << 16;
 
-/// The numbers, in order of appearance. Anything but numbers and ranges is left out.
+/// Returns the numbers in order of appearance. Anything but numbers and ranges is left out.
 pub fn parse(text: &str) -> Vec<u32> {
     let ranges = text.trim().split(',').filter_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Keeps pages of a file in memory: a mapping with `mlock2(MLOCK_ONFAULT)`.
+//! Keeps pages of a file in memory through a mapping with `mlock2(MLOCK_ONFAULT)`.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -11,18 +11,19 @@ use rustix::mm::{self, MapFlags, MlockFlags, ProtFlags};
 use crate::error::{Error, Result};
 use crate::pagecache::Range;
 
-/// File systems on disks whose files have an anonymous device number (include/uapi/linux/magic.h).
+/// Types of disk file systems whose files have an anonymous device number, with major number 0
+/// (include/uapi/linux/magic.h).
 const ON_DISKS: [FsWord; 3] = [
     0x9123_683e_u32 as FsWord, // btrfs
     0x794c_7630,               // overlayfs
     0xca45_1a4e_u32 as FsWord, // bcachefs
 ];
 
-/// Linux 5.14: maps pages that are cached or can be read, and returns an error if an access would
-/// cause a SIGBUS (include/uapi/asm-generic/mman-common.h).
+/// Reads and maps the pages of a range. Returns an error where an access would cause a SIGBUS
+/// (Linux 5.14, include/uapi/asm-generic/mman-common.h).
 const MADV_POPULATE_READ: libc::c_int = 22;
 
-/// A file with parts locked in memory. They are unlocked on drop.
+/// A file of which ranges are locked in memory. Dropping it unlocks them.
 #[derive(Debug)]
 pub struct LockedFile {
     address: *mut libc::c_void,
@@ -33,12 +34,13 @@ pub struct LockedFile {
 unsafe impl Send for LockedFile {}
 
 impl LockedFile {
-    /// Maps a file and locks none of it yet.
+    /// Maps a file. No page is locked before [`LockedFile::hold`].
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] for a file that is not on a local disk: locking a file in memory is
-    /// pointless, and a server may answer late or never. [`Error::Invalid`] for an empty file.
+    /// [`Error::Unsupported`] for a file that is not on a local disk: a file on tmpfs is in memory
+    /// already, and a network server may answer late or never. [`Error::Invalid`] for an empty
+    /// file.
     pub fn new(file: &File) -> Result<LockedFile> {
         let failed = |errno| Error::new("lock pages of", "a file", errno);
         let stat = rustix::fs::fstat(file).map_err(failed)?;
@@ -53,13 +55,13 @@ impl LockedFile {
         if !on_disk {
             return Err(failed(Errno::OPNOTSUPP));
         }
-        // For a block device, only a seek returns its size.
+        // fstat() does not return the size of a block device, but a seek to the end does.
         let len = rustix::fs::seek(file, SeekFrom::End(0)).map_err(failed)?;
         let len = usize::try_from(len).map_err(|_| failed(Errno::NOMEM))?;
         if len == 0 {
             return Err(failed(Errno::INVAL));
         }
-        // SAFETY: a new mapping at an address of the kernel's choice, of which no byte is accessed.
+        // SAFETY: the kernel chooses a free address for the mapping, and no byte of it is accessed.
         let address = unsafe {
             mm::mmap(
                 std::ptr::null_mut(),
@@ -74,19 +76,19 @@ impl LockedFile {
             address: address.map_err(failed)?,
             len,
         };
-        // SAFETY: our whole mapping; only its treatment by the kernel changes.
+        // SAFETY: the range is our whole mapping, and the call does not change its contents.
         let done = unsafe { mm::mlock_with(locked.address, len, MlockFlags::ONFAULT) };
         done.map_err(failed)?;
         Ok(locked)
     }
 
-    /// Locks a range of whole pages and reads those that are not in memory, which waits for the
-    /// disk. Cached neighbours may be locked too.
+    /// Locks a range of whole pages. Reads the pages that are not in memory, and waits for the
+    /// disk. Cached pages next to the range may be locked too.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a range outside the file as it was when it was mapped; [`Error::Io`]
-    /// if the file has become shorter or cannot be read.
+    /// [`Error::Invalid`] for a range that is unaligned or exceeds the size of the file at the time
+    /// of [`LockedFile::new`]; [`Error::Io`] if the file has become shorter or cannot be read.
     pub fn hold(&self, range: Range) -> Result<()> {
         let failed = |errno| Error::new("lock pages of", "a file", errno);
         let inside = range.offset.checked_add(range.len).is_some_and(|end| {
@@ -96,7 +98,7 @@ impl LockedFile {
         if !inside {
             return Err(failed(Errno::INVAL));
         }
-        // SAFETY: inside our mapping, as checked; nothing is accessed here.
+        // SAFETY: the range is inside our mapping, as checked above, and no byte is accessed here.
         let done = unsafe {
             let first = self.address.cast::<u8>().add(range.offset as usize);
             libc::madvise(first.cast(), range.len as usize, MADV_POPULATE_READ)
@@ -111,7 +113,7 @@ impl LockedFile {
 
 impl Drop for LockedFile {
     fn drop(&mut self) {
-        // SAFETY: our whole mapping, which has no other user.
+        // SAFETY: the range is our whole mapping, and nothing else uses it.
         let _ = unsafe { mm::munmap(self.address, self.len) };
     }
 }
@@ -122,7 +124,7 @@ mod tests {
     use crate::meminfo::page_bytes;
     use std::io::Write;
 
-    /// KiB that this process has locked.
+    /// Memory that this process has locked, in KiB.
     fn locked() -> u64 {
         let status = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
         let line = status.lines().find(|line| line.starts_with("Locked:"));
@@ -131,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn held_pages_are_locked_until_drop_and_a_truncated_file_is_an_error() {
+    fn held_pages_are_locked_until_drop_and_holding_a_truncated_range_fails() {
         let page = page_bytes();
         let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         file.write_all(&vec![1; 64 * page as usize + 5]).unwrap();
         let held = match LockedFile::new(&file) {
             Ok(held) => held,
-            // The source directory is in memory, or locking is not allowed here.
+            // The source directory is on tmpfs, or this user may not lock memory.
             Err(Error::Unsupported { .. } | Error::Permission { .. } | Error::Io { .. }) => return,
             Err(error) => panic!("{error}"),
         };
@@ -149,7 +151,7 @@ mod tests {
         held.hold(range(0, 8)).unwrap();
         held.hold(range(64, 1)).unwrap();
         assert!(locked() >= before + 9 * page / 1024, "nothing is locked");
-        assert!(held.hold(range(64, 2)).is_err(), "behind the end");
+        assert!(held.hold(range(64, 2)).is_err(), "beyond the end");
         assert!(held
             .hold(Range {
                 offset: 7,
@@ -159,7 +161,7 @@ mod tests {
         file.set_len(page).unwrap();
         assert!(
             held.hold(range(0, 8)).is_err(),
-            "an access would be a SIGBUS"
+            "the file has become shorter"
         );
         drop(held);
         assert_eq!(locked(), before);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Detects the page reclaim in use: the two-list LRU or the multi-generational one. That decides
-//! which cgroup knob protects memory (`memory.low` is inert under MGLRU).
+//! Detects which page reclaim the kernel uses: the two-list LRU or the multi-generational LRU
+//! (MGLRU). The cgroup knob that protects memory depends on it: `memory.low` has no effect under
+//! MGLRU.
 
 use crate::dir::Dir;
 use crate::error::{Error, Result};
@@ -10,14 +11,15 @@ const ENABLED: &str = "kernel/mm/lru_gen/enabled";
 /// Page reclaim of the running kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reclaim {
-    /// The classic active and inactive lists, because MGLRU is not built in or is switched off.
+    /// Active and inactive lists: MGLRU is not built in or is switched off.
     TwoList {
         /// Whether MGLRU is built in.
         lru_gen_built: bool,
     },
-    /// The multi-generational LRU, with its feature bits (`lru_gen/enabled`).
+    /// The multi-generational LRU.
     MultiGen {
-        /// Bit 0: the core; 1: batched clearing of accessed bits in leaf entries; 2: in non-leaf.
+        /// Bits of `lru_gen/enabled`. Bit 0: the core. Bit 1: clears accessed bits in leaf page
+        /// table entries in batches. Bit 2: clears them in non-leaf entries too.
         features: u32,
     },
 }
@@ -29,7 +31,7 @@ impl Reclaim {
             Ok(text) => parse(&text).ok_or_else(|| {
                 Error::malformed(
                     sys.path().join(ENABLED),
-                    format!("{:?} is no mask", text.trim()),
+                    format!("{:?} is not a mask", text.trim()),
                 )
             }),
             Err(error) if error.is_gone() => Ok(Reclaim::TwoList {
@@ -55,7 +57,7 @@ pub fn parse(text: &str) -> Option<Reclaim> {
             None => text.parse().ok()?,
         },
     };
-    // Without the core bit the other features have no effect.
+    // Without bit 0 the other bits have no effect.
     Some(match features & 1 {
         0 => Reclaim::TwoList {
             lru_gen_built: true,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A process's file mappings, their pages in its page tables, and the cgroup that each page is
-//! charged to: `/proc/PID/maps`, `/proc/PID/pagemap`, `/proc/kpagecgroup`.
+//! File mappings of a process (`/proc/PID/maps`), their pages in its page tables
+//! (`/proc/PID/pagemap`), and the cgroup that each page is charged to (`/proc/kpagecgroup`).
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -20,19 +20,21 @@ const PRESENT: u64 = 1 << 63;
 const OF_FILE: u64 = 1 << 61;
 const FRAME: u64 = (1 << 55) - 1;
 
-/// Bytes of one entry of `pagemap` and of `kpagecgroup`.
+/// Size of an entry of `pagemap` and of `kpagecgroup`, in bytes.
 const ENTRY: usize = 8;
 
-/// Entries read with one call.
+/// Entries of `pagemap` per read.
 const BATCH: usize = 4096;
 
-/// Entries of `kpagecgroup` read at once: pages of a file are often adjacent.
+/// Entries of `kpagecgroup` per read. More than one, because pages of a file often have adjacent
+/// frames.
 const BLOCK: u64 = 32;
 
-/// Most bytes of one mapping that are scanned: the mapped file of a database is no library.
-const LOOK: u64 = 1 << 30;
+/// Bytes of a mapping that are scanned; the rest is ignored. Libraries are smaller; mapped database
+/// files may be larger.
+const SCAN_MAX_BYTES: u64 = 1 << 30;
 
-/// A part of a file that a process maps without write permission.
+/// A part of a file that a process maps readable but not writable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadMapping {
     /// First address.
@@ -41,12 +43,13 @@ pub struct ReadMapping {
     pub end: u64,
     /// Offset in the file, in bytes.
     pub offset: u64,
-    /// The file: its device and inode numbers.
+    /// Device and inode number of the file.
     pub file: (u64, u64),
 }
 
 impl ReadMapping {
-    /// Parses a line of `/proc/PID/maps`; `None` if it is no file, not readable, or writable.
+    /// Parses a line of `/proc/PID/maps`; `None` if the mapping has no file, is not readable, or is
+    /// writable.
     pub fn parse(line: &str) -> Option<ReadMapping> {
         let mut fields = line.split_ascii_whitespace();
         let (start, end) = fields.next()?.split_once('-')?;
@@ -70,46 +73,48 @@ impl ReadMapping {
 /// A page of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilePage {
-    /// Its index, counted from the beginning of the file.
+    /// Index of the page in the file; the first page has index 0.
     pub index: u64,
-    /// Its page frame.
+    /// Number of its page frame.
     pub frame: u64,
 }
 
 impl Process {
-    /// The files that it maps without write permission, by address.
+    /// The file mappings that are readable but not writable, by address.
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] if it has ended, [`Error::Permission`] without CAP_SYS_PTRACE.
+    /// [`Error::Gone`] if the process has ended, [`Error::Permission`] without CAP_SYS_PTRACE.
     pub fn read_mappings(&self) -> Result<Vec<ReadMapping>> {
         let text = self.dir().read_text("maps")?;
         Ok(text.lines().filter_map(ReadMapping::parse).collect())
     }
 
-    /// Opens a mapped file through its mapping, even if the file has moved or the process has
-    /// another root directory. Does not change its access time if permitted.
+    /// Opens a mapped file through its mapping. This works even if the file was moved or the
+    /// process has another root directory. Leaves the access time unchanged if `O_NOATIME` is
+    /// permitted.
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] if it is no longer mapped there, [`Error::Invalid`] if it is no regular
-    /// file, [`Error::Permission`] without CAP_SYS_ADMIN.
+    /// [`Error::Gone`] if there is no longer a mapping of these addresses, [`Error::Invalid`] if
+    /// the file is not a regular file, [`Error::Permission`] without CAP_SYS_ADMIN.
     pub fn open_mapped(&self, mapped: &ReadMapping) -> Result<File> {
         let name = format!("map_files/{:x}-{:x}", mapped.start, mapped.end);
         let path = self.dir().path().join(&name);
         let failed = |errno| Error::new("open", &path, errno);
-        // The process may map another file at this address at any moment.
+        // O_PATH comes first, because the process may map another file at this address at any
+        // moment.
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let named = rustix::fs::openat(self, name.as_str(), flags, Mode::empty());
         let fd = reopen::regular(&named.map_err(failed)?, OFlags::NOATIME);
         Ok(File::from(fd.map_err(failed)?))
     }
 
-    /// Opens its page table.
+    /// Opens the page table of the process.
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`], [`Error::Permission`] as above.
+    /// As for [`Process::read_mappings`].
     pub fn page_table(&self) -> Result<PageTable> {
         let fd = self.dir().open_at("pagemap", OFlags::RDONLY, "read")?;
         Ok(PageTable {
@@ -129,16 +134,16 @@ pub struct PageTable {
 }
 
 impl PageTable {
-    /// The pages of a mapping that are in the process's page tables and still belong to the file.
+    /// Pages of a mapping that are in the page tables of the process and still belong to the file.
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`], [`Error::Permission`] as above; [`Error::Permission`] also without
-    /// CAP_SYS_ADMIN, because the kernel then hides the frames.
+    /// As for [`Process::read_mappings`]. Also [`Error::Permission`] without CAP_SYS_ADMIN, because
+    /// the kernel then hides the frame numbers.
     pub fn resident(&mut self, mapped: &ReadMapping) -> Result<Vec<FilePage>> {
         let page = page_bytes();
         let first = mapped.offset / page;
-        let end = mapped.end.min(mapped.start.saturating_add(LOOK));
+        let end = mapped.end.min(mapped.start.saturating_add(SCAN_MAX_BYTES));
         let count = end.saturating_sub(mapped.start) / page;
         let mut pages = Vec::new();
         let mut done = 0;
@@ -163,7 +168,7 @@ impl PageTable {
                 match entry & FRAME {
                     0 => {
                         return Err(Error::new(
-                            "see the page frames in",
+                            "read the page frames in",
                             &self.path,
                             Errno::PERM,
                         ))
@@ -195,8 +200,8 @@ impl PageCgroups {
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] on a kernel without it (CONFIG_PROC_PAGE_MONITOR, CONFIG_MEMCG),
-    /// [`Error::Permission`] for all but root.
+    /// [`Error::Gone`] on a kernel without this file (CONFIG_PROC_PAGE_MONITOR, CONFIG_MEMCG),
+    /// [`Error::Permission`] if the caller is not root.
     pub fn open(proc: &Proc) -> Result<PageCgroups> {
         let fd = proc.dir().open_at("kpagecgroup", OFlags::RDONLY, "read")?;
         Ok(PageCgroups {
@@ -205,8 +210,9 @@ impl PageCgroups {
         })
     }
 
-    /// Inode number of the cgroup that a page frame is charged to, or of its nearest ancestor that
-    /// still exists. `None` if it is charged to none, or there is no such frame.
+    /// Inode number of the cgroup that a page frame is charged to. If that cgroup was removed, the
+    /// inode number of its nearest existing ancestor. `None` if the frame is charged to no cgroup
+    /// or does not exist.
     pub fn of(&mut self, frame: u64) -> Option<u64> {
         let first = frame / BLOCK * BLOCK;
         if self.block.0 != first {
@@ -225,7 +231,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn only_read_only_mappings_of_files_count() {
+    fn only_read_only_mappings_of_files_are_listed() {
         let text = "\
 7f01-7f09 r-xp 00002000 fd:01 1234   /usr/lib/libc.so.6 (deleted)
 7f09-7f0a rw-p 0000a000 fd:01 1234   /usr/lib/libc.so.6
@@ -256,13 +262,13 @@ broken";
         assert!(!mapped.is_empty());
         match own.open_mapped(mapped[0]) {
             Ok(file) => assert_eq!(file.metadata().unwrap().len(), program.len()),
-            // Not root.
+            // The test does not run as root.
             Err(error) => assert!(matches!(error, Error::Permission { .. }), "{error}"),
         }
         let mut table = own.page_table().unwrap();
         let code = mapped.iter().map(|mapped| table.resident(mapped));
         match code.collect::<Result<Vec<_>>>() {
-            Ok(pages) => assert!(!pages.concat().is_empty(), "this code runs"),
+            Ok(pages) => assert!(!pages.concat().is_empty(), "this code is not resident"),
             Err(error) => assert!(matches!(error, Error::Permission { .. }), "{error}"),
         }
     }

@@ -6,25 +6,25 @@ use crate::keyed::Keyed;
 /// The machine's memory, in bytes. `None`: not reported by this kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemInfo {
-    /// Memory that the kernel manages.
+    /// Memory that the kernel manages (`MemTotal`).
     pub total_bytes: Option<u64>,
-    /// Entirely unused.
+    /// Unused memory.
     pub free_bytes: Option<u64>,
-    /// Available without swapping: the kernel's estimate.
+    /// The kernel's estimate of the memory that is available without swapping.
     pub available_bytes: Option<u64>,
-    /// Page cache, without swap cache.
+    /// Page cache, excluding the swap cache.
     pub cached_bytes: Option<u64>,
     /// Size of all swap areas.
     pub swap_total_bytes: Option<u64>,
-    /// Unused part of them.
+    /// Unused space in all swap areas.
     pub swap_free_bytes: Option<u64>,
-    /// Written to and not yet on disk.
+    /// Modified file pages that wait for writeback.
     pub dirty_bytes: Option<u64>,
-    /// Tmpfs and shared anonymous memory: the part of the page cache that is reclaimed only by
-    /// swapping.
+    /// Tmpfs and shared anonymous memory: the part of the page cache that the kernel can reclaim
+    /// only by swapping.
     pub shmem_bytes: Option<u64>,
-    /// Memory that reclaim can reach: free, on an LRU list, or reclaimable slab. The rest is the
-    /// kernel's own, locked, or a driver's.
+    /// Memory that reclaim can reach: free, on an LRU list, or reclaimable slab. All other memory
+    /// is locked or in use by the kernel and its drivers.
     pub reachable_bytes: Option<u64>,
 }
 
@@ -59,7 +59,7 @@ impl MemInfo {
     }
 }
 
-/// Page size in bytes, for values that the kernel counts in pages.
+/// Page size in bytes.
 pub fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
@@ -71,16 +71,16 @@ pub struct SwapArea {
     pub path: String,
     /// `partition` or `file`.
     pub kind: String,
-    /// Size.
+    /// Size, in bytes.
     pub size_bytes: u64,
-    /// In use.
+    /// Used space, in bytes.
     pub used_bytes: u64,
-    /// Areas of higher priority fill first.
+    /// Priority. The kernel fills areas of higher priority first.
     pub priority: i32,
 }
 
 impl SwapArea {
-    /// True for compressed memory (`/dev/zramN`).
+    /// True if the area is a zram device, that is, compressed memory (`/dev/zramN`).
     pub fn is_zram(&self) -> bool {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         name.strip_prefix("zram")
@@ -88,10 +88,10 @@ impl SwapArea {
     }
 }
 
-/// Parses `/proc/swaps`. Lines of another form are left out.
+/// Parses `/proc/swaps`. Malformed lines are left out.
 pub fn parse_swaps(text: &str) -> Vec<SwapArea> {
     let area = |line: &str| {
-        // The path comes first; blanks in it are escaped.
+        // The kernel escapes blanks in the path.
         let mut words = line.split_ascii_whitespace();
         let (path, kind) = (words.next()?.to_owned(), words.next()?.to_owned());
         let mut kib = || words.next()?.parse::<u64>().ok()?.checked_mul(1024);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn swaps_and_zram() {
+    fn swap_areas_are_parsed_and_zram_is_recognised() {
         let swaps = parse_swaps(
             "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n\
              /dev/zram0                              partition\t131068\t\t256\t\t100\n\

@@ -8,17 +8,18 @@ use std::path::PathBuf;
 /// One mounted file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// Directory inside the file system that is mounted here; `/` for all of it.
+    /// Directory of the file system that is mounted at `point`; `/` for the whole file system.
     pub root: PathBuf,
-    /// Mount point, from the perspective of the reader of mountinfo.
+    /// Mount point. The path is relative to the root directory of the process of this mountinfo.
     pub point: PathBuf,
     /// Type of the file system: `cgroup2`, `tracefs`, `ext4`.
     pub kind: String,
-    /// The mounted device, or a name without meaning.
+    /// The mounted device. A file system without a device has an arbitrary name here.
     pub source: String,
-    /// Major and minor number of the device; major 0 if there is no single device.
+    /// Major and minor device number. The major number is 0 if the file system has no single
+    /// device.
     pub device: (u32, u32),
-    /// Options of the file system, the same for all its mounts, separated by commas.
+    /// Options of the file system, separated by commas. They apply to all its mounts.
     pub options: String,
 }
 
@@ -29,7 +30,7 @@ impl Mount {
     }
 }
 
-/// Parses mountinfo. Lines of another form are left out.
+/// Parses mountinfo. Malformed lines are left out.
 pub fn parse(text: &str) -> Vec<Mount> {
     text.lines().filter_map(parse_line).collect()
 }
@@ -50,7 +51,7 @@ fn parse_line(line: &str) -> Option<Mount> {
     })
 }
 
-/// Decodes the kernel's `\ooo` for space, tab, newline and backslash.
+/// Decodes the kernel's octal escapes (`\ooo`) of space, tab, newline and backslash.
 pub(crate) fn unescape(field: &str) -> PathBuf {
     let bytes = field.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -75,7 +76,8 @@ pub(crate) fn unescape(field: &str) -> PathBuf {
     PathBuf::from(OsString::from_vec(out))
 }
 
-/// The best mount of a type: one that shows the whole file system, else the first.
+/// Finds a mount of this type. Prefers a mount of the whole file system; otherwise returns the
+/// first.
 pub fn find<'a>(mounts: &'a [Mount], kind: &str) -> Option<&'a Mount> {
     let whole = mounts
         .iter()

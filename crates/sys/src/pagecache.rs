@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Finds the cached parts of a file, and reads parts in advance.
+//! Finds the cached parts of a file, and reads parts of a file in advance.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
@@ -21,17 +21,17 @@ pub struct Range {
     pub len: u64,
 }
 
-/// Bytes checked with one mapping: limits address space and the size of the answer.
-const LOOK: u64 = 1 << 30;
+/// Bytes of a file that one mapping covers. Limits the address space and the size of the result.
+const MAP_BYTES: u64 = 1 << 30;
 
-/// The cached parts of a file of `size` bytes, ascending and in whole pages. Nothing is read, and
-/// no page is marked as used. Since 5.2 the kernel answers only processes that may write to the
-/// file or own it; for others all pages appear cached.
+/// Finds the cached parts of a file of `size` bytes, ascending and in whole pages. Reads nothing
+/// and marks no page as used. Since Linux 5.2, all pages appear cached unless the caller owns the
+/// file or may write to it.
 pub fn cached(file: impl AsFd, size: u64) -> Result<Vec<Range>> {
     let mut ranges = Vec::new();
-    for start in (0..size).step_by(LOOK as usize) {
-        let len = (size - start).min(LOOK);
-        let present = look(&file, start, len)?;
+    for start in (0..size).step_by(MAP_BYTES as usize) {
+        let len = (size - start).min(MAP_BYTES);
+        let present = residency(&file, start, len)?;
         let first = start / page_bytes();
         let pages = (first..).zip(present);
         append(
@@ -42,7 +42,7 @@ pub fn cached(file: impl AsFd, size: u64) -> Result<Vec<Range>> {
     Ok(ranges)
 }
 
-/// Combines page indexes, counted from the beginning of the file and ascending, into ranges.
+/// Combines ascending page indexes of a file into ranges of bytes.
 pub fn ranges(pages: impl IntoIterator<Item = u64>) -> Vec<Range> {
     let mut ranges = Vec::new();
     append(&mut ranges, pages);
@@ -59,12 +59,13 @@ fn append(ranges: &mut Vec<Range>, pages: impl IntoIterator<Item = u64>) {
     }
 }
 
-fn look(file: impl AsFd, start: u64, len: u64) -> Result<Vec<u8>> {
+/// One byte for each page of a range; bit 0 is set if the page is cached.
+fn residency(file: impl AsFd, start: u64, len: u64) -> Result<Vec<u8>> {
     let failed = |errno| Error::new("count the cached pages of", "a file", errno);
     let mut present = vec![0u8; len.div_ceil(page_bytes()) as usize];
     let len = len as usize;
-    // SAFETY: a new mapping at an address of the kernel's choice, of which no byte is accessed;
-    // `present` has one byte for each of its pages.
+    // SAFETY: the kernel chooses a free address for the mapping, and no byte of it is accessed.
+    // `present` has one byte for each page of the mapping.
     unsafe {
         let address = mm::mmap(
             std::ptr::null_mut(),
@@ -77,7 +78,7 @@ fn look(file: impl AsFd, start: u64, len: u64) -> Result<Vec<u8>> {
         .map_err(failed)?;
         let done = libc::mincore(address, len, present.as_mut_ptr());
         let error = std::io::Error::last_os_error();
-        // The whole mapping is ours.
+        // The whole mapping is ours, so it can be unmapped.
         let _ = mm::munmap(address, len);
         if done != 0 {
             return Err(failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)));
@@ -86,17 +87,18 @@ fn look(file: impl AsFd, start: u64, len: u64) -> Result<Vec<u8>> {
     Ok(present)
 }
 
-/// Starts to read a range that is not cached yet, `chunk` bytes with each call. The kernel reads no
-/// more per call than the larger of the device's largest request and its readahead, and ignores the
-/// rest. Returns when the requests are queued, which may take as long as the lookup of the blocks.
+/// Starts to read the uncached pages of a range, with calls of `chunk` bytes. Per call, the kernel
+/// reads at most the larger of two limits of the device, its largest request and its readahead, and
+/// ignores the rest. Returns when the requests are queued. Queueing waits for the lookup of the
+/// blocks on the disk.
 pub fn read_ahead(file: impl AsFd, range: Range, chunk: u64) -> Result<()> {
     let end = range.offset.saturating_add(range.len);
     let chunk = chunk.max(page_bytes());
     let mut offset = range.offset;
     while offset < end {
-        // An unaligned first chunk ends at a chunk boundary.
+        // If the first chunk is unaligned, it ends at the next chunk boundary.
         let len = (chunk - offset % chunk).min(end - offset);
-        // SAFETY: plain numbers; the descriptor lives as long as the call.
+        // SAFETY: all arguments are plain numbers, and the descriptor is open during the call.
         let done =
             unsafe { libc::readahead(file.as_fd().as_raw_fd(), offset as i64, len as usize) };
         if done != 0 {
@@ -109,13 +111,14 @@ pub fn read_ahead(file: impl AsFd, range: Range, chunk: u64) -> Result<()> {
     Ok(())
 }
 
-/// Opens a regular file without blocking and without changing its access time. Follows no symbolic
-/// link anywhere in its path, so that no other file can be substituted.
+/// Opens a regular file without blocking and, if `O_NOATIME` is permitted, without changing its
+/// access time. Refuses symbolic links anywhere in the path, so that no other file can be
+/// substituted.
 pub fn open(path: &Path) -> Result<File> {
     use rustix::fs::{openat2, Mode, OFlags, ResolveFlags, CWD};
     let failed = |errno| Error::new("open", path, errno);
-    // Refused in the lookup, before fstat(): a linked directory may lead to a server that does not
-    // answer.
+    // The lookup refuses symbolic links even before fstat(), because a linked directory may be on a
+    // network server that does not answer.
     let links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let named = openat2(CWD, path, flags, Mode::empty(), links).map_err(failed)?;
@@ -167,7 +170,7 @@ mod tests {
         rustix::fs::fsync(&file).unwrap();
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         if !cached(&file, len).unwrap().is_empty() {
-            // On tmpfs pages cannot be dropped, so nothing can be read ahead.
+            // The file is on tmpfs: its pages cannot be dropped, so they cannot be read ahead.
             return;
         }
         let wanted = Range {
@@ -177,7 +180,7 @@ mod tests {
         read_ahead(&file, wanted, 128 << 10).unwrap();
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
         while cached(&file, len).unwrap() != [wanted] {
-            assert!(std::time::Instant::now() < deadline, "never read");
+            assert!(std::time::Instant::now() < deadline, "not read within 30 s");
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
     }
@@ -194,7 +197,7 @@ mod tests {
         std::os::unix::fs::symlink("real", temp.path().join("alias")).unwrap();
         assert!(open(&inside).is_ok());
         assert!(open(&temp.path().join("alias/data")).is_err());
-        // The lookup does not go behind a linked directory.
+        // The lookup does not enter a linked directory.
         let behind = open(&temp.path().join("alias/nothing")).unwrap_err();
         assert!(!behind.is_gone(), "{behind}");
         assert!(open(temp.path()).is_err());

@@ -5,10 +5,10 @@ use std::os::fd::AsFd;
 
 use crate::error::{Error, Result};
 
-/// Credentials of the process that connected, as they were at `connect()`.
+/// Credentials of the peer process at the time of its `connect()`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerCred {
-    /// Process, which may have exited since; 0 if it is in another pid namespace.
+    /// Process id; 0 if the process is in another pid namespace. The process may have exited since.
     pub pid: i32,
     /// Effective user id.
     pub uid: u32,
@@ -26,8 +26,8 @@ pub fn peer(socket: &impl AsFd) -> Result<PeerCred> {
     };
     let mut len = std::mem::size_of::<libc::ucred>() as libc::socklen_t;
     let fd = std::os::fd::AsRawFd::as_raw_fd(&socket.as_fd());
-    // SAFETY: `cred` and `len` are valid for writes of the sizes given, and the descriptor is
-    // borrowed, hence open, for the duration of the call.
+    // SAFETY: `cred` and `len` are valid for writes of the given sizes. The descriptor is borrowed,
+    // so it is open during the call.
     let answer = unsafe {
         libc::getsockopt(
             fd,
@@ -53,15 +53,15 @@ pub fn peer(socket: &impl AsFd) -> Result<PeerCred> {
     })
 }
 
-/// Supplementary groups of the process that connected, as they were at `connect()`
-/// (`SO_PEERGROUPS`, Linux 4.13).
+/// Supplementary groups of the peer process at the time of its `connect()` (`SO_PEERGROUPS`, Linux
+/// 4.13).
 pub fn peer_groups(socket: &impl AsFd) -> Result<Vec<u32>> {
     let fd = std::os::fd::AsRawFd::as_raw_fd(&socket.as_fd());
     let mut groups = vec![0u32; 64];
     loop {
         let mut len = std::mem::size_of_val(groups.as_slice()) as libc::socklen_t;
-        // SAFETY: `groups` and `len` are valid for writes of the sizes given, and the descriptor is
-        // borrowed, hence open, for the duration of the call.
+        // SAFETY: `groups` and `len` are valid for writes of the given sizes. The descriptor is
+        // borrowed, so it is open during the call.
         let answer = unsafe {
             libc::getsockopt(
                 fd,
@@ -78,7 +78,7 @@ pub fn peer_groups(socket: &impl AsFd) -> Result<Vec<u32>> {
         }
         let error = std::io::Error::last_os_error();
         let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
-        // The kernel returns the required size.
+        // If the buffer is too small, the kernel fails with ERANGE and returns the required size.
         if errno != rustix::io::Errno::RANGE || count <= groups.len() {
             return Err(Error::new(
                 "list the groups of",
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_a_socket_pair_are_those_of_this_process() {
+    fn peer_groups_of_a_socket_pair_equal_the_groups_of_this_process() {
         let (left, _right) = std::os::unix::net::UnixStream::pair().unwrap();
         let mut own: Vec<u32> = rustix::process::getgroups()
             .unwrap()
@@ -122,7 +122,7 @@ mod tests {
         let many: Vec<rustix::process::Gid> =
             (1000..1200).map(rustix::process::Gid::from_raw).collect();
         let listed = std::thread::spawn(move || {
-            // Requires root; affects this thread only.
+            // Requires root. Changes the groups of this thread only.
             rustix::thread::set_thread_groups(&many).ok()?;
             let (left, _right) = std::os::unix::net::UnixStream::pair().unwrap();
             Some(peer_groups(&left).unwrap().len())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Events of single threads, through perf: other threads have no overhead. Also [events of a
-//! processor](processor).
+//! Perf events of single threads, without overhead for other threads. The submodule [`processor`]
+//! counts events of whole processors.
 
 pub mod processor;
 
@@ -15,7 +15,7 @@ use crate::dir::Dir;
 use crate::error::{Error, Result};
 use crate::meminfo::page_bytes;
 
-/// `struct perf_event_attr` in its first version, which every kernel accepts
+/// The first version of `struct perf_event_attr`, which every kernel accepts
 /// (include/uapi/linux/perf_event.h).
 #[repr(C)]
 #[derive(Default)]
@@ -35,7 +35,7 @@ struct Attr {
 const KIND_SOFTWARE: u32 = 1;
 const KIND_TRACEPOINT: u32 = 2;
 const PAGE_FAULTS: u64 = 2;
-/// In `flags`: includes threads and children that are created later.
+/// Bit of `flags`: also counts threads and child processes that are created later.
 const INHERIT: u64 = 1 << 1;
 const SAMPLE_RAW: u64 = 1 << 10;
 const CLOEXEC: libc::c_ulong = 1 << 3;
@@ -44,22 +44,24 @@ const RECORD_SAMPLE: u32 = 9;
 /// Offsets of `data_head` and `data_tail` in the first page of a buffer.
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
-/// Data pages of a buffer after the first page, a power of two.
+/// Number of data pages of a buffer, a power of two. They follow the first page.
 const DATA_PAGES: usize = 2;
-/// Bytes before the contents of a sample: the record's header and the length of the contents.
+/// Bytes of a sample record before its contents: the header of the record, and the length of the
+/// contents.
 const SAMPLE_HEAD: usize = 12;
 
 impl Attr {
-    /// Opens the event for a thread, on any processor.
+    /// Opens the event for a thread on all processors.
     fn open(&self, tid: i32) -> std::result::Result<OwnedFd, Errno> {
         self.open_for(tid, -1)
     }
 
-    /// Opens the event for a thread on a processor; -1 means any.
+    /// Opens the event for one thread on one processor. `tid` -1 means all threads, and `processor`
+    /// -1 means all processors; the kernel refuses both at once.
     fn open_for(&self, tid: i32, processor: i32) -> std::result::Result<OwnedFd, Errno> {
         let none = -1;
-        // SAFETY: `self` has the size that it states; the other arguments are plain numbers: no
-        // group.
+        // SAFETY: `self` contains its own size. The other arguments are plain numbers; `none` means
+        // that the event belongs to no group.
         let fd = unsafe {
             libc::syscall(
                 libc::SYS_perf_event_open,
@@ -74,18 +76,18 @@ impl Attr {
             let error = std::io::Error::last_os_error();
             return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
         }
-        // SAFETY: the kernel has just returned it to us.
+        // SAFETY: the kernel has just created this descriptor for us.
         Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
     }
 }
 
-/// The page faults that the processor raises for a process. Unlike this, `ru_minflt` and `pgfault`
+/// Counts the page faults that the processor raises for a thread. `ru_minflt` and `pgfault` also
 /// include pages that the kernel maps in advance, as `premap` does.
 #[derive(Debug)]
 pub struct PageFaults(OwnedFd);
 
 impl PageFaults {
-    /// Starts to count, in this thread and all that it creates later.
+    /// Starts to count in this thread, and in the threads and processes that it creates later.
     ///
     /// # Errors
     ///
@@ -102,7 +104,7 @@ impl PageFaults {
         attr.open(tid).map(PageFaults).map_err(failed)
     }
 
-    /// The count so far; after the thread's end, the total.
+    /// The count so far. After the end of the thread, this is the total.
     ///
     /// # Errors
     ///
@@ -129,7 +131,8 @@ impl Tracepoint {
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] if the kernel lacks it, [`Error::Malformed`].
+    /// [`Error::Gone`] if the kernel lacks the tracepoint, [`Error::Malformed`] if its id or fields
+    /// cannot be parsed.
     pub fn find(tracefs: &Dir, system: &str, event: &str) -> Result<Self> {
         let dir = tracefs.open_dir(format!("events/{system}/{event}"))?;
         let format = dir.read_text("format")?;
@@ -137,7 +140,7 @@ impl Tracepoint {
         parsed.ok_or_else(|| Error::malformed(dir.path().join("format"), "no fields or no id"))
     }
 
-    /// Parses the files `id` and `format`; `None` if there is no number or no field.
+    /// Parses the files `id` and `format`; `None` if the id is not a number or no field is found.
     pub fn parse(id: &str, format: &str) -> Option<Self> {
         let field = |line: &str| {
             // field:unsigned long index;	offset:24;	size:8;	signed:0;
@@ -157,13 +160,15 @@ impl Tracepoint {
         })
     }
 
-    /// Reads a number from a recorded event; `None` if the tracepoint has no such field.
+    /// Reads the field `name` of a recorded event as an unsigned number; `None` if there is no such
+    /// field.
     pub fn number(&self, contents: &[u8], name: &str) -> Option<u64> {
         let (_, offset, size) = self.fields.iter().find(|(field, _, _)| field == name)?;
         let bytes = contents.get(*offset..offset.checked_add(*size)?)?;
         let mut number = [0; 8];
         number.get_mut(..*size)?.copy_from_slice(bytes);
-        // The value is in the low bytes on a little-endian machine, else in the high ones.
+        // A little-endian machine stores the value in the first bytes of `number`, the low ones. On
+        // a big-endian machine the first bytes are the high ones.
         Some(match cfg!(target_endian = "little") {
             true => u64::from_le_bytes(number),
             false => u64::from_be_bytes(number) >> (64 - 8 * *size),
@@ -174,27 +179,27 @@ impl Tracepoint {
 /// Events that a thread has recorded since the last call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// Contents of each event, oldest first.
+    /// Raw contents of each event, oldest first.
     pub events: Vec<Vec<u8>>,
-    /// Events were lost because the buffer was full.
+    /// Whether events were lost because the buffer was full.
     pub lost: bool,
 }
 
-/// The ring buffer that the kernel records an event in.
+/// Ring buffer into which the kernel records an event.
 #[derive(Debug)]
 struct Buffer {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone and is tied to no thread of ours.
+// SAFETY: only this value uses the mapping, and the mapping is not bound to a thread.
 unsafe impl Send for Buffer {}
 
 impl Buffer {
-    /// Maps a buffer with this many data pages, a power of two.
+    /// Maps a buffer with `pages` data pages, a power of two.
     fn map(event: &OwnedFd, pages: usize) -> std::result::Result<Buffer, Errno> {
         let bytes = (1 + pages) * page_bytes() as usize;
-        // SAFETY: a new mapping at an address of the kernel's choice.
+        // SAFETY: the kernel chooses a free address for the mapping.
         let start = unsafe {
             mm::mmap(
                 std::ptr::null_mut(),
@@ -210,8 +215,8 @@ impl Buffer {
     }
 
     fn counter(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: both counters are aligned words of the first page, which lives as long as `self`
-        // and which the kernel accesses by single loads and stores.
+        // SAFETY: both counters are aligned words of the first page, which is mapped as long as
+        // `self` exists. The kernel accesses them by single loads and stores.
         unsafe { &*self.start.as_ptr().add(at).cast::<AtomicU64>() }
     }
 
@@ -226,7 +231,8 @@ impl Buffer {
         let length = (head.wrapping_sub(tail) as usize).min(size);
         let copy = (0..length).map(|at| {
             let at = (tail as usize).wrapping_add(at) % size;
-            // SAFETY: inside the data pages; the kernel does not write between tail and head.
+            // SAFETY: the address is inside the data pages, and the kernel does not write between
+            // tail and head.
             unsafe { self.start.as_ptr().add(page + at).read_volatile() }
         });
         let records = copy.collect();
@@ -248,7 +254,7 @@ impl Drop for Buffer {
     }
 }
 
-/// A tracepoint recorded for one thread, readable (`EPOLLIN`) when events are waiting.
+/// Records a tracepoint for one thread. Readable (`EPOLLIN`) when events are waiting.
 #[derive(Debug)]
 pub struct Watch {
     fd: OwnedFd,
@@ -256,7 +262,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts recording, until it is dropped or the thread ends.
+    /// Starts recording. Recording ends when the `Watch` is dropped or the thread ends.
     ///
     /// # Errors
     ///
@@ -284,7 +290,7 @@ impl Watch {
     }
 }
 
-/// Splits part of a buffer into records, up to the first incomplete one.
+/// Splits bytes of a buffer into records. Stops at the first incomplete record.
 pub fn parse(mut records: &[u8]) -> Batch {
     let mut batch = Batch::default();
     while let Some((head, _)) = records.split_at_checked(8) {
@@ -384,10 +390,10 @@ mod tests {
         (0..1000).for_each(|at| fresh[at * page] = 1);
         assert!(std::hint::black_box(&fresh)[0] == 1);
         let seen = faults.count().unwrap() - before;
-        assert!(seen > 0, "a thousand pages were touched");
+        assert!(seen > 0, "no page fault was counted");
     }
 
-    /// Requires privileges and a tracefs; without them the feature is unavailable too.
+    /// Skipped without privileges or a tracefs, because the feature needs both.
     #[test]
     fn events_of_this_thread_arrive() {
         let Ok(tracefs) = Dir::open("/sys/kernel/tracing") else {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Files that stay open and are read and written repeatedly without allocating, for callers that
-//! must act when no memory is left.
+//! Files that stay open for repeated reads and writes. These do not allocate, so callers can use
+//! them when no memory is left.
 //!
-//! Errors are bare error numbers here, because naming a path needs memory.
+//! Errors are bare error numbers, because an error with a path needs memory.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -13,10 +13,10 @@ use rustix::io::Errno;
 use crate::dir::Dir;
 use crate::error::Result;
 
-/// Longest text of a single number, or of the few numbers of `statm`.
+/// Buffer size for files that contain only a few numbers, such as `statm`.
 const SHORT: usize = 256;
 
-/// A kernel file that is always read from its beginning, or written as a whole.
+/// An open kernel file. Each read starts at the beginning, and each write replaces the whole value.
 #[derive(Debug)]
 pub struct PersistentFile {
     fd: OwnedFd,
@@ -36,7 +36,7 @@ impl PersistentFile {
     }
 
     /// Reads the current contents of the file, up to the size of the buffer. Returns the filled
-    /// part.
+    /// part of the buffer.
     pub fn read<'a>(&self, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -50,7 +50,7 @@ impl PersistentFile {
         Ok(&buffer[..filled])
     }
 
-    /// Writes a value with one call.
+    /// Writes a value with one system call.
     pub fn write(&self, value: &[u8]) -> Result<(), Errno> {
         match rustix::io::pwrite(&self.fd, value, 0)? {
             written if written == value.len() => Ok(()),
@@ -58,8 +58,8 @@ impl PersistentFile {
         }
     }
 
-    /// Reads a short file's first `N` numbers, separated by blanks. [`Errno::PROTO`] if there are
-    /// fewer.
+    /// Reads the first `N` numbers of a short file, separated by blanks. [`Errno::PROTO`] if there
+    /// are fewer than `N` or one is malformed.
     pub fn numbers<const N: usize>(&self) -> Result<[u64; N], Errno> {
         let mut buffer = [0; SHORT];
         let read = rustix::io::pread(&self.fd, &mut buffer, 0)?;
@@ -75,14 +75,14 @@ impl PersistentFile {
     }
 }
 
-/// To wait for events on the file.
+/// Allows callers to poll the file for events.
 impl AsFd for PersistentFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-/// Parses a number of decimal digits and nothing else.
+/// Parses a number that consists of decimal digits only; `None` for anything else.
 pub(crate) fn parse_number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -93,8 +93,8 @@ pub(crate) fn parse_number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// The complete lines `NAME NUMBER` of a text, with or without a colon after the name, as in
-/// [`Keyed`](crate::keyed::Keyed), one by one.
+/// Iterates over the complete lines `NAME NUMBER` of a text. A colon after the name is optional, as
+/// in [`Keyed`](crate::keyed::Keyed).
 pub fn keyed_lines(text: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
     let complete = text.iter().rposition(|&byte| byte == b'\n').unwrap_or(0);
     text[..complete]
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn incomplete_line_does_not_count() {
+    fn incomplete_line_is_left_out() {
         let all: Vec<_> = keyed_lines(b"a 1\nb: 2 kB\nc\nd 34").collect();
         assert_eq!(all, [(&b"a"[..], 1), (&b"b"[..], 2)]);
         assert_eq!(keyed_lines(b"").count(), 0);

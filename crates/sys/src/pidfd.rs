@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A handle for a process that stays valid if its pid is reused.
+//! A handle for a process. It never refers to another process, even if the pid is reused.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -17,8 +17,8 @@ pub struct Pidfd {
 }
 
 impl Pidfd {
-    /// Opens a process by pid; [`Error::Gone`] if there is none, [`Error::Invalid`] if the id is a
-    /// thread's.
+    /// Opens a process by pid. [`Error::Gone`] if it does not exist, [`Error::Invalid`] if the id
+    /// belongs to a thread that is not the first of its process.
     pub fn open(pid: i32) -> Result<Self> {
         let path = || format!("/proc/{pid}");
         let raw = (pid > 0)
@@ -27,14 +27,15 @@ impl Pidfd {
             .ok_or_else(|| Error::new("open a pidfd of", path(), Errno::SRCH))?;
         match pidfd_open(raw, PidfdFlags::empty()) {
             Ok(fd) => Ok(Pidfd { pid, fd }),
-            // For the id of a thread: EINVAL, or ENOENT on newer kernels.
+            // The id of a thread causes EINVAL, or ENOENT on newer kernels.
             Err(Errno::NOENT) => Err(Error::new("open a pidfd of", path(), Errno::INVAL)),
             Err(errno) => Err(Error::new("open a pidfd of", path(), errno)),
         }
     }
 
-    /// The pid with which the process was opened. It is only unambiguous if [`Pidfd::is_alive`]
-    /// returns true *after* it was used.
+    /// The pid with which the process was opened. The pid may be reused after the process has
+    /// exited. So a use of the pid is valid only if [`Pidfd::is_alive`] returns true *after* that
+    /// use.
     pub fn pid(&self) -> i32 {
         self.pid
     }
@@ -46,7 +47,8 @@ impl Pidfd {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // A failed poll proves nothing; the next use of the process will show it.
+        // A failed poll does not prove an exit. If the process has exited, the next operation on it
+        // fails.
         !matches!(poll(&mut fds, Some(&now)), Ok(ready) if ready > 0)
     }
 

@@ -14,7 +14,8 @@ use crate::mountinfo::{self, Mount};
 use crate::process::{Process, Stat};
 use crate::tree::ProcessTree;
 
-/// `self` is a symbolic link, which `Dir` does not follow.
+/// Path of our own mountinfo. Uses the pid, because `self` is a symbolic link, which `Dir` does not
+/// follow.
 fn own_mounts() -> String {
     format!("{}/mountinfo", std::process::id())
 }
@@ -33,17 +34,17 @@ impl Proc {
         })
     }
 
-    /// The directory itself.
+    /// The directory of the procfs.
     pub fn dir(&self) -> &Dir {
         &self.dir
     }
 
-    /// Opens one process; [`crate::error::Error::Gone`] if there is none with that pid.
+    /// Opens one process; [`crate::error::Error::Gone`] if there is no process with that pid.
     pub fn process(&self, pid: i32) -> Result<Process> {
         Ok(Process::new(pid, self.dir.open_dir(pid.to_string())?))
     }
 
-    /// All pids, ascending.
+    /// Pids of all processes, ascending.
     pub fn pids(&self) -> Result<Vec<i32>> {
         let names = self.dir.names()?;
         let mut pids: Vec<i32> = names.iter().filter_map(|name| parse_pid(name)).collect();
@@ -51,7 +52,7 @@ impl Proc {
         Ok(pids)
     }
 
-    /// All current processes with their parents. Those that exit during the scan are left out.
+    /// All processes with their parents. Processes that exit during the scan are left out.
     pub fn tree(&self) -> Result<ProcessTree> {
         let mut stats = Vec::new();
         for pid in self.pids()? {
@@ -60,16 +61,18 @@ impl Proc {
         Ok(ProcessTree::new(stats))
     }
 
-    /// These processes and all their descendants now. `None` if the kernel does not list children
-    /// (`CONFIG_PROC_CHILDREN`), or if they have too many threads for this to pay off: the kernel
-    /// lists children by the thread that created them.
+    /// These processes and all their descendants. `None` if the kernel does not list children
+    /// (`CONFIG_PROC_CHILDREN`), or if the processes have more than 256 threads. The kernel lists
+    /// children per thread, so [`Proc::tree`] is then faster. Also `None` if a process or thread
+    /// exits while its children are read.
     pub fn tree_below(&self, roots: &[i32]) -> Option<ProcessTree> {
         let mut open = roots.to_vec();
         let mut seen = BTreeSet::new();
         let mut stats = Vec::new();
         let mut threads = 0;
         while let Some(pid) = open.pop() {
-            // The children of an ended process have been reparented.
+            // Skips a process that was already visited or has ended. The children of an ended
+            // process have another parent now.
             let Some(stat) = self.stat(pid).ok()?.filter(|_| seen.insert(pid)) else {
                 continue;
             };
@@ -84,8 +87,8 @@ impl Proc {
                 Some(())
             });
             let whole = listed.is_some() && !tids.is_empty() && threads <= THREADS_MAX;
-            // Some or all threads may have ended meanwhile: the caller must then scan all
-            // processes.
+            // Threads may have ended during the scan, so children may be missing. The caller must
+            // scan all processes instead.
             if !whole {
                 return None;
             }
@@ -93,8 +96,8 @@ impl Proc {
         Some(ProcessTree::new(stats))
     }
 
-    /// The `stat` of one process; `None` if it has ended. Opens one file and no directory, because
-    /// there may be thousands of processes.
+    /// The `stat` of one process; `None` if the process has ended. Opens only this file and no
+    /// directory, because there may be thousands of processes.
     pub fn stat(&self, pid: i32) -> Result<Option<Stat>> {
         match self.dir.read_text(format!("{pid}/stat")) {
             Ok(text) => Ok(Stat::parse(&text)),
@@ -121,7 +124,7 @@ impl Proc {
             .ok_or_else(|| Error::malformed(self.dir.path().join("stat"), "no processes"))
     }
 
-    /// The limit at which pids wrap around.
+    /// Limit of process ids. Beyond it, the kernel starts again with low numbers.
     pub fn pid_max(&self) -> Result<u64> {
         let file = "sys/kernel/pid_max";
         let text = self.dir.read_text(file)?;
@@ -129,12 +132,12 @@ impl Proc {
         found.map_err(|_| Error::malformed(self.dir.path().join(file), "not a number"))
     }
 
-    /// The machine's memory.
+    /// Amounts of memory of the machine.
     pub fn meminfo(&self) -> Result<MemInfo> {
         Ok(MemInfo::parse(&self.dir.read_text("meminfo")?))
     }
 
-    /// The machine's swap areas; none if the kernel lacks swap.
+    /// Swap areas of the machine; empty if the kernel lacks swap.
     pub fn swaps(&self) -> Result<Vec<SwapArea>> {
         match self.dir.read_text("swaps") {
             Ok(text) => Ok(parse_swaps(&text)),
@@ -143,7 +146,7 @@ impl Proc {
         }
     }
 
-    /// Counters of the memory management, including `limelight_*` on a kernel that has them.
+    /// Counters of the memory management. A Limelight kernel adds counters named `limelight_*`.
     pub fn vmstat(&self) -> Result<Keyed> {
         Ok(Keyed::parse(&self.dir.read_text("vmstat")?))
     }
@@ -151,12 +154,12 @@ impl Proc {
     /// All mounts in the caller's mount namespace.
     pub fn mounts(&self) -> Result<Vec<Mount>> {
         let own = self.dir.read_text(own_mounts());
-        // A fake tree in a test has no process with our pid.
+        // The fallback is for tests: their fake tree has no process with our pid.
         let text = own.or_else(|error| self.dir.read_text("1/mountinfo").map_err(|_| error))?;
         Ok(mountinfo::parse(&text))
     }
 
-    /// A file with an event (`EPOLLPRI`) at each change of these mounts.
+    /// Opens a file that signals each change of the mounts of [`Proc::mounts`] (`EPOLLPRI`).
     pub fn mount_changes(&self) -> Result<OwnedFd> {
         let open = |path: String| self.dir.open_at(path, OFlags::RDONLY, "watch");
         let own = open(own_mounts());
@@ -173,7 +176,7 @@ impl Proc {
     }
 }
 
-/// Most threads whose children are read.
+/// Most threads whose children [`Proc::tree_below`] reads.
 const THREADS_MAX: usize = 256;
 
 fn parse_pid(name: &str) -> Option<i32> {
@@ -200,7 +203,7 @@ mod tests {
             fs::write(dir.join("cgroup"), "0::/app\n").unwrap();
             fs::write(dir.join("oom_score_adj"), "0\n").unwrap();
         }
-        // This process exited between listing and reading.
+        // A directory without files stands for a process that exits during the scan.
         fs::create_dir(root.join("60")).unwrap();
         fs::create_dir(root.join("acpi")).unwrap();
         fs::write(
@@ -217,7 +220,7 @@ mod tests {
     #[test]
     fn children_are_found_without_reading_all_processes() {
         let (temp, proc) = fake();
-        assert!(proc.tree_below(&[40]).is_none(), "the kernel lists none");
+        assert!(proc.tree_below(&[40]).is_none(), "no children are listed");
         for (pid, children) in [(40, "41 "), (41, "42 "), (42, ""), (50, "")] {
             let task = temp.path().join(format!("{pid}/task/{pid}"));
             fs::create_dir_all(&task).unwrap();
@@ -274,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn running_kernel_fits_the_types() {
+    fn files_of_the_running_kernel_are_parsed() {
         let proc = Proc::open("/proc").unwrap();
         let own = proc.process(std::process::id() as i32).unwrap();
         let (stat, status) = (own.stat().unwrap(), own.status().unwrap());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! One process: `/proc/PID`, held open.
+//! One process, through its open `/proc/PID` directory.
 //!
-//! The directory is opened once. After the process has died, every read through it fails as
-//! [`Error::Gone`], even if its pid was reused.
+//! The directory is opened once. After the process has ended, each read through the directory fails
+//! with [`Error::Gone`], even if the pid was reused.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -24,38 +24,38 @@ pub struct Process {
 pub struct Stat {
     /// Process id, in the pid namespace of the procfs mount.
     pub pid: i32,
-    /// Name, at most 15 bytes; the process chooses it freely.
+    /// Name, at most 15 bytes. The process can choose any name.
     pub comm: String,
     /// State letter: `R`, `S`, `D`, `Z`, ...
     pub state: char,
-    /// Parent; 0 for init and for kernel threads' ancestor.
+    /// Pid of the parent; 0 for init and for `kthreadd`, the parent of the kernel threads.
     pub ppid: i32,
-    /// Session (`setsid(2)`), identified by the pid of its leader; 0 for none.
+    /// Session (`setsid(2)`), identified by the pid of its leader; 0 if there is none.
     pub session: i32,
-    /// Page faults served without I/O.
+    /// Number of page faults that needed no I/O.
     pub minor_faults: u64,
-    /// Page faults that had to wait for I/O.
+    /// Number of page faults that waited for I/O.
     pub major_faults: u64,
     /// Processor time in user and kernel mode, in clock ticks.
     pub cpu_ticks: u64,
-    /// Start time in clock ticks after boot; identifies the process together with the pid.
+    /// Start time in clock ticks after boot. Start time and pid together identify a process.
     pub start_ticks: u64,
 }
 
 /// Contents of `/proc/PID/status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Status {
-    /// Process to which this thread belongs.
+    /// Pid of the process.
     pub tgid: i32,
     /// Real user id.
     pub real_uid: u32,
     /// Effective user id.
     pub effective_uid: u32,
-    /// Resident anonymous memory; `None` for kernel threads.
+    /// Resident anonymous memory, in bytes; `None` for kernel threads.
     pub rss_anon_bytes: Option<u64>,
-    /// Resident pages of files.
+    /// Resident pages of files, in bytes; `None` for kernel threads.
     pub rss_file_bytes: Option<u64>,
-    /// Swapped-out anonymous memory.
+    /// Swapped-out anonymous memory, in bytes; `None` for kernel threads.
     pub swap_bytes: Option<u64>,
 }
 
@@ -69,7 +69,7 @@ impl Process {
         self.pid
     }
 
-    /// Its directory.
+    /// Its `/proc/PID` directory.
     pub fn dir(&self) -> &Dir {
         &self.dir
     }
@@ -88,7 +88,7 @@ impl Process {
         Stat::parse(&text).ok_or_else(|| self.malformed("stat", "not in the form of proc(5)"))
     }
 
-    /// Its groups: the effective one and the supplementary ones.
+    /// Its group ids: the effective group first, then the supplementary groups.
     pub fn groups(&self) -> Result<Vec<u32>> {
         Ok(parse_groups(&self.read("status")?))
     }
@@ -96,7 +96,7 @@ impl Process {
     /// Reads `status`.
     pub fn status(&self) -> Result<Status> {
         let text = self.read("status")?;
-        Status::parse(&text).ok_or_else(|| self.malformed("status", "without Tgid or Uid"))
+        Status::parse(&text).ok_or_else(|| self.malformed("status", "no Tgid or no Uid"))
     }
 
     /// Its name (`comm`), without the newline.
@@ -105,7 +105,7 @@ impl Process {
         Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
     }
 
-    /// The arguments it was started with; empty for kernel threads and zombies.
+    /// Its command line arguments; empty for kernel threads and zombies.
     pub fn cmdline(&self) -> Result<Vec<String>> {
         let text = self.read("cmdline")?;
         let text = text.strip_suffix('\0').unwrap_or(&text);
@@ -115,7 +115,7 @@ impl Process {
         })
     }
 
-    /// A variable of its initial environment; `None` if not set.
+    /// A variable of the environment with which it was started; `None` if the variable is not set.
     pub fn environment(&self, name: &str) -> Result<Option<String>> {
         let text = self.read("environ")?;
         let mut variables = text.split('\0').filter_map(|line| line.split_once('='));
@@ -123,13 +123,13 @@ impl Process {
         Ok(found.map(|(_, value)| value.to_owned()))
     }
 
-    /// Its path in the cgroup v2 hierarchy, such as `/user.slice/app.scope`, relative to the
-    /// reader's cgroup namespace; `None` if no v2 hierarchy is mounted.
+    /// Path of its cgroup in the v2 hierarchy, such as `/user.slice/app.scope`. The path is
+    /// relative to the cgroup namespace of the reader. `None` if no v2 hierarchy is mounted.
     pub fn cgroup(&self) -> Result<Option<String>> {
         Ok(parse_cgroup(&self.read("cgroup")?))
     }
 
-    /// Time for which the main thread ran or waited for a processor (`schedstat`,
+    /// Total time in which the main thread ran or waited for a processor (`schedstat`,
     /// kernel/sched/stats.h). Fails without `CONFIG_SCHED_INFO`.
     pub fn cpu_demand(&self) -> Result<Duration> {
         let text = self.read("schedstat")?;
@@ -138,7 +138,7 @@ impl Process {
             (Some(Ok(ran)), Some(Ok(waited))) => {
                 Ok(Duration::from_nanos(ran.saturating_add(waited)))
             }
-            _ => Err(self.malformed("schedstat", "no two numbers")),
+            _ => Err(self.malformed("schedstat", "fewer than two numbers")),
         }
     }
 
@@ -150,13 +150,13 @@ impl Process {
             .map_err(|_| self.malformed("oom_score_adj", "not a number"))
     }
 
-    /// Sets `oom_score_adj`. Lowering it takes CAP_SYS_RESOURCE.
+    /// Sets `oom_score_adj`. A lower value requires CAP_SYS_RESOURCE.
     pub fn set_oom_score_adj(&self, value: i16) -> Result<()> {
         self.dir.write("oom_score_adj", &value.to_string())
     }
 
-    /// The user that logged in, which children inherit and which cannot be changed without
-    /// privilege; `None` outside a login, and on a kernel without `CONFIG_AUDIT`.
+    /// Uid of the user that logged in. Child processes inherit it, and changing it requires a
+    /// privilege. `None` outside a login, and on a kernel without `CONFIG_AUDIT`.
     pub fn login_uid(&self) -> Result<Option<u32>> {
         match self.read("loginuid") {
             Ok(text) => {
@@ -172,9 +172,12 @@ impl Process {
         }
     }
 
-    /// Sets `oom_score_adj` to `value`, or to `floor` if that is higher, and the lowest value that
-    /// the process may set itself to `floor`: the kernel keeps the last privileged write as that
-    /// minimum. If this thread cannot write without privilege, both become `value`.
+    /// Sets `oom_score_adj` to `value`, but not below `floor`, and prevents the process from
+    /// choosing a value below `floor` itself.
+    ///
+    /// The kernel remembers the last value written with CAP_SYS_RESOURCE as the lowest value that
+    /// the process may choose. So `floor` is written with the capability, and then `value` without
+    /// it. If this thread cannot drop the capability, `value` also becomes the limit.
     pub fn set_oom_score_adj_and_floor(&self, value: i16, floor: i16) -> Result<()> {
         self.set_oom_score_adj(floor)?;
         if value <= floor {
@@ -185,7 +188,7 @@ impl Process {
         written.unwrap_or_else(|_| self.set_oom_score_adj(value))
     }
 
-    /// Ids of its threads, including its own pid, ascending.
+    /// Ids of its threads, ascending. The id of the first thread is the pid.
     pub fn threads(&self) -> Result<Vec<i32>> {
         let names = self.dir.open_dir("task")?.names()?;
         let mut tids: Vec<i32> = names.iter().filter_map(|name| name.parse().ok()).collect();
@@ -193,8 +196,8 @@ impl Process {
         Ok(tids)
     }
 
-    /// Start time of one of its threads in clock ticks after boot; [`Error::Gone`] if it has no
-    /// such thread.
+    /// Start time of one of its threads, in clock ticks after boot; [`Error::Gone`] if the process
+    /// has no such thread.
     pub fn thread_start(&self, tid: i32) -> Result<u64> {
         let file = format!("task/{tid}/stat");
         let text = self.read(&file)?;
@@ -204,8 +207,8 @@ impl Process {
             .start_ticks)
     }
 
-    /// The scheduling group of its session; `None` if it is in the default group, and on a kernel
-    /// without such groups.
+    /// The scheduling group of its session. `None` if the process is in the default group, or if
+    /// the kernel does not support such groups.
     pub fn autogroup(&self) -> Result<Option<Autogroup>> {
         match self.read("autogroup") {
             Ok(text) => Ok(Autogroup::parse(&text)),
@@ -217,36 +220,37 @@ impl Process {
         }
     }
 
-    /// Sets the nice value of its session's group, -20 to 19. A lower one requires CAP_SYS_NICE;
-    /// without CAP_SYS_ADMIN only one write per tenth of a second succeeds.
+    /// Sets the nice value of the scheduling group of its session, -20 to 19. A lower value
+    /// requires CAP_SYS_NICE. Without CAP_SYS_ADMIN, only one write per 100 ms succeeds.
     pub fn set_autogroup_nice(&self, nice: i32) -> Result<()> {
         self.dir.write("autogroup", &nice.to_string())
     }
 
-    /// Owner of the `/proc/PID` directory. This is the effective uid, or 0 while the process is not
-    /// dumpable (it changed its credentials), which errs on the side of less trust.
+    /// Uid of the owner of the `/proc/PID` directory. This is the effective uid of the process, or
+    /// 0 if the process is not dumpable, for example because it changed its credentials. A check
+    /// for a user's own process then fails, which is the safe result.
     pub fn owner_uid(&self) -> Result<u32> {
         Ok(self.dir.inode_and_owner()?.1)
     }
 
-    /// True until the process has exited and been waited for.
+    /// True until the process has exited and its parent has reaped it.
     pub fn exists(&self) -> bool {
         self.read("stat").is_ok()
     }
 }
 
-/// A session as one scheduling group: its nice value is weighed against other groups, those of its
-/// threads only inside it.
+/// The scheduling group of a session. Its nice value competes with other groups; the nice values of
+/// its threads compete only within the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Autogroup {
-    /// Its number, never reused until reboot.
+    /// Number of the group. It is not reused until reboot.
     pub number: u64,
-    /// Its nice value, -20 to 19.
+    /// Nice value of the group, -20 to 19.
     pub nice: i32,
 }
 
 impl Autogroup {
-    /// Parses `/autogroup-25 nice 0`.
+    /// Parses text such as `/autogroup-25 nice 0`; `None` for group 0, the default group.
     pub fn parse(text: &str) -> Option<Autogroup> {
         let (number, nice) = text
             .trim()
@@ -267,13 +271,13 @@ impl AsFd for Process {
 }
 
 impl Stat {
-    /// Parses `stat`. The name may contain anything, even `") "`, so it ends at the last
-    /// parenthesis.
+    /// Parses `stat`. The name may contain any characters, even `") "`, so the parser ends it at
+    /// the last closing parenthesis.
     pub fn parse(text: &str) -> Option<Self> {
         let (pid, rest) = text.split_once(" (")?;
         let (comm, rest) = rest.rsplit_once(") ")?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-        // Fields are numbered as in proc(5), where the state is field 3.
+        // Field numbers are those of proc(5). The state is field 3.
         let field = |number: usize| fields.get(number - 3).copied();
         Some(Stat {
             pid: pid.trim().parse().ok()?,
@@ -318,7 +322,7 @@ impl Status {
     }
 }
 
-/// The effective group of `Gid`, and all of `Groups`, in `/proc/PID/status`.
+/// Parses `/proc/PID/status`: the effective group of the line `Gid`, then the groups of `Groups`.
 fn parse_groups(text: &str) -> Vec<u32> {
     let numbers = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -331,10 +335,10 @@ fn parse_groups(text: &str) -> Vec<u32> {
     effective.chain(numbers("Groups:")).collect()
 }
 
-/// The v2 line (`0::PATH`) of `/proc/PID/cgroup`.
+/// The path in the v2 line (`0::PATH`) of `/proc/PID/cgroup`; `None` without such a line.
 pub fn parse_cgroup(text: &str) -> Option<String> {
-    // Not `lines()`: a name may contain anything but a newline (`cgroup_mkdir()`), and a trailing
-    // carriage return is part of it.
+    // Not `lines()`, which removes a trailing carriage return: it may belong to the name of the
+    // cgroup. A name cannot contain a newline (`cgroup_mkdir()`).
     let mut lines = text.split_terminator('\n');
     let path = lines.find_map(|line| line.strip_prefix("0::"))?;
     Some(path.strip_suffix(" (deleted)").unwrap_or(path).to_owned())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Pressure stall information: reading it, and triggers.
+//! Pressure stall information (PSI): values and triggers.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use crate::dir::Dir;
 use crate::error::{Error, Result};
 
-/// Share of time in which tasks stalled.
+/// Share of time in which tasks were stalled.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Stall {
     /// Percent over the last 10 s.
@@ -23,12 +23,12 @@ pub struct Stall {
     pub total_us: u64,
 }
 
-/// One pressure file: `/proc/pressure/memory`, `memory.pressure`, ...
+/// Contents of a pressure file, such as `/proc/pressure/memory` or `memory.pressure`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Pressure {
-    /// At least one task stalled.
+    /// Time in which at least one task was stalled.
     pub some: Stall,
-    /// All tasks stalled; missing in the CPU file of older kernels.
+    /// Time in which all non-idle tasks were stalled; `None` in the CPU file of older kernels.
     pub full: Option<Stall>,
 }
 
@@ -69,7 +69,8 @@ impl Pressure {
     }
 }
 
-/// A missing pressure file means that the kernel lacks PSI, or that it is switched off.
+/// Turns the error of a missing pressure file into [`Error::Unsupported`]: the kernel lacks PSI, or
+/// PSI is switched off.
 fn absent(dir: &Dir, file: &str, error: Error) -> Error {
     match error.errno() {
         Some(errno @ (Errno::NOENT | Errno::OPNOTSUPP)) => Error::Unsupported {
@@ -84,14 +85,14 @@ fn absent(dir: &Dir, file: &str, error: Error) -> Error {
 /// Kind of stall that fires a trigger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StallKind {
-    /// At least one task stalled.
+    /// At least one task is stalled.
     Some,
-    /// All tasks stalled.
+    /// All non-idle tasks are stalled.
     Full,
 }
 
-/// Becomes ready (`EPOLLPRI`) at most once per window, if tasks stalled for long enough in it.
-/// `EPOLLERR` means that the cgroup is gone.
+/// A PSI trigger. It signals `EPOLLPRI`, at most once per window, if tasks were stalled for long
+/// enough in the window. `EPOLLERR` means that the cgroup was removed.
 #[derive(Debug)]
 pub struct Trigger {
     fd: OwnedFd,
@@ -100,9 +101,10 @@ pub struct Trigger {
 }
 
 impl Trigger {
-    /// Arms a trigger on a pressure file. The kernel accepts windows of 0.5 to 10 s. Callers
-    /// without CAP_SYS_RESOURCE may only use multiples of 2 s, so a refused window is rounded up to
-    /// one, with the stall in proportion. [`Trigger::window`] returns the one in force.
+    /// Arms a trigger on a pressure file. The kernel accepts windows of 0.5 to 10 s, and only
+    /// multiples of 2 s from callers without CAP_SYS_RESOURCE. If the kernel refuses the window,
+    /// this rounds it up to a multiple of 2 s and extends `stall` in proportion.
+    /// [`Trigger::window`] returns the window in force.
     pub fn arm(
         dir: &Dir,
         file: &str,
@@ -140,7 +142,7 @@ impl Trigger {
             StallKind::Some => "some",
             StallKind::Full => "full",
         };
-        // The kernel requires the terminating NUL of a C string.
+        // The kernel requires a terminating NUL, as in a C string.
         let request = format!("{kind} {} {}\0", stall.as_micros(), window.as_micros());
         match rustix::io::write(&fd, request.as_bytes()) {
             Ok(_) => Ok(Trigger { fd, stall, window }),
@@ -152,7 +154,7 @@ impl Trigger {
         }
     }
 
-    /// Stalled time within a window that fires the trigger.
+    /// Time that tasks must be stalled within a window to fire the trigger.
     pub fn stall(&self) -> Duration {
         self.stall
     }
@@ -169,7 +171,7 @@ impl AsFd for Trigger {
     }
 }
 
-/// The next longer window that an unprivileged caller may use: a multiple of 2 s, 2 to 10 s.
+/// Rounds a window up to one that an unprivileged caller may use: a multiple of 2 s, 2 to 10 s.
 fn unprivileged_window(window: Duration) -> Duration {
     let steps = window.as_micros().div_ceil(2_000_000).clamp(1, 5);
     Duration::from_secs(2 * steps as u64)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Another process's memory: advice on ranges of it, and its release when the process is being
-//! killed.
+//! Operations on the memory of another process: advice on address ranges, and the release of all
+//! memory of a killed process.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -9,9 +9,9 @@ use rustix::io::Errno;
 use crate::error::{Error, Result};
 use crate::pidfd::Pidfd;
 
-/// Most ranges per call, and most bytes of each: the kernel takes no more than 1024 ranges, and
-/// ignores anything beyond 2 GiB.
+/// Most ranges per call: the kernel accepts at most 1024.
 const BATCH: usize = 1024;
+/// Most bytes of a range: the kernel ignores everything beyond 2 GiB per call.
 const PIECE: u64 = 1 << 20;
 
 /// An address range of a process, in whole pages.
@@ -24,7 +24,7 @@ pub struct AddressRange {
 }
 
 impl AddressRange {
-    /// Number of bytes.
+    /// Length in bytes.
     pub fn bytes(&self) -> u64 {
         self.end.saturating_sub(self.start)
     }
@@ -39,7 +39,7 @@ impl AddressRange {
     }
 }
 
-/// Number of leading pieces that make up this many bytes.
+/// Number of leading pieces that fit completely into `bytes` bytes.
 fn pieces_in(pieces: &[AddressRange], bytes: u64) -> usize {
     let mut left = bytes;
     let whole = pieces.iter().take_while(|piece| {
@@ -53,12 +53,12 @@ fn pieces_in(pieces: &[AddressRange], bytes: u64) -> usize {
 /// Advice on another process's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RemoteAdvice {
-    /// It will be used: reads pages from swap and missing pages of files. Nothing is mapped, so the
-    /// first use still faults, but does not wait.
+    /// The memory will be used: reads swapped pages and missing file pages. Maps nothing, so the
+    /// first access still faults, but does not wait for I/O.
     WillNeed,
-    /// It is reclaimed first when memory is short.
+    /// The kernel reclaims the memory first when memory is short.
     Cold,
-    /// It is reclaimed now.
+    /// The kernel reclaims the memory now.
     PageOut,
 }
 
@@ -72,23 +72,24 @@ impl RemoteAdvice {
     }
 }
 
-/// Result of a request to release a dying process's memory.
+/// Result of a request to release the memory of a killed process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Released {
-    /// The memory is free, except for shared pages.
+    /// The memory is free, except for pages that other processes share.
     Done,
     /// The process has already released its memory.
     AlreadyGone,
-    /// Another task holds the lock of its memory; a retry helps.
+    /// The kernel could not release the memory at this moment (`EAGAIN`, `EINTR`); a retry can
+    /// succeed.
     Contended,
-    /// The process is not dying, or shares its memory with one that is not.
+    /// The process was not killed, or shares its memory with a process that was not killed.
     StillLiving,
 }
 
 impl Pidfd {
-    /// Gives advice on ranges of the process's memory; returns the number of bytes that were
-    /// processed. Skips ranges that are no longer fully mapped, and locked or special memory,
-    /// because a process changes while it is inspected.
+    /// Gives advice on ranges of the process's memory. Returns the number of bytes that the kernel
+    /// processed. Splits the ranges into pieces of at most 1 MiB, and skips pieces that the kernel
+    /// refuses: locked or special memory, and memory that the process has unmapped in the meantime.
     ///
     /// # Errors
     ///
@@ -101,7 +102,7 @@ impl Pidfd {
         while !rest.is_empty() {
             let batch = &rest[..rest.len().min(BATCH)];
             let served = match self.advise_some(batch, advice) {
-                // The kernel stops before the piece that it refuses.
+                // The kernel stops at the first piece that it refuses.
                 Ok(bytes) => {
                     taken = taken.saturating_add(bytes);
                     pieces_in(batch, bytes)
@@ -122,8 +123,8 @@ impl Pidfd {
                 iov_len: range.bytes() as usize,
             })
             .collect();
-        // SAFETY: `vectors` outlives the call. The addresses are another process's: none of our
-        // memory is accessed, and none of the three kinds of advice changes the contents of memory.
+        // SAFETY: `vectors` outlives the call. The addresses belong to the process of the pidfd.
+        // None of the three kinds of advice changes the contents of memory.
         let done = unsafe {
             libc::syscall(
                 libc::SYS_process_madvise,
@@ -137,17 +138,17 @@ impl Pidfd {
         u64::try_from(done).map_err(|_| last_errno())
     }
 
-    /// Sends SIGKILL. Allocates nothing, so the error is a bare number: [`Errno::SRCH`] if the
-    /// process has exited.
+    /// Sends SIGKILL. The error is a bare number, so that this does not allocate: [`Errno::SRCH`]
+    /// if the process has exited.
     pub fn kill(&self) -> Result<(), Errno> {
         rustix::process::pidfd_send_signal(self, rustix::process::Signal::KILL)
     }
 
-    /// Releases the memory of a process that has been sent SIGKILL, before the process does so
-    /// itself. Allocates nothing, so the error is a bare number: [`Errno::NOSYS`] before Linux
-    /// 5.15, [`Errno::PERM`] for another user's process.
+    /// Releases the memory of a process that was sent SIGKILL, without waiting for the exit of the
+    /// process. The error is a bare number, so that this does not allocate: [`Errno::NOSYS`] before
+    /// Linux 5.15, [`Errno::PERM`] for a process of another user.
     pub fn release_memory(&self) -> Result<Released, Errno> {
-        // SAFETY: plain numbers; the descriptor lives as long as the call.
+        // SAFETY: all arguments are plain numbers, and the descriptor is open during the call.
         let done = unsafe {
             libc::syscall(
                 libc::SYS_process_mrelease,
@@ -180,15 +181,15 @@ mod tests {
     use super::*;
     use crate::meminfo::page_bytes;
 
-    /// Pages of this process, all written to.
+    /// A mapping of this process; all its pages have been written to.
     struct Pages(std::ptr::NonNull<libc::c_void>, u64);
 
     impl Pages {
         fn new(pages: u64) -> Pages {
             use rustix::mm::{mmap_anonymous, MapFlags, ProtFlags};
             let bytes = pages * page_bytes();
-            // SAFETY: a new mapping at an address of the kernel's choice, written to within its
-            // bounds.
+            // SAFETY: the kernel chooses a free address for the mapping, and the write stays within
+            // its bounds.
             let address = unsafe {
                 let rights = ProtFlags::READ | ProtFlags::WRITE;
                 let address = mmap_anonymous(
@@ -215,7 +216,7 @@ mod tests {
 
     impl Drop for Pages {
         fn drop(&mut self) {
-            // SAFETY: the whole mapping is ours, and has no other user.
+            // SAFETY: the range is our whole mapping, and nothing else uses it.
             let _ = unsafe { rustix::mm::munmap(self.0.as_ptr(), self.1 as usize) };
         }
     }
@@ -241,7 +242,7 @@ mod tests {
             let ranges = [nothing, pages.range(), nothing, pages.range(), nothing];
             match own.advise(&ranges, advice) {
                 Ok(bytes) => assert_eq!(bytes, 8 * page_bytes(), "{advice:?}"),
-                // This kernel lacks the advice.
+                // This kernel does not support the advice.
                 Err(error) => assert!(error.is_unsupported(), "{error}"),
             }
         }
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn more_ranges_than_fit_one_call_are_processed() {
+    fn ranges_beyond_the_limit_of_one_call_are_processed() {
         let pages = Pages::new(1);
         let many = vec![pages.range(); 2 * BATCH + 1];
         match own().advise(&many, RemoteAdvice::Cold) {
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_dying_process_has_its_memory_released() {
+    fn memory_is_released_only_after_a_kill() {
         let mut child = std::process::Command::new("sleep")
             .arg("600")
             .spawn()

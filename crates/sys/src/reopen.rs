@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Opens a file only after its type is known.
 //!
-//! A name that another user controls may lead to a device by the time it is opened, and opening a
-//! device, a FIFO or a file of a dead network mount has effects or blocks. `O_PATH` names a file
-//! without opening it, and the file behind the descriptor can no longer be exchanged.
+//! Another user may replace a file at any moment, for example by a device. Opening a device, a FIFO
+//! or a file on a dead network mount can block or have side effects. A descriptor with `O_PATH`
+//! refers to a file without opening it, and always refers to the same file. So the type is checked
+//! through this descriptor first.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -12,17 +13,17 @@ use rustix::io::Errno;
 
 use crate::files::{FileKind, FileStat};
 
-/// Opens the regular file behind an `O_PATH` descriptor for reading. `EINVAL` for any other type.
+/// Opens the file behind an `O_PATH` descriptor for reading. `EINVAL` if it is not a regular file.
 pub(crate) fn regular(named: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let stat = rustix::fs::fstat(named)?;
     if !FileType::from_raw_mode(stat.st_mode).is_file() {
         return Err(Errno::INVAL);
     }
-    again(named, flags)
+    open_named(named, flags)
 }
 
-/// Opens the file behind an `O_PATH` descriptor for reading if it is the one in `seen`. `ENOENT`
-/// for another file, `EINVAL` for one that is neither regular nor a disk.
+/// Opens the file behind an `O_PATH` descriptor for reading. `ENOENT` if it is not the file that
+/// `seen` describes, `EINVAL` if it is neither a regular file nor a block device.
 pub(crate) fn same(named: &OwnedFd, seen: &FileStat, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let found = FileStat::new(&rustix::fs::fstat(named)?);
     if found.kind == FileKind::Other {
@@ -31,11 +32,12 @@ pub(crate) fn same(named: &OwnedFd, seen: &FileStat, flags: OFlags) -> rustix::i
     if !found.same_file(seen) || found.kind != seen.kind || found.device != seen.device {
         return Err(Errno::NOENT);
     }
-    again(named, flags)
+    open_named(named, flags)
 }
 
-fn again(named: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    // Our own descriptor: no other process can redirect this link.
+/// Opens the file behind an `O_PATH` descriptor for reading, with `O_NOATIME` only if permitted.
+fn open_named(named: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    // The link is that of our own descriptor, so no other process can redirect it.
     let link = format!("/proc/self/fd/{}", named.as_raw_fd());
     let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     match open(&link, flags, Mode::empty()) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A thread's scheduling parameters: nice value and slice for the CPU, priority for disks.
+//! Scheduling parameters of a thread: nice value and slice for the CPU, priority for disks.
 //!
-//! Threads are identified by their id, as the kernel requires. Ids are reused: use
-//! [`Process::thread_start`](crate::process::Process::thread_start) to check that it is the same
-//! thread.
+//! The kernel identifies threads by their id, and reuses ids. Use
+//! [`Process::thread_start`](crate::process::Process::thread_start) to check that an id still
+//! belongs to the same thread.
 
 use rustix::io::Errno;
 
@@ -11,12 +11,13 @@ use crate::error::{Error, Result};
 
 /// `SCHED_OTHER`: the default policy.
 const OTHER: u32 = 0;
-/// `SCHED_BATCH`: the same without preempting others on wakeup.
+/// `SCHED_BATCH`: like `SCHED_OTHER`, but a thread that wakes up does not preempt others.
 const BATCH: u32 = 3;
-/// The only flag that [`Cpu`] preserves: children start with default scheduling.
+/// `SCHED_FLAG_RESET_ON_FORK`: children start with default scheduling. [`Cpu::set`] preserves no
+/// other flag.
 const RESET_ON_FORK: u64 = 1;
 
-/// `struct sched_attr` of Linux 3.14, 48 bytes: later kernels accept it too.
+/// `struct sched_attr` of Linux 3.14, 48 bytes. Later kernels accept it too.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Attr {
@@ -30,14 +31,15 @@ struct Attr {
     period: u64,
 }
 
-/// A thread's CPU scheduling parameters.
+/// CPU scheduling parameters of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cpu {
     attr: Attr,
 }
 
 impl Cpu {
-    /// Reads them; [`Error::Gone`] if there is no such thread. `tid` 0 is the caller.
+    /// Reads the parameters of a thread; [`Error::Gone`] if it does not exist. `tid` 0 means the
+    /// calling thread.
     pub fn of(tid: i32) -> Result<Cpu> {
         let size = std::mem::size_of::<Attr>() as u32;
         let mut attr = Attr::default();
@@ -49,8 +51,8 @@ impl Cpu {
         }
     }
 
-    /// Whether the fair scheduler runs it, so that nice value and slice apply. Real-time, deadline
-    /// and idle threads use another policy.
+    /// Whether nice value and slice apply: true for the policies `SCHED_OTHER` and `SCHED_BATCH`,
+    /// false for real-time, deadline and idle policies.
     pub fn is_fair(&self) -> bool {
         matches!(self.attr.policy, OTHER | BATCH)
     }
@@ -60,8 +62,8 @@ impl Cpu {
         self.attr.nice
     }
 
-    /// The slice in nanoseconds: its own, else the kernel's default; 0 on kernels before 6.12,
-    /// which have no slices per thread.
+    /// The slice in nanoseconds; the kernel's default if the thread has no slice of its own. 0 if
+    /// no slice applies, and before Linux 6.12, which introduced slices per thread.
     pub fn slice_ns(&self) -> u64 {
         match self.is_fair() {
             true => self.attr.runtime,
@@ -69,8 +71,9 @@ impl Cpu {
         }
     }
 
-    /// Sets the thread's nice value and slice in nanoseconds, and keeps all other parameters as
-    /// read; slice 0: the kernel's default. A lower nice value requires CAP_SYS_NICE.
+    /// Sets nice value and slice of a thread; its other parameters become those in `self`. The
+    /// slice is in nanoseconds; 0 selects the kernel's default. A lower nice value requires
+    /// CAP_SYS_NICE.
     pub fn set(&self, tid: i32, nice: i32, slice_ns: u64) -> Result<()> {
         let attr = Attr {
             size: std::mem::size_of::<Attr>() as u32,
@@ -79,7 +82,7 @@ impl Cpu {
             runtime: slice_ns,
             ..self.attr
         };
-        // SAFETY: `attr` is valid and states its size.
+        // SAFETY: `attr` is valid and contains its size.
         let done = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &attr, 0) };
         match done {
             0 => Ok(()),
@@ -88,26 +91,26 @@ impl Cpu {
     }
 }
 
-/// The nice value of a thread under any policy. For a real-time or idle thread it applies when the
-/// thread returns to the fair scheduler.
+/// The nice value of a thread with any policy. For a real-time or idle thread, the value applies
+/// when the thread returns to `SCHED_OTHER` or `SCHED_BATCH`.
 pub fn nice(tid: i32) -> Result<i32> {
     rustix::process::getpriority_process(pid(tid))
         .map_err(|errno| Error::new("read the nice value of", format!("/proc/{tid}"), errno))
 }
 
-/// Sets the nice value. A lower one requires CAP_SYS_NICE.
+/// Sets the nice value of a thread. A lower value requires CAP_SYS_NICE.
 pub fn set_nice(tid: i32, nice: i32) -> Result<()> {
     rustix::process::setpriority_process(pid(tid), nice)
         .map_err(|errno| Error::new("set the nice value of", format!("/proc/{tid}"), errno))
 }
 
-/// Converts a thread id; `None`, the calling thread, for 0.
+/// Converts a thread id. 0 becomes `None`, which means the calling thread.
 fn pid(tid: i32) -> Option<rustix::process::Pid> {
     rustix::process::Pid::from_raw(tid)
 }
 
-/// A thread's priority for disk requests: class in the upper three bits, level in the lower ones.
-/// 0: none of its own, it follows the nice value.
+/// Priority of a thread's disk requests: the class in the upper three bits, the level in the lower
+/// bits. 0 means that the priority follows from the nice value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IoPriority(pub u16);
 
@@ -116,13 +119,12 @@ const BEST_EFFORT: u16 = 2;
 const WHO_PROCESS: libc::c_int = 1;
 
 impl IoPriority {
-    /// Level 0 (highest) to 7 of the best-effort class, the ordinary one.
+    /// A priority of the best-effort class, the default class. `level` is 0 (highest) to 7.
     pub fn best_effort(level: u8) -> IoPriority {
         IoPriority(BEST_EFFORT << CLASS_SHIFT | u16::from(level.min(7)))
     }
 
-    /// Whether the thread has no priority of its own or one of the ordinary class, so neither real
-    /// time nor idle.
+    /// Whether the class is best-effort or not set, as opposed to real-time or idle.
     pub fn is_ordinary(self) -> bool {
         matches!(self.0 >> CLASS_SHIFT, 0 | BEST_EFFORT)
     }
@@ -229,7 +231,7 @@ mod tests {
                 policy: libc::SCHED_IDLE as u32,
                 ..Attr::default()
             };
-            // SAFETY: `attr` is valid and states its size.
+            // SAFETY: `attr` is valid and contains its size.
             let done = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &attr, 0) };
             assert_eq!(done, 0);
             let before = nice(tid).unwrap();

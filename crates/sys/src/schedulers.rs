@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Detects the schedulers of this machine, which decide which weights and priorities have an
-//! effect.
+//! Detects the CPU and I/O schedulers of this machine. They determine which weights and priorities
+//! have an effect.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -18,11 +18,11 @@ pub struct Disk {
     pub name: String,
     /// Its I/O scheduler: `bfq`, `mq-deadline`, `kyber`, `none`.
     pub scheduler: String,
-    /// Whether iocost distributes its time by `io.weight`.
+    /// Whether iocost distributes the time of the disk by `io.weight`.
     pub cost: bool,
 }
 
-/// Name of the active sched_ext scheduler; `None` if the kernel's own one is active. Reads
+/// Name of the active sched_ext scheduler; `None` if the kernel's own scheduler is active. Reads
 /// `kernel/sched_ext` below a sysfs root.
 pub fn sched_ext(sys: &Dir) -> Option<String> {
     let state = sys.read_text("kernel/sched_ext/state").ok()?;
@@ -32,24 +32,25 @@ pub fn sched_ext(sys: &Dir) -> Option<String> {
     let name = sys.read_text("kernel/sched_ext/root/ops");
     Some(match name {
         Ok(name) if !name.trim().is_empty() => name.trim().to_owned(),
-        _ => "without a name".to_owned(),
+        _ => "(unnamed)".to_owned(),
     })
 }
 
-/// Whether sessions are scheduling groups of their own (`kernel.sched_autogroup_enabled`).
+/// Whether each session is a scheduling group (`kernel.sched_autogroup_enabled`).
 pub fn autogroup(proc: &Proc) -> bool {
     let text = proc.dir().read_text("sys/kernel/sched_autogroup_enabled");
     text.is_ok_and(|text| text.trim() == "1")
 }
 
-/// Whether the kernel grants realtime by group (`CONFIG_RT_GROUP_SCHED`), detected by the function
-/// that changes a group's share, because no file reports it on cgroup v2. Since Linux 6.15 it can
-/// be disabled at boot (`rt_group_sched=`), which is not checked.
+/// Whether the kernel grants real-time CPU time per group (`CONFIG_RT_GROUP_SCHED`). On cgroup v2
+/// no file reports this, so the function searches the kernel symbols for the one that changes a
+/// group's share. Since Linux 6.15 the feature can be disabled at boot (`rt_group_sched=`), which
+/// is not checked.
 pub fn realtime_groups(proc: &Proc) -> bool {
     let Ok(symbols) = proc.dir().open_at("kallsyms", OFlags::RDONLY, "read") else {
         return false;
     };
-    // There are some hundred thousand symbols; read line by line to save memory.
+    // There are several hundred thousand symbols, so reading line by line saves memory.
     let mut symbols = BufReader::new(File::from(symbols));
     let mut line = Vec::new();
     while symbols
@@ -67,9 +68,9 @@ pub fn realtime_groups(proc: &Proc) -> bool {
     false
 }
 
-/// All real disks, below a sysfs root and with the cost model of the hierarchy's root. Leaves out
-/// devices that only keep data in memory or pass requests on, because their scheduler has no
-/// effect.
+/// All real disks. Their schedulers come from a sysfs root, the use of iocost from the root of the
+/// cgroup hierarchy. Leaves out devices that keep their data in memory or pass requests to other
+/// devices, because their scheduler has no effect.
 pub fn disks(sys: &Dir, hierarchy: &Hierarchy) -> Vec<Disk> {
     let costed = hierarchy
         .open(&CgroupPath::root())
@@ -84,7 +85,7 @@ pub fn disks(sys: &Dir, hierarchy: &Hierarchy) -> Vec<Disk> {
     let passed_over = ["loop", "ram", "zram", "dm-", "md"];
     let real = |name: &&String| !passed_over.iter().any(|prefix| name.starts_with(prefix));
     let read = |name: &String| {
-        // `class/block/NAME` is a symbolic link, which a `Dir` does not follow.
+        // `class/block/NAME` is a symbolic link, which `Dir::open_dir()` would not follow.
         let link = sys.path().join("class/block").join(name);
         let disk = Dir::open(link).ok()?;
         let schedulers = disk.read_text("queue/scheduler").ok()?;
@@ -98,7 +99,7 @@ pub fn disks(sys: &Dir, hierarchy: &Hierarchy) -> Vec<Disk> {
     names.iter().filter(real).filter_map(read).collect()
 }
 
-/// The word in brackets: `none [mq-deadline] bfq`.
+/// The word in brackets in text such as `none [mq-deadline] bfq`.
 fn chosen(text: &str) -> &str {
     let inside = text
         .split_once('[')
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn sched_ext_scheduler_counts_only_while_enabled() {
+    fn sched_ext_scheduler_is_reported_only_while_enabled() {
         let temp = tempfile::tempdir().unwrap();
         let sys = Dir::open(temp.path()).unwrap();
         assert_eq!(sched_ext(&sys), None);

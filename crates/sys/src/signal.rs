@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Signals as a queue to wait for.
+//! A signal queue that callers can poll (`signalfd(2)`).
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -16,28 +16,28 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Blocks the signals in the calling thread, and thus in threads and processes that it creates
-    /// later, and queues them here instead.
+    /// Blocks the signals in the calling thread and queues them here instead. Threads and processes
+    /// that this thread creates later inherit the block.
     pub fn block(signals: &[Signal]) -> Result<Self> {
         let failed = |action| {
             let errno = Errno::from_io_error(&std::io::Error::last_os_error());
             Error::new(action, "a set of signals", errno.unwrap_or(Errno::IO))
         };
         let mut set = MaybeUninit::uninit();
-        // SAFETY: sigemptyset() initialises the set that it receives.
+        // SAFETY: sigemptyset() initialises the set.
         let mut set: libc::sigset_t = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             set.assume_init()
         };
         for signal in signals {
-            // SAFETY: the set is initialised, and a Signal is a valid number.
+            // SAFETY: the set is initialised, and a `Signal` is a valid signal number.
             unsafe { libc::sigaddset(&mut set, signal.as_raw()) };
         }
-        // SAFETY: the set is initialised; a null old set is allowed.
+        // SAFETY: the set is initialised, and the pointer to the old set may be null.
         if unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) } != 0 {
             return Err(failed("block"));
         }
-        // SAFETY: the set is initialised; -1 asks for a new descriptor.
+        // SAFETY: the set is initialised; -1 requests a new descriptor.
         let fd = unsafe { libc::signalfd(-1, &set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) };
         if fd < 0 {
             return Err(failed("queue"));
@@ -47,13 +47,13 @@ impl Signals {
         Ok(Signals { fd })
     }
 
-    /// Takes the number of the next signal, without blocking.
+    /// Takes the number of the next signal without blocking; `None` if the queue is empty.
     pub fn take(&self) -> Option<i32> {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
         let size = std::mem::size_of::<libc::signalfd_siginfo>();
         // SAFETY: the buffer is writable for `size` bytes.
         let got = unsafe { libc::read(self.fd.as_raw_fd(), info.as_mut_ptr().cast(), size) };
-        // SAFETY: the kernel writes whole records only, so all of it is initialised.
+        // SAFETY: the kernel writes whole records only, so `info` is fully initialised.
         (got == size as isize).then(|| unsafe { info.assume_init() }.ssi_signo as i32)
     }
 }

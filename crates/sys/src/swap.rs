@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Media of the swap areas, and the actual memory use of compression: zram, and zswap in front of
-//! other areas.
+//! The medium of each swap area, and the memory that compressed swap uses: zram, and zswap in front
+//! of other areas.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -28,11 +28,12 @@ pub enum SwapMedium {
 /// Whether a disk has moving parts (`queue/rotational`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spin {
-    /// No: flash, or a device that reports itself as such.
+    /// No moving parts: flash, or a device that reports itself as non-rotational.
     Solid,
-    /// Yes.
+    /// Moving parts: a hard disk.
     Rotational,
-    /// Not reported by the kernel: a file system on several disks, a disk that is gone.
+    /// Not reported by the kernel, for example for a file system on several disks or a removed
+    /// disk.
     Unknown,
 }
 
@@ -45,18 +46,19 @@ pub struct Zram {
     pub compressed_bytes: u64,
     /// Memory used, including the allocator's overhead.
     pub taken_bytes: u64,
-    /// Limit of the memory used; 0: none.
+    /// Limit of the memory used; 0 means no limit.
     pub limit_bytes: u64,
-    /// Data written back to a disk, which uses no memory.
+    /// Data written back to a disk. It uses no memory.
     pub written_back_bytes: u64,
 }
 
-/// The compressed cache in front of swap areas.
+/// State of zswap, the compressed cache in front of swap areas.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Zswap {
-    /// Whether pages on their way to an area are compressed and kept in memory first.
+    /// Whether the kernel compresses swapped pages and keeps them in memory before it writes them
+    /// to an area.
     pub enabled: bool,
-    /// Limit of the memory used, in percent of all memory.
+    /// Limit of the memory used, in percent of the machine's memory.
     pub most_percent: u32,
     /// Memory used now, in bytes; `None` before Linux 5.19.
     pub taken_bytes: Option<u64>,
@@ -65,12 +67,13 @@ pub struct Zswap {
 }
 
 impl SwapArea {
-    /// The medium of the area, from sysfs (`/sys`). An area that was removed meanwhile is a disk of
-    /// unknown kind.
+    /// Determines the medium of the area from sysfs (`/sys`). If a disk or file was removed in the
+    /// meantime, the result has [`Spin::Unknown`].
     ///
     /// # Errors
     ///
-    /// [`Error::Malformed`] for a zram device with statistics of an undocumented form.
+    /// For a zram device: [`Error::Malformed`] if its statistics have an undocumented form,
+    /// [`Error::Gone`] if it was removed in the meantime.
     pub fn medium(&self, sys: &Dir) -> Result<SwapMedium> {
         let path = unescape(&self.path);
         if self.is_zram() {
@@ -89,18 +92,18 @@ impl SwapArea {
     }
 }
 
-/// Last name of a path; empty for `/`.
+/// Last component of a path; empty for `/`.
 fn name_of(path: &Path) -> &str {
     let name = path.file_name().map(OsStrExt::as_bytes);
     std::str::from_utf8(name.unwrap_or_default()).unwrap_or_default()
 }
 
-/// Whether a disk rotates, from the directory of the disk or of a partition. Those are behind
-/// symbolic links, which a `Dir` does not follow below itself.
+/// Whether a disk rotates. `block` is the sysfs directory of the disk or of a partition. It is a
+/// full path because it contains symbolic links, which [`Dir::open_dir`] does not follow.
 fn spin(block: &Path) -> Spin {
-    // A partition shares its disk's queue.
+    // A partition shares the queue of its disk, one directory above.
     let queues = [block.join("queue"), block.join("../queue")];
-    let told = queues.into_iter().find_map(|queue: PathBuf| {
+    let found = queues.into_iter().find_map(|queue: PathBuf| {
         let text = Dir::open(queue).ok()?.read_text("rotational").ok()?;
         match text.trim() {
             "0" => Some(Spin::Solid),
@@ -108,7 +111,7 @@ fn spin(block: &Path) -> Spin {
             _ => None,
         }
     });
-    told.unwrap_or(Spin::Unknown)
+    found.unwrap_or(Spin::Unknown)
 }
 
 impl Zram {
@@ -118,10 +121,10 @@ impl Zram {
         let device = Dir::open(sys.path().join("class/block").join(name))?;
         let text = device.read_text(FILE)?;
         let zram = Zram::parse(&text).ok_or_else(|| {
-            let what = format!("{:?} are not the numbers of a zram device", text.trim());
+            let what = format!("{:?} is not in the format of mm_stat", text.trim());
             Error::malformed(device.path().join(FILE), what)
         })?;
-        // Present only if a backing device is configured; in units of 4 KiB.
+        // The file exists only if a backing device is configured. Its unit is 4 KiB.
         let written_back = device.read_text("bd_stat").ok().and_then(|text| {
             let pages: u64 = text.split_ascii_whitespace().next()?.parse().ok()?;
             pages.checked_mul(4096)
@@ -132,7 +135,7 @@ impl Zram {
         })
     }
 
-    /// Parses `mm_stat`.
+    /// Parses `mm_stat`; `None` if one of its first four numbers is missing.
     pub fn parse(text: &str) -> Option<Zram> {
         let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().ok());
         let mut next = || numbers.next().flatten();
@@ -147,7 +150,7 @@ impl Zram {
 }
 
 impl Zswap {
-    /// Reads the state of zswap; a kernel without it counts as not enabled.
+    /// Reads the state of zswap. On a kernel without zswap, the result is the default: not enabled.
     pub fn read(sys: &Dir, proc: &Proc) -> Result<Zswap> {
         let parameters = match sys.open_dir("module/zswap/parameters") {
             Ok(parameters) => parameters,
@@ -213,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn media_follow_sysfs() {
+    fn media_are_read_from_sysfs() {
         let (temp, sys) = fake();
         assert_eq!(
             medium(&sys, "/dev/sda2 partition 8 0 -2"),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Finds the parts of a process that are in swap: `PAGEMAP_SCAN`, and on older kernels the entries
-//! of `/proc/PID/pagemap`.
+//! Finds the memory of a process that is in swap, mapped from files, or anonymous. Uses
+//! `PAGEMAP_SCAN`, and on older kernels the entries of `/proc/PID/pagemap`.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -20,19 +20,20 @@ const FILE: &str = "pagemap";
 /// `PAGEMAP_SCAN` (include/uapi/linux/fs.h, Linux 6.7).
 const SCAN: libc::Ioctl = 0xc060_6610_u32 as libc::Ioctl;
 
-/// Most regions that one such call returns.
+/// Most regions that one `PAGEMAP_SCAN` call returns.
 const REGIONS: usize = 512;
 
-/// Limit of user addresses on all architectures.
+/// Upper bound of user addresses on all architectures.
 const ADDRESSES: u64 = 1 << 56;
 
-/// A kind of page: its categories for `PAGEMAP_SCAN` and its bits in an entry of `pagemap`, all of
-/// which must be set.
+/// A kind of page. `scan` contains categories of `PAGEMAP_SCAN`, `entry` contains bits of a
+/// `pagemap` entry; a page of this kind has all of them.
 #[derive(Debug, Clone, Copy)]
 struct Category {
     scan: u64,
     entry: u64,
-    /// Categories and bits that must not be set.
+    /// Categories that a page of this kind does not have; `entry_not` contains the corresponding
+    /// bits.
     scan_not: u64,
     entry_not: u64,
 }
@@ -52,7 +53,7 @@ const OF_FILES: Category = Category {
     entry_not: 0,
 };
 
-/// Mapped pages that are neither.
+/// Mapped pages that belong neither to a file nor to shared memory.
 const ANONYMOUS: Category = Category {
     scan: 1 << 3,
     entry: 1 << 63,
@@ -60,14 +61,16 @@ const ANONYMOUS: Category = Category {
     entry_not: 1 << 61,
 };
 
-/// Bytes of one entry of `pagemap`, and entries per read.
+/// Size of a `pagemap` entry, in bytes.
 const ENTRY: usize = 8;
+/// Entries of `pagemap` per read.
 const BATCH: u64 = 4096;
 
-/// Most bytes of one mapping and of all mappings that are read entry by entry: some programs
-/// reserve terabytes of address space, and each page costs an entry.
-const LOOK_MAPPING: u64 = 4 << 30;
-const LOOK_ALL: u64 = 32 << 30;
+/// Limit of the walk per mapping, in bytes. Some programs reserve terabytes of address space, and
+/// each page costs an entry.
+const MAPPING_MAX_BYTES: u64 = 4 << 30;
+/// Limit of the walk for all mappings together, in bytes.
+const TOTAL_MAX_BYTES: u64 = 32 << 30;
 
 /// `struct pm_scan_arg`.
 #[repr(C)]
@@ -98,7 +101,7 @@ struct Region {
 
 impl Process {
     /// Ranges of its memory that are in swap, by address, up to `most` bytes in total. Excludes
-    /// shared memory in swap, which is in no page table.
+    /// shared memory in swap, because the page tables do not show it.
     ///
     /// # Errors
     ///
@@ -108,13 +111,13 @@ impl Process {
         self.find(SWAPPED, most)
     }
 
-    /// Ranges of its memory that are mapped pages of files, by address, up to `most` bytes in
-    /// total. Errors as for [`Process::swapped`].
+    /// Ranges of its memory that are mapped pages of files or of shared memory, by address, up to
+    /// `most` bytes in total. Errors as for [`Process::swapped`].
     pub fn file_pages(&self, most: u64) -> Result<Vec<AddressRange>> {
         self.find(OF_FILES, most)
     }
 
-    /// Ranges of its memory that are mapped pages of no file, by address, up to `most` bytes in
+    /// Ranges of its memory that are mapped anonymous pages, by address, up to `most` bytes in
     /// total. Errors as for [`Process::swapped`].
     pub fn anonymous_pages(&self, most: u64) -> Result<Vec<AddressRange>> {
         self.find(ANONYMOUS, most)
@@ -130,7 +133,7 @@ impl Process {
             Err(error) => return Err(error),
         };
         match self.scan(file.as_fd(), category, most) {
-            Err(Error::Unsupported { .. }) => self.look(&file, category, most),
+            Err(Error::Unsupported { .. }) => self.walk(&file, category, most),
             result => result,
         }
     }
@@ -147,7 +150,8 @@ impl Process {
     ) -> Result<Vec<AddressRange>> {
         let mut found = Found::new(most);
         let mut regions = vec![Region::default(); REGIONS];
-        // The kernel rejects addresses beyond the limit of this machine.
+        // The scan ends at the last mapping: the kernel rejects addresses beyond the limit of this
+        // architecture.
         let maps = self.dir().read_text("maps")?;
         let end = maps.lines().rev().find_map(accessible);
         let end = end.map_or(0, |range| range.end);
@@ -165,8 +169,8 @@ impl Process {
                 return_mask: category.scan,
                 ..ScanArguments::default()
             };
-            // SAFETY: `arguments` contains its size, and the address and capacity of `regions`;
-            // both outlive the call. No flag that changes anything is set.
+            // SAFETY: `arguments` contains its own size, and the address and capacity of `regions`.
+            // Both outlive the call. No flag requests a change of the memory.
             let done = unsafe { libc::ioctl(file.as_raw_fd(), SCAN, &mut arguments) };
             let Ok(count) = usize::try_from(done) else {
                 let error = std::io::Error::last_os_error();
@@ -186,15 +190,15 @@ impl Process {
         Ok(found.ranges)
     }
 
-    /// Reads the entries one by one.
-    fn look(&self, file: &File, category: Category, most: u64) -> Result<Vec<AddressRange>> {
+    /// Does the same as [`Process::scan`] by walking the entries of `pagemap`.
+    fn walk(&self, file: &File, category: Category, most: u64) -> Result<Vec<AddressRange>> {
         let page = page_bytes();
         let mut found = Found::new(most);
         let mut buffer = vec![0; BATCH as usize * ENTRY];
-        let mut left = LOOK_ALL / page;
+        let mut left = TOTAL_MAX_BYTES / page;
         let maps = self.dir().read_text("maps")?;
         for range in maps.lines().filter_map(accessible) {
-            let end = (range.end / page).min(range.start / page + LOOK_MAPPING / page);
+            let end = (range.end / page).min(range.start / page + MAPPING_MAX_BYTES / page);
             let mut at = range.start / page;
             while at < end && left > 0 && found.wanted() > 0 {
                 let wanted = (end - at).min(BATCH).min(left);
@@ -252,7 +256,7 @@ impl Found {
     }
 }
 
-/// The addresses of a line of `maps` if the process may access them.
+/// Address range of a line of `maps`; `None` if the process may not access the range.
 pub fn accessible(line: &str) -> Option<AddressRange> {
     let (range, rest) = line.split_once(' ')?;
     let (start, end) = range.split_once('-')?;
@@ -264,7 +268,7 @@ pub fn accessible(line: &str) -> Option<AddressRange> {
         start: number(start)?,
         end: number(end)?,
     };
-    // Excludes the page that old kernels map for themselves, which is in no page table.
+    // Excludes the vsyscall page of x86, which is outside the user addresses.
     (range.start < range.end && range.end < ADDRESSES).then_some(range)
 }
 
@@ -274,7 +278,7 @@ mod tests {
     use crate::proc::Proc;
     use proptest::prelude::*;
 
-    /// Present pages, so that the test works on a machine without swap.
+    /// Present pages. The tests use them because a machine may have no swap.
     const PRESENT: Category = Category {
         scan: 1 << 3,
         entry: 1 << 63,
@@ -298,7 +302,7 @@ mod tests {
         }
         let own = own();
         let file = File::open("/proc/self/pagemap").unwrap();
-        let looked = own.look(&file, PRESENT, u64::MAX).unwrap();
+        let walked = own.walk(&file, PRESENT, u64::MAX).unwrap();
         let within = |ranges: &[AddressRange], page_number: usize| {
             let address = (first + page_number * page) as u64;
             ranges
@@ -306,7 +310,7 @@ mod tests {
                 .any(|range| (range.start..range.end).contains(&address))
         };
         for touched in [1, 2, 3, 7, 9] {
-            assert!(within(&looked, touched));
+            assert!(within(&walked, touched));
         }
         let scanned = match own.scan(file.as_fd(), PRESENT, u64::MAX) {
             Ok(ranges) => ranges,
@@ -318,7 +322,7 @@ mod tests {
         }
         for number in 0..15 {
             assert_eq!(
-                within(&looked, number),
+                within(&walked, number),
                 within(&scanned, number),
                 "{number}"
             );
@@ -342,8 +346,8 @@ mod tests {
         assert!(has(&anonymous, inside) && !has(&files, inside));
         assert!(has(&files, code) && !has(&anonymous, code));
         let file = File::open("/proc/self/pagemap").unwrap();
-        let looked = own.look(&file, ANONYMOUS, u64::MAX).unwrap();
-        assert!(has(&looked, inside) && !has(&looked, code));
+        let walked = own.walk(&file, ANONYMOUS, u64::MAX).unwrap();
+        assert!(has(&walked, inside) && !has(&walked, code));
     }
 
     #[test]
@@ -355,7 +359,7 @@ mod tests {
             let bytes =
                 |ranges: Vec<AddressRange>| -> u64 { ranges.iter().map(AddressRange::bytes).sum() };
             let wanted = most / page * page;
-            assert_eq!(bytes(own.look(&file, PRESENT, most).unwrap()), wanted);
+            assert_eq!(bytes(own.walk(&file, PRESENT, most).unwrap()), wanted);
             assert_eq!(bytes(own.find(PRESENT, most).unwrap()), wanted);
         }
     }

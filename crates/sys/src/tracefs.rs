@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Kernel tracepoints, through an instance of our own, so that other users of tracing are not
-//! disturbed.
+//! Kernel tracepoints. A separate tracing instance keeps the events apart from other users of
+//! tracing.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -13,9 +13,9 @@ use crate::error::{Error, Result};
 use crate::mountinfo;
 use crate::proc::Proc;
 
-/// Size of an instance's buffer for each processor, in KiB. The kernel's default is 1408, which on
-/// a small machine is a large part of the memory that the instance is there to save
-/// (kernel/trace/trace.h: TRACE_BUF_SIZE_DEFAULT).
+/// Size of an instance's buffer for each processor, in KiB. The kernel's default of 1408
+/// (kernel/trace/trace.h: TRACE_BUF_SIZE_DEFAULT) would cost a small machine much of the memory
+/// that Limelight is meant to save.
 const BUFFER_KIB: &str = "64";
 
 /// A mounted tracefs.
@@ -25,7 +25,7 @@ pub struct Tracefs {
 }
 
 impl Tracefs {
-    /// Finds the mount by `mountinfo`; [`Error::Unsupported`] if it is not mounted.
+    /// Finds the mount point in `mountinfo`; [`Error::Unsupported`] if tracefs is not mounted.
     pub fn find(proc: &Proc) -> Result<Self> {
         let mounts = proc.mounts()?;
         match mountinfo::find(&mounts, "tracefs") {
@@ -38,22 +38,22 @@ impl Tracefs {
         }
     }
 
-    /// Uses the tracefs mounted here.
+    /// Uses the tracefs at this mount point.
     pub fn at(mount_point: impl Into<PathBuf>) -> Result<Self> {
         Ok(Tracefs {
             dir: Dir::open(mount_point)?,
         })
     }
 
-    /// Whether the kernel has that tracepoint.
+    /// Whether the kernel has this tracepoint.
     pub fn has_event(&self, system: &str, event: &str) -> bool {
         self.dir
             .open_dir(format!("events/{system}/{event}"))
             .is_ok()
     }
 
-    /// Makes an instance with its own buffer. An instance of that name that a dead process left is
-    /// removed first; [`Error::Busy`] if it is still in use.
+    /// Creates an instance with its own buffer. First removes an instance of the same name that
+    /// another process left behind; [`Error::Busy`] if that instance is still in use.
     pub fn create_instance(&self, name: &str) -> Result<Instance> {
         let parent = self.dir.open_dir("instances").map_err(unsupported)?;
         match parent.make_dir(name) {
@@ -83,7 +83,8 @@ impl Tracefs {
     }
 }
 
-/// A missing file below a mounted tracefs means that the kernel lacks the feature.
+/// Turns [`Error::Gone`] into [`Error::Unsupported`]: a missing file in a mounted tracefs means
+/// that the kernel lacks the feature.
 fn unsupported(error: Error) -> Error {
     match error {
         Error::Gone {
@@ -99,55 +100,58 @@ fn unsupported(error: Error) -> Error {
     }
 }
 
-/// A trace buffer with its own events, readable (`EPOLLIN`) through its `trace_pipe`. Removed when
-/// dropped.
+/// A tracing instance: a trace buffer with its own set of events. Readable (`EPOLLIN`) when its
+/// `trace_pipe` contains events. Dropping it removes the instance.
 #[derive(Debug)]
 pub struct Instance {
     parent: Dir,
     dir: Dir,
     name: String,
-    /// `None` only during the removal of the instance, which requires it to be closed.
+    /// The open `trace_pipe`. `None` only while the instance is removed: the removal requires a
+    /// closed pipe.
     pipe: Option<OwnedFd>,
-    /// Start of a line whose end has not been read yet.
+    /// The start of an incomplete line.
     rest: Vec<u8>,
 }
 
-/// Longest incomplete line that is kept; the kernel's own limit is a page.
+/// Longest incomplete line that is kept, in bytes. The kernel limits lines to a page.
 const LINE_MAX_BYTES: usize = 64 << 10;
 
 impl Instance {
-    /// Starts to record a tracepoint; [`Error::Unsupported`] if the kernel lacks it.
+    /// Starts to record a tracepoint; [`Error::Unsupported`] if the kernel lacks the tracepoint.
     pub fn enable_event(&self, system: &str, event: &str) -> Result<()> {
         self.dir
             .write(format!("events/{system}/{event}/enable"), "1")
             .map_err(unsupported)
     }
 
-    /// Stops recording it. The kernel waits until no processor is in it: milliseconds.
+    /// Stops recording a tracepoint. Takes milliseconds, because the kernel waits until no
+    /// processor executes the tracepoint.
     pub fn disable_event(&self, system: &str, event: &str) -> Result<()> {
         self.dir
             .write(format!("events/{system}/{event}/enable"), "0")
             .map_err(unsupported)
     }
 
-    /// Records only events that match the expression, such as `oom_score_adj == 0`.
+    /// Records only the events of a tracepoint that match `filter`, such as `oom_score_adj == 0`.
     pub fn filter_event(&self, system: &str, event: &str, filter: &str) -> Result<()> {
         self.dir
             .write(format!("events/{system}/{event}/filter"), filter)
             .map_err(unsupported)
     }
 
-    /// Uses this clock for time stamps (`mono`: `CLOCK_MONOTONIC`) instead of the processor's own.
+    /// Selects the clock of the time stamps. `mono` is `CLOCK_MONOTONIC`; the default is the clock
+    /// of each processor.
     pub fn set_clock(&self, clock: &str) -> Result<()> {
         self.dir.write("trace_clock", clock)
     }
 
-    /// Sets the size of the buffer of each processor.
+    /// Sets the size of the buffer of each processor, in KiB.
     pub fn set_buffer_kib(&self, kib: u32) -> Result<()> {
         self.dir.write("buffer_size_kb", &kib.to_string())
     }
 
-    /// Takes all complete lines without blocking; none is not an error.
+    /// Takes all complete lines without blocking. An empty result is not an error.
     pub fn lines(&mut self) -> Result<Vec<String>> {
         let mut buffer = [0u8; 8192];
         if let Some(pipe) = &self.pipe {
@@ -170,13 +174,16 @@ impl Instance {
     }
 }
 
-/// Removes all complete lines from the front of the buffer.
+/// Removes all complete lines from the front of the buffer and returns them. Also clears the buffer
+/// if the incomplete line is longer than 64 KiB. Each byte that is not ASCII becomes one `?`, so
+/// that columns stay where the kernel wrote them.
 pub fn take_lines(buffer: &mut Vec<u8>) -> Vec<String> {
     let end = buffer
         .iter()
         .rposition(|&byte| byte == b'\n')
         .map_or(0, |at| at + 1);
-    let whole: Vec<u8> = buffer.drain(..end).collect();
+    let ascii = |byte: u8| if byte.is_ascii() { byte } else { b'?' };
+    let whole: Vec<u8> = buffer.drain(..end).map(ascii).collect();
     if buffer.len() > LINE_MAX_BYTES {
         buffer.clear();
     }
@@ -198,7 +205,7 @@ impl AsFd for Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         self.pipe = None;
-        // A leftover instance costs a buffer; the next start removes it.
+        // If the removal fails, the instance keeps its buffer until the next start removes it.
         let _ = self.parent.remove_dir(&self.name);
     }
 }
@@ -208,9 +215,9 @@ impl Drop for Instance {
 pub enum Line<'a> {
     /// A recorded event.
     Event(TraceEvent<'a>),
-    /// The buffer overflowed, and that many events of one CPU are missing.
+    /// The buffer overflowed, and events of one CPU were lost.
     Lost {
-        /// Number of events, 0 if unknown to the kernel.
+        /// Number of lost events; 0 if the kernel does not know it.
         events: u64,
     },
 }
@@ -218,24 +225,24 @@ pub enum Line<'a> {
 /// One recorded event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TraceEvent<'a> {
-    /// Name of the task that ran, up to 15 bytes of its own choice; `<...>` if unknown to the
-    /// kernel.
+    /// Name of the running task, up to 15 bytes that the task can choose; `<...>` if the kernel
+    /// does not know the name.
     pub comm: &'a str,
-    /// Thread id of the task that ran.
+    /// Thread id of the running task.
     pub tid: i32,
-    /// CPU on which it ran.
+    /// CPU of the event.
     pub cpu: u32,
-    /// Time stamp of the trace clock, in seconds.
+    /// Time stamp in seconds, of the clock of the instance.
     pub seconds: f64,
     /// Name of the tracepoint.
     pub name: &'a str,
-    /// The tracepoint's text, such as `pid=7 comm=sh oom_score_adj=0`.
+    /// Fields of the event as text, such as `pid=7 comm=sh oom_score_adj=0`.
     pub fields: &'a str,
 }
 
 impl<'a> Line<'a> {
-    /// Parses a line of `trace_pipe`; `None` for anything else, such as the rest of a line that
-    /// contains a newline from a task's name.
+    /// Parses a line of `trace_pipe`; `None` for anything else. A task name that contains a
+    /// newline, for example, splits its line into two.
     ///
     /// ```text
     ///            <...>-1234    [000] d..2.   123.456789: oom_score_adj_update: pid=7 comm=sh ...
@@ -247,10 +254,8 @@ impl<'a> Line<'a> {
             let events = lost.split_once(" EVENTS]")?.0.parse().unwrap_or(0);
             return Some(Line::Lost { events });
         }
-        // The name fills 16 columns and may contain any byte, including dashes and blanks. It ends
-        // at the first dash that is followed by a number, blanks and a CPU in brackets. A name
-        // cannot contain all of that and a dash within its 15 bytes and still leave room in column
-        // 16.
+        // The name may contain any byte, including dashes and blanks, so its width determines its
+        // end.
         let (comm, rest) = split_comm(line)?;
         let (tid, rest) = rest.split_once(' ')?;
         let (_, rest) = rest.split_once('[')?;
@@ -268,29 +273,23 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Splits off the 16 columns of the name. Bytes that were not UTF-8 have become three each, so the
-/// dash may be further right: the first one from there on that a number follows counts.
+/// Splits a line into the task name and the text after the dash that follows it. The kernel pads
+/// the name to 16 bytes, so a dash in the name is never taken for that one.
 fn split_comm(line: &str) -> Option<(&str, &str)> {
-    line.match_indices('-')
-        .map(|(at, _)| at)
-        .filter(|&at| at >= 16)
-        .find_map(|at| {
-            let rest = &line[at + 1..];
-            rest.starts_with(|c: char| c.is_ascii_digit())
-                .then_some((&line[..at], rest))
-        })
+    let (comm, rest) = line.split_at_checked(16)?;
+    Some((comm, rest.strip_prefix('-')?))
 }
 
-/// Extracts `pid` and the new value from the fields of `oom:oom_score_adj_update`. The name between
-/// them may contain anything, so they are read from both ends.
+/// Extracts the pid and the new value from the fields of `oom:oom_score_adj_update`. The task name
+/// between them may contain any text, so the pid is read from the start and the value from the end.
 pub fn parse_oom_score_adj(fields: &str) -> Option<(i32, i16)> {
     let (pid, rest) = fields.strip_prefix("pid=")?.split_once(" comm=")?;
     let (_, value) = rest.rsplit_once(" oom_score_adj=")?;
     Some((pid.parse().ok()?, value.trim_end().parse().ok()?))
 }
 
-/// Extracts the id of the woken thread from the fields of `sched:sched_waking`. The name before it
-/// may contain anything.
+/// Extracts the id of the woken thread from the fields of `sched:sched_waking`. The task name
+/// before the id may contain any text, so the id is read from the end.
 ///
 /// ```text
 /// comm=foot pid=812 prio=120 target_cpu=001
@@ -338,15 +337,32 @@ mod tests {
             "x-99 [000] d.",
             "kworker/0:1-ev",
             "]: [",
-            "€-5",
         ] {
-            let pad = " ".repeat(16usize.saturating_sub(comm.len()));
             let line =
-                format!("{pad}{comm}-77      [003] d..1.  9.500000: name: pid=1 comm=a-2 v=3");
+                format!("{comm:>16}-77      [003] d..1.  9.500000: name: pid=1 comm=a-2 v=3");
             let event = event(&line);
             assert_eq!((event.comm, event.tid, event.cpu), (comm, 77, 3), "{line}");
             assert_eq!(event.fields, "pid=1 comm=a-2 v=3");
         }
+    }
+
+    #[test]
+    fn names_that_are_no_text_forge_no_thread() {
+        for comm in [&b"\xff\xff\xff\xff\xff\xff-5 x"[..], "€€€€-5 x".as_bytes()] {
+            let mut buffer = vec![b' '; 16 - comm.len()];
+            buffer.extend_from_slice(comm);
+            buffer.extend_from_slice(b"-77      [003] d..1.  9.500000: name: v=3\n");
+            let lines = take_lines(&mut buffer);
+            assert_eq!(event(&lines[0]).tid, 77, "{lines:?}");
+        }
+        // A name with a newline splits its line in two.
+        let mut buffer =
+            b"        a\nb-5 [000] d..1.  9.500000: name: v=3-77 [003] x: y: v=1\n".to_vec();
+        let lines = take_lines(&mut buffer);
+        assert!(
+            lines.iter().all(|line| Line::parse(line).is_none()),
+            "{lines:?}"
+        );
     }
 
     #[test]
@@ -365,8 +381,8 @@ mod tests {
             parse_oom_score_adj("pid=7 comm=sh oom_score_adj=-900"),
             Some((7, -900))
         );
-        let sly = "pid=7 comm=a oom_score_adj=5 oom_score_adj=0";
-        assert_eq!(parse_oom_score_adj(sly), Some((7, 0)));
+        let hostile = "pid=7 comm=a oom_score_adj=5 oom_score_adj=0";
+        assert_eq!(parse_oom_score_adj(hostile), Some((7, 0)));
         assert_eq!(parse_oom_score_adj("pid=7 comm=sh"), None);
     }
 
@@ -374,14 +390,14 @@ mod tests {
     fn sched_waking_fields_are_parsed() {
         let fields = "comm=foot pid=812 prio=120 target_cpu=001";
         assert_eq!(parse_sched_waking(fields), Some(812));
-        let sly = "comm=a pid=1 prio=0 pid=7 prio=98 target_cpu=000";
-        assert_eq!(parse_sched_waking(sly), Some(7));
+        let hostile = "comm=a pid=1 prio=0 pid=7 prio=98 target_cpu=000";
+        assert_eq!(parse_sched_waking(hostile), Some(7));
         assert_eq!(parse_sched_waking("comm=foot pid=0 prio=120"), None);
         assert_eq!(parse_sched_waking("comm=foot"), None);
     }
 
     #[test]
-    fn lines_are_taken_whole() {
+    fn only_complete_lines_are_taken() {
         let mut buffer = b"one\ntwo\nthr".to_vec();
         assert_eq!(take_lines(&mut buffer), ["one", "two"]);
         assert_eq!(buffer, b"thr");

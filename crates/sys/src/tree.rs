@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Parents and children of processes.
+//! The process tree: parents and children of processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::process::Stat;
 
-/// All processes at one moment, by parent.
+/// A set of processes and their relations. The processes are read one after another, not at one
+/// moment.
 #[derive(Debug, Clone, Default)]
 pub struct ProcessTree {
     stats: BTreeMap<i32, Stat>,
@@ -13,7 +14,7 @@ pub struct ProcessTree {
 }
 
 impl ProcessTree {
-    /// Builds the tree. Order does not matter.
+    /// Builds the tree from processes in any order.
     pub fn new(stats: impl IntoIterator<Item = Stat>) -> Self {
         let stats: BTreeMap<i32, Stat> = stats.into_iter().map(|stat| (stat.pid, stat)).collect();
         let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
@@ -23,7 +24,7 @@ impl ProcessTree {
         ProcessTree { stats, children }
     }
 
-    /// The `stat` of one process.
+    /// The `stat` of one process; `None` if the tree does not contain it.
     pub fn get(&self, pid: i32) -> Option<&Stat> {
         self.stats.get(&pid)
     }
@@ -33,25 +34,26 @@ impl ProcessTree {
         self.stats.values()
     }
 
-    /// The parent's pid; 0 for the first processes.
+    /// Pid of the parent; 0 for init and `kthreadd`, `None` if the tree does not contain the
+    /// process.
     pub fn parent(&self, pid: i32) -> Option<i32> {
         self.get(pid).map(|stat| stat.ppid)
     }
 
-    /// Whether this is a kernel thread, and not a program with such a name: kernel threads are
-    /// children of `kthreadd`, which has no parent.
+    /// Whether this is a kernel thread. Programs can choose the name of a kernel thread, so the
+    /// parent decides: kernel threads are children of `kthreadd`, which has no parent.
     pub fn is_kernel_thread(&self, stat: &Stat) -> bool {
         is_kernel_thread(stat, |pid| self.get(pid).cloned())
     }
 
-    /// Direct children, ascending.
+    /// Pids of the direct children, ascending.
     pub fn children(&self, pid: i32) -> &[i32] {
         self.children.get(&pid).map_or(&[], Vec::as_slice)
     }
 
-    /// Children, their children and so on, without `pid` itself, ascending.
+    /// Pids of all descendants, ascending, without `pid` itself.
     pub fn descendants(&self, pid: i32) -> Vec<i32> {
-        // The pids are read at different moments, so reuse could form a loop.
+        // The processes were read at different moments, so a reused pid can form a loop.
         let mut found = BTreeSet::new();
         let mut open = vec![pid];
         while let Some(next) = open.pop() {
@@ -62,7 +64,7 @@ impl ProcessTree {
     }
 }
 
-/// Like [`ProcessTree::is_kernel_thread`], with `parent` to look up a process.
+/// Like [`ProcessTree::is_kernel_thread`], without a tree: `parent` returns the `stat` of a pid.
 pub fn is_kernel_thread(stat: &Stat, parent: impl FnOnce(i32) -> Option<Stat>) -> bool {
     let begins = |stat: &Stat| stat.ppid == 0 && stat.comm == "kthreadd";
     begins(stat) || parent(stat.ppid).is_some_and(|parent| begins(&parent))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `/proc/net/unix`: listening Unix sockets that have a name.
+//! Listening Unix sockets that have a name: `/proc/net/unix`.
 
 use crate::error::Result;
 use crate::proc::Proc;
@@ -7,16 +7,17 @@ use crate::proc::Proc;
 /// A listening socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listening {
-    /// Its inode number, as in the names of descriptors (`socket:[4242]`).
+    /// Its inode number, as in the link of a file descriptor (`socket:[4242]`).
     pub inode: u64,
-    /// Its path; an abstract name begins with `@`. Its creator chose it.
+    /// Its path, or its abstract name with a leading `@`. The creator of the socket can choose any
+    /// name.
     pub name: String,
 }
 
 /// `__SO_ACCEPTCON` of `include/linux/net.h`, in the column `Flags`.
 const LISTENS: u32 = 1 << 16;
 
-/// Parses the file.
+/// Parses `/proc/net/unix`; leaves out sockets that do not listen or have no name.
 ///
 /// ```text
 /// Num       RefCount Protocol Flags    Type St Inode Path
@@ -25,7 +26,8 @@ const LISTENS: u32 = 1 << 16;
 pub fn parse(text: &str) -> Vec<Listening> {
     let line = |line: &str| {
         let mut rest = line;
-        // The name comes last and may contain blanks; the number before it is right-aligned.
+        // The name comes last and may contain blanks. The inode number before it is right-aligned,
+        // so several blanks may precede the number.
         let mut word = || {
             let (word, after) = rest.trim_start_matches(' ').split_once(' ')?;
             rest = after;
@@ -51,7 +53,8 @@ pub fn parse(text: &str) -> Vec<Listening> {
 }
 
 impl Proc {
-    /// Listening sockets in the machine's own network namespace, whatever the caller's is.
+    /// Listening sockets in the network namespace of process 1, even if the caller is in another
+    /// one.
     pub fn listening_sockets(&self) -> Result<Vec<Listening>> {
         Ok(parse(&self.dir().read_text("1/net/unix")?))
     }
@@ -95,7 +98,7 @@ Num       RefCount Protocol Flags    Type St Inode Path
         let listener = UnixListener::bind(&path).unwrap();
         let own = format!("/proc/self/fd/{}", listener.as_raw_fd());
         let target = std::fs::read_link(own).unwrap();
-        // The test may run in another network namespace than process 1.
+        // Not `listening_sockets()`: process 1 may be in another network namespace.
         let text = std::fs::read_to_string("/proc/self/net/unix").unwrap();
         let found = parse(&text);
         let found = found

@@ -7,18 +7,18 @@ use crate::proc::Proc;
 
 /// The watermarks of all zones together, in bytes.
 ///
-/// Excludes the temporary increase of all three by fragmentation (`boost`); its maximum is
-/// [`Watermarks::most_boost_bytes`]. Also excludes what zones reserve against requests that could
-/// be served elsewhere (`protection`).
+/// Fragmentation temporarily raises all three watermarks (`boost`). The values exclude this boost;
+/// its maximum is [`Watermarks::most_boost_bytes`]. They also exclude the `protection` of each
+/// zone, a reserve against requests that other zones could serve.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Watermarks {
-    /// Below this, allocating tasks reclaim memory themselves (direct reclaim).
+    /// With less free memory, allocating tasks reclaim memory themselves (direct reclaim).
     pub min_bytes: u64,
-    /// Below this, kswapd wakes up.
+    /// With less free memory, kswapd wakes up.
     pub low_bytes: u64,
-    /// kswapd reclaims up to this.
+    /// kswapd reclaims until this much memory is free.
     pub high_bytes: u64,
-    /// Largest increase of each of them by fragmentation (`vm.watermark_boost_factor`).
+    /// Largest boost of each watermark (`vm.watermark_boost_factor`).
     pub most_boost_bytes: u64,
 }
 
@@ -30,7 +30,7 @@ impl Watermarks {
         let marks = Watermarks::parse(&text, page_bytes()).ok_or_else(|| {
             Error::malformed(proc.dir().path().join(FILE), "no zone has watermarks")
         })?;
-        // The factor is in ten-thousandths of the high watermark.
+        // The unit of the factor is a ten-thousandth of the high watermark.
         let factor = proc.dir().read_text("sys/vm/watermark_boost_factor").ok();
         let factor = factor.and_then(|text| text.trim().parse::<u64>().ok());
         let boost = marks.high_bytes / 10_000;
@@ -52,7 +52,6 @@ impl Watermarks {
                 }
                 continue;
             };
-            // Per-processor values have a colon.
             let Ok(pages) = value.parse::<u64>() else {
                 continue;
             };
@@ -61,6 +60,7 @@ impl Watermarks {
                 let mark = add(sum.get_or_insert_with(Watermarks::default));
                 *mark = mark.saturating_add(bytes);
             };
+            // Names of per-processor values end in a colon (`high:`) and match nothing here.
             match name {
                 "boost" => boost = pages,
                 "min" => marks(&mut sum, |marks| &mut marks.min_bytes),

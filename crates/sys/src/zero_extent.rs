@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A range of zeroes on a disk, for the kernel to read into pages.
+//! A range of zeroes on a disk, which the kernel reads to fill pages with zeroes.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -9,7 +9,8 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
-/// A part of a block device, opened exclusively: no other process can mount it or open it so.
+/// A range of a block device that is open exclusively: no other process can mount the device or
+/// open it exclusively.
 #[derive(Debug)]
 pub struct ZeroExtent {
     fd: OwnedFd,
@@ -19,16 +20,17 @@ pub struct ZeroExtent {
 }
 
 impl ZeroExtent {
-    /// Opens a block device exclusively. `offset` and `len` are in bytes. `trusted`: pages are
-    /// handed out as they were read, without verification.
+    /// Opens a block device exclusively. `offset` and `len` are in bytes. If `trusted` is true, the
+    /// kernel does not verify that the pages it read contain only zeroes.
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] if it is mounted or otherwise in use, [`Error::Invalid`] if it is no block
-    /// device.
+    /// [`Error::Busy`] if the device is mounted or otherwise in use, [`Error::Invalid`] if the path
+    /// is not a block device.
     pub fn open(path: &Path, offset: u64, len: u64, trusted: bool) -> Result<ZeroExtent> {
         let failed = |errno| Error::new("open", path, errno);
-        // Checked first, because opening another device can have effects.
+        // The type is checked before the open, because opening a device of another type can have
+        // side effects.
         let stat = rustix::fs::stat(path).map_err(failed)?;
         if !FileType::from_raw_mode(stat.st_mode).is_block_device() {
             return Err(failed(Errno::INVAL));
@@ -43,17 +45,17 @@ impl ZeroExtent {
         })
     }
 
-    /// First byte.
+    /// Offset of the first byte on the device.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Number of bytes.
+    /// Length in bytes.
     pub fn bytes(&self) -> u64 {
         self.len
     }
 
-    /// Whether its data is used without verification.
+    /// Whether the kernel uses the data without verifying that it is zero.
     pub fn is_trusted(&self) -> bool {
         self.trusted
     }
@@ -78,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn non_block_device_is_refused_unopened() {
+    fn file_other_than_a_block_device_is_refused_without_opening_it() {
         for path in ["/dev/null", "/etc/hostname", "/tmp"] {
             let error = ZeroExtent::open(Path::new(path), 0, 4096, false).unwrap_err();
             assert!(matches!(error, Error::Invalid { .. }), "{error}");

@@ -3,7 +3,7 @@
 
 use limelight_compositor::app_id::{entry_exec, names_of};
 
-/// Names are never empty and have no upper case; a program is a name, not a path.
+/// Names are never empty and contain no upper case, and a program is a file name, not a path.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let id = text.lines().next().unwrap_or_default();

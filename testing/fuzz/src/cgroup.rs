@@ -8,8 +8,8 @@ use limelight_sys::process::parse_cgroup;
 use limelight_sys::psi::Pressure;
 use limelight_sys::schedulers::parse_cost;
 
-/// No path leads out of the hierarchy or out of its own ancestors; both parsers of `memory.stat`
-/// agree.
+/// A parsed path stays inside the hierarchy, and each of its ancestors contains it. Both parsers of
+/// `memory.stat` agree.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if let Some(path) = parse_cgroup(&text).as_deref().and_then(CgroupPath::parse) {
@@ -45,8 +45,8 @@ fn check_path(path: &CgroupPath) {
     }
 }
 
-/// `Keyed` and `keyed_lines` differ in an unterminated last line, which the kernel never writes,
-/// and in numbers with a sign.
+/// `Keyed` and `keyed_lines` agree, except on numbers with a sign and on an unterminated last line,
+/// which the kernel never writes.
 fn check_counters(text: &str) {
     let whole = text.rfind('\n').map_or("", |at| &text[..at + 1]);
     let known = Keyed::parse(whole);

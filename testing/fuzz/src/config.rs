@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The configuration: `limelight.toml`, and after a line `=== classes.toml` that file.
+//! The configuration: `limelight.toml`, optionally followed by a line `=== classes.toml` and that
+//! file.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +29,7 @@ pub fn run(data: &[u8]) {
         Err(errors) => {
             assert!(!errors.0.is_empty());
             for error in &errors.0 {
-                let text = fs::read_to_string(&error.file).expect("a mistake is in a file");
+                let text = fs::read_to_string(&error.file).expect("an error names a file");
                 let lines = text.matches('\n').count() + 1;
                 assert!(error.line <= lines, "{error} of {lines} lines");
                 assert!(!error.message.is_empty());
@@ -36,8 +37,8 @@ pub fn run(data: &[u8]) {
             return;
         }
     };
-    let told = values(&origin).expect("what can be loaded can be told");
-    write(&file, &written(&told));
+    let shown = values(&origin).expect("a valid configuration has values");
+    write(&file, &written(&shown));
     let again = load(&origin).unwrap_or_else(|errors| panic!("{errors}\nof {main:?}"));
     // Class rules contain their location, which has changed.
     let rest = |config: Config| Config {

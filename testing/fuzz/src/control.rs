@@ -11,10 +11,10 @@ use limelight_proto::{Request, Response, LINE_MAX, SOCKET_NAME};
 
 const NOW: Duration = Duration::from_secs(100);
 
-/// Every complete line arrives unchanged, an unterminated one does not; a line that is too long
-/// ends the connection; and a valid request round-trips.
+/// Every complete line arrives unchanged, and an unterminated line does not arrive. A line that is
+/// too long ends the connection. A valid request round-trips.
 pub fn run(data: &[u8]) {
-    let heard = sent_over_socket(data);
+    let received = sent_over_socket(data);
     let whole = data
         .iter()
         .rposition(|&byte| byte == b'\n')
@@ -22,14 +22,14 @@ pub fn run(data: &[u8]) {
     let lines = data[..whole].split_inclusive(|&byte| byte == b'\n');
     let lines = lines.map(|line| &line[..line.len() - 1]);
     let expected: Vec<&[u8]> = lines.take_while(|line| line.len() < LINE_MAX).collect();
-    assert_eq!(heard, expected);
-    for line in heard {
+    assert_eq!(received, expected);
+    for line in received {
         let Ok(request) = serde_json::from_slice::<Request>(&line) else {
             continue;
         };
         let text = serde_json::to_string(&request).expect("a request can be written");
         assert!(!text.contains('\n'), "{text}");
-        let again: Request = serde_json::from_str(&text).expect("and read again");
+        let again: Request = serde_json::from_str(&text).expect("a written request is valid");
         assert_eq!(again, request);
     }
 }
@@ -40,10 +40,10 @@ fn sent_over_socket(data: &[u8]) -> Vec<Vec<u8>> {
     let reactor = Reactor::new().expect("an epoll set");
     let mut client = UnixStream::connect(directory.path().join(SOCKET_NAME)).expect("a client");
     source.accept(&reactor, NOW);
-    client.set_nonblocking(true).expect("a socket of ours");
-    let (mut unsent, mut heard) = (data, Vec::new());
+    client.set_nonblocking(true).expect("an open socket");
+    let (mut unsent, mut received) = (data, Vec::new());
     let (mut done, mut answers) = (false, [0; 4096]);
-    // Each iteration moves some bytes or a line.
+    // Each iteration transfers some bytes or a line.
     for _ in 0..16 + 2 * data.len() {
         match client.write(unsent) {
             Ok(count) => unsent = &unsent[count..],
@@ -65,11 +65,11 @@ fn sent_over_socket(data: &[u8]) -> Vec<Vec<u8>> {
         for line in source.take_lines(NOW) {
             let message = String::new();
             source.answer(line.client, &Response::Ok { message }, NOW);
-            heard.push(line.text);
+            received.push(line.text);
         }
         if !source.tidy(&reactor, NOW).is_empty() {
-            return heard;
+            return received;
         }
     }
-    panic!("the client that hung up is still there");
+    panic!("the connection of a client that hung up was not closed");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Desktop entries and AppStream data: packages install them, and not all are well-formed.
+//! Desktop entries and AppStream data. Packages install these files, and not all are well-formed.
 
 use limelight_core::model::unit;
 use limelight_daemon::sources::apps::desktop::{categories_of, parse};

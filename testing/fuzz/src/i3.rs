@@ -3,8 +3,8 @@
 
 use limelight_compositor::i3::{decode, encode, Focus, Node, EVENT};
 
-/// However the bytes are fragmented, they contain the same messages, and each is encoded as it was
-/// decoded; the resulting focus does not depend on the fragmentation.
+/// The messages and the resulting focus do not depend on how the bytes are fragmented. The decoded
+/// messages encode to the same bytes.
 pub fn run(data: &[u8]) {
     // The first byte determines where the input is split.
     let Some((&cut, data)) = data.split_first() else {
@@ -35,14 +35,14 @@ fn read(pieces: &[&[u8]]) -> Read {
                 Ok(Some((kind, payload))) => {
                     taken += before - unread.len();
                     match kind & EVENT {
-                        // The tree is the only answer with information on the focus.
+                        // Of all answers, only the tree contains the focus.
                         0 => _ = focus.look(&payload),
                         _ => focus.note(kind, &payload),
                     }
                     messages.push((kind, payload));
                 }
                 Ok(None) => break,
-                // Another protocol: the connection ends.
+                // Not i3's protocol: the agent ends the connection.
                 Err(_) => break 'all,
             }
         }

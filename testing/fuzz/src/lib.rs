@@ -20,7 +20,7 @@ pub mod record;
 pub mod trace;
 pub mod unit_name;
 
-/// A target: its name, which is also that of its corpus, and the function that checks an input.
+/// A target: its name, which is also its corpus' directory, and the function that checks an input.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! libFuzzer driver for the target named by `LIMELIGHT_FUZZ`; all arguments are libFuzzer's.
+//! libFuzzer driver for the target that `LIMELIGHT_FUZZ` names; libFuzzer gets all arguments.
 #![no_main]
 
 use std::sync::OnceLock;

@@ -5,8 +5,8 @@ use limelight_compositor::lines;
 use limelight_compositor::niri::Windows;
 use limelight_compositor::Seen;
 
-/// However the bytes are fragmented, the resulting focus is the same: a window with a number, and a
-/// PID only if it is valid.
+/// The resulting focus does not depend on how the bytes are fragmented. Its window is a number, and
+/// its PID is positive.
 pub fn run(data: &[u8]) {
     let Some((&cut, data)) = data.split_first() else {
         return;

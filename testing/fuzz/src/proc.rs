@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Files below `/proc`. Every process chooses its own name, command line and mappings.
+//! Files below `/proc`. A process chooses its own name, command line and mappings.
 
 use limelight_sys::diskstats;
 use limelight_sys::files::{parse_maps, Position};
@@ -54,11 +54,11 @@ pub fn run(data: &[u8]) {
     lru_gen::parse(&text);
 }
 
-/// A process named like the end of its own `stat` is not mistaken for another one.
+/// A process whose name looks like the fields of a `stat` line is parsed with its own PID and name.
 fn check_name(stat: &Stat) {
     let comm: String = stat.comm.chars().filter(|&char| char != '\n').collect();
     let tail = "S 1 7 7 0 -1 4194560 311 0 42 0 5 3 0 0 20 0 1 0 9876 10 20 30";
-    let own = Stat::parse(&format!("4242 ({comm}) {tail}\n")).expect("any name will do");
+    let own = Stat::parse(&format!("4242 ({comm}) {tail}\n")).expect("any name is valid");
     assert_eq!((own.pid, own.ppid, own.start_ticks), (4242, 1, 9876));
     assert_eq!(own.comm, comm);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Files written by Limelight itself, after a full disk, a power failure, or an edit: the record of
-//! a program's reads at its start, and the restore record.
+//! Files written by Limelight itself that a full disk, a power failure or an edit may have damaged:
+//! the record of a program's reads at its start, and the restore record.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ const BOOT: &str = "boot";
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     check_start(&text);
-    // The engine need not solve the checksum.
+    // The fuzzer need not find a valid checksum by itself.
     check_start(&sealed(text.clone().into_owned()));
     check_restore(data);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Unit names: any user who may start a unit chooses its name.
+//! Unit names. Any user who may start a unit chooses its name.
 
 use limelight_core::model::unit;
 
@@ -7,7 +7,7 @@ use limelight_core::model::unit;
 pub fn run(data: &[u8]) {
     let name = String::from_utf8_lossy(data);
     let Some(parsed) = unit::parse(&name) else {
-        assert!(!unit::is_app(&name), "an app's unit says nothing: {name:?}");
+        assert!(!unit::is_app(&name), "an app's unit must parse: {name:?}");
         return;
     };
     for (at, id) in parsed.ids.iter().enumerate() {

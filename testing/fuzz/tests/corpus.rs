@@ -24,9 +24,9 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
 
 fn replay(name: &str) {
     let run = target(name).unwrap();
-    let texts = entries(&corpus().join(name));
-    assert!(!texts.is_empty(), "{name} has no text");
-    for path in texts {
+    let paths = entries(&corpus().join(name));
+    assert!(!paths.is_empty(), "{name} has no corpus entry");
+    for path in paths {
         let data = fs::read(&path).unwrap();
         let result = std::panic::catch_unwind(|| run(&data));
         assert!(result.is_ok(), "{name} fails on {}", path.display());
@@ -44,6 +44,6 @@ fn all_corpus_entries_pass() {
 fn every_corpus_has_its_target() {
     for directory in entries(&corpus()) {
         let name = directory.file_name().unwrap().to_str().unwrap();
-        assert!(target(name).is_some(), "{name} is no target");
+        assert!(target(name).is_some(), "{name} is not a target");
     }
 }

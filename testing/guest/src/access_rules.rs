@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Checks the rules for several users of one machine, on a real kernel: which users may claim the
 //! foreground, what each user sees of other users' apps, and that no user can overload the daemon
-//! or hide other users' apps from it.
+//! or keep it from finding other users' apps.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -24,32 +24,34 @@ use crate::record::Reporter;
 
 const BUSYBOX: &str = "/bin/busybox";
 const SESSIONS: &str = "/run/systemd/sessions";
-/// The user at the seat, another one, and the group of `[access]`.
+/// UIDs of the user at the seat and of another user, and the GID of the group in `[access]`.
 const OWNER: u32 = 1000;
 const OTHER: u32 = 1001;
 const GROUP: u32 = 2000;
-/// A user without any session or device who floods the daemon with requests.
+/// UID of a user without a session or device, who floods the daemon with requests.
 const FLOODER: u32 = 1002;
 const CONFIG: &str = "[access]\ngroup = 2000\n[boost]\nenabled = false\n";
-/// Names of the owner's program, of the other user's, and of one that forges log lines.
+/// Names of three programs: the seat owner's, the other user's, and one that tries to forge log
+/// lines.
 const DIARY: &str = "diary";
 const GAME: &str = "game";
 const FORGER: &str = "x\nkilled: all";
-/// Duration of the flood.
+/// Duration of the flood of requests.
 const FLOOD: Duration = Duration::from_millis(2500);
-/// Most `apps` requests served to one user in that time: a burst of 50, then 10 a second, and slack
-/// for a slow machine. Timing under emulation is unreliable, so answers are counted.
+/// Most `apps` requests served to one user during [`FLOOD`]: a burst of 50, then 10 a second, plus
+/// slack for a slow machine. The test counts answers because timing under emulation is unreliable.
 const SERVED_MAX: u32 = 120;
 const CONNECTIONS: usize = 14;
 const KEY_A: u16 = 30;
-/// Slice of the owner's apps, and the one in which the other user creates cgroups.
+/// Slice of the seat owner's apps, and the slice in which the other user creates cgroups.
 const OWNER_APPS: &str = "user.slice/user-1000.slice/user@1000.service/app.slice";
 const OTHER_APPS: &str = "user.slice/user-1001.slice/user@1001.service/app.slice";
-/// Number of cgroups: more than the daemon's descriptor limit, and more than it reads in one scan.
+/// Number of cgroups that the other user creates: more than the daemon's descriptor limit, and more
+/// than it reads in one scan.
 const GROUPS: u32 = 9000;
-/// Name of the owner's program that starts after the flood of cgroups.
+/// Name of the seat owner's program that starts after the flood of cgroups.
 const LATE: &str = "late";
-/// Name of the other user's program in the flooded slice, which would be skipped if it were empty.
+/// Name of the other user's program in the flooded slice. Scans skip slices without processes.
 const BUSY: &str = "busy";
 /// Timeout; only a hang takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -68,7 +70,7 @@ pub(crate) fn become_user(uid: u32, gid: u32) -> std::io::Result<()> {
     }
 }
 
-/// Starts a user's program of this name in its own unit. The program keeps `held` open.
+/// Starts a program named `name` as the user `uid`, in its own unit. The program keeps `held` open.
 fn start(uid: u32, name: &str, held: Option<File>) -> Result<(Process, Cgroup)> {
     let program = format!("/run/{name}");
     std::os::unix::fs::symlink(BUSYBOX, &program)
@@ -86,12 +88,9 @@ fn start(uid: u32, name: &str, held: Option<File>) -> Result<(Process, Cgroup)> 
     let mut command = Command::new(&program);
     command.arg0("sleep").arg("1000");
     command.stdin(held.map_or_else(Stdio::null, Stdio::from));
-    let start = Start {
-        cgroup: Some(&unit),
-        ..Start::PLAIN
-    };
+    let start = Start::in_cgroup(&unit);
     start.prepare(&mut command)?;
-    // Registered last: `prepare`'s hook needs root.
+    // This hook is registered last, because `prepare`'s hook needs root.
     // SAFETY: the closure runs between fork and exec of a single-threaded child and makes only
     // async-signal-safe calls.
     unsafe {
@@ -104,7 +103,7 @@ fn start(uid: u32, name: &str, held: Option<File>) -> Result<(Process, Cgroup)> 
 fn limelight_as(uid: u32, gid: u32, arguments: &[&str]) -> Result<(i32, String)> {
     let mut command = Command::new(LIMELIGHT);
     command.args(["--timeout", "120"]).args(arguments);
-    // SAFETY: as above.
+    // SAFETY: as in `start`.
     unsafe {
         command.pre_exec(move || become_user(uid, gid));
     }
@@ -136,7 +135,11 @@ fn check_claim(
         0 => code == 0 && front == Some(pid.into()),
         _ => code == expected && front == before,
     };
-    reporter.check(what, held, format!("exit code {code}, {front:?}: {text}"))
+    reporter.check(
+        what,
+        held,
+        format!("exit code {code}, foreground PID {front:?}: {text}"),
+    )
 }
 
 /// Runs all checks.
@@ -171,23 +174,27 @@ pub fn run(stage: Stage) -> Result<()> {
 fn without_logind(reporter: &Reporter, diary: i32, game: i32) -> Result<()> {
     check_claim(
         reporter,
-        "without logind, a user without display and group is refused",
+        "without logind, a user outside the group without an input device may not claim focus",
         (OTHER, OTHER),
         game,
         4,
     )?;
     let (_, text) = limelight_as(OTHER, OTHER, &["focus", &game.to_string()])?;
-    reporter.check("and learns the cure", text.contains("group 2000"), text)?;
+    reporter.check(
+        "the refusal of a claim names the group that may claim focus",
+        text.contains("group 2000"),
+        text,
+    )?;
     check_claim(
         reporter,
-        "the user whose process has an input device open may claim",
+        "without logind, the user whose process has an input device open may claim focus",
         (OWNER, OWNER),
         diary,
         0,
     )?;
     check_claim(
         reporter,
-        "and so may a member of the group",
+        "without logind, a member of the group may claim focus",
         (OTHER, GROUP),
         game,
         0,
@@ -210,14 +217,14 @@ fn with_sessions(reporter: &Reporter, diary: i32, game: i32) -> Result<()> {
     session("c4", "UID=1001\nACTIVE=1\nSTATE=active\nCLASS=manager\n")?;
     check_claim(
         reporter,
-        "the user with a session at the seat may claim",
+        "with logind, the user with a session at the seat may claim focus",
         (OWNER, OWNER),
         diary,
         0,
     )?;
     check_claim(
         reporter,
-        "users whose sessions have no seat may not, in the group or not",
+        "with logind, a group member whose sessions have no seat may not claim focus",
         (OTHER, GROUP),
         game,
         4,
@@ -241,7 +248,7 @@ fn visibility(reporter: &Reporter, diary: i32) -> Result<()> {
         let (_, text) = limelight_as(OTHER, OTHER, question)?;
         reporter.check(
             format!(
-                "another user sees nothing of the app: limelight {}",
+                "limelight {} as another user does not name the app",
                 question.join(" ")
             ),
             !text.contains(DIARY) && !text.is_empty(),
@@ -251,16 +258,22 @@ fn visibility(reporter: &Reporter, diary: i32) -> Result<()> {
     for question in [&["explain", &pid][..], &["class", "why", &pid]] {
         let (code, text) = limelight_as(OTHER, OTHER, question)?;
         reporter.check(
-            format!("and is refused: limelight {}", question.join(" ")),
+            format!(
+                "limelight {} as another user is refused",
+                question.join(" ")
+            ),
             code == 4 && !text.contains(DIARY),
             text,
         )?;
     }
-    for (who, uid, gid) in [("its owner", OWNER, OWNER), ("the group", OTHER, GROUP)] {
+    for (who, uid, gid) in [
+        ("its owner", OWNER, OWNER),
+        ("a group member", OTHER, GROUP),
+    ] {
         for question in [&["status"][..], &["class", "list"], &["explain", &pid]] {
             let (code, text) = limelight_as(uid, gid, question)?;
             reporter.check(
-                format!("{who} sees the app: limelight {}", question.join(" ")),
+                format!("limelight {} as {who} names the app", question.join(" ")),
                 code == 0 && text.contains(DIARY),
                 text,
             )?;
@@ -279,14 +292,17 @@ fn names(reporter: &Reporter, forger: i32) -> Result<()> {
     for question in [&["status"][..], &["explain", &pid], &["focus", &pid]] {
         let (_, text) = limelight_as(0, 0, question)?;
         reporter.check(
-            format!("a name forges no line: limelight {}", question.join(" ")),
+            format!(
+                "limelight {} escapes a line break in an app's name",
+                question.join(" ")
+            ),
             text.contains("x\\nkilled") && !forged(&text),
             text,
         )?;
     }
     let log = fs::read_to_string(LOG).unwrap_or_default();
     reporter.check(
-        "and no line of the log",
+        "the log escapes a line break in an app's name",
         log.contains("x\\nkilled") && !forged(&log),
         log_tail(),
     )
@@ -334,14 +350,14 @@ fn flood(reporter: &Reporter, daemon: &Daemon) -> Result<()> {
     let cpu = Duration::from_nanos(daemon.cpu_ns()?.saturating_sub(before));
     let figures = format!("{served} answers, {busy} refusals, {cpu:?} of processor time");
     reporter.check(
-        format!("{CONNECTIONS} connections of one user keep the daemon free for others"),
+        format!("the daemon refuses some requests when one user floods {CONNECTIONS} connections"),
         busy > 0 && (1..=SERVED_MAX).contains(&served),
         figures,
     )?;
     let asked = Instant::now();
     foreground()?;
     reporter.check(
-        "and root is answered at once",
+        "after the flood of requests, root gets an answer within 5 s",
         asked.elapsed() < Duration::from_secs(5),
         format!("{:?}", asked.elapsed()),
     )
@@ -363,7 +379,8 @@ fn flood_of_cgroups(reporter: &Reporter) -> Result<()> {
                 .unwrap_or_else(|_| Err(std::io::Error::other("a thread has panicked")))
         })
     };
-    as_other(&|number| fs::create_dir(path(number))).context("cannot make a flood of cgroups")?;
+    as_other(&|number| fs::create_dir(path(number)))
+        .context("cannot create the flood of cgroups")?;
 
     let (mut late, unit) = start(OWNER, LATE, None)?;
     let begin = Instant::now();
@@ -375,7 +392,7 @@ fn flood_of_cgroups(reporter: &Reporter) -> Result<()> {
         thread::sleep(Duration::from_millis(100));
     };
     reporter.check(
-        format!("beside {GROUPS} cgroups of one user, another user's new app is found"),
+        format!("the daemon finds a new app while another user has {GROUPS} cgroups"),
         listed.contains(LATE),
         format!("after {:?}: {listed}\n{}", begin.elapsed(), log_tail()),
     )?;
@@ -384,7 +401,7 @@ fn flood_of_cgroups(reporter: &Reporter) -> Result<()> {
         .lines()
         .filter(|line| line.contains("/user.slice/user-1001.slice has more cgroups"));
     reporter.check(
-        "and one warning names the user's slice",
+        "the log has one warning that names the slice with too many cgroups",
         warnings.count() == 1,
         log_tail(),
     )?;
@@ -392,5 +409,5 @@ fn flood_of_cgroups(reporter: &Reporter) -> Result<()> {
     late.signal(libc::SIGKILL)?;
     late.wait(PATIENCE)?;
     unit.remove()?;
-    as_other(&|number| fs::remove_dir(path(number))).context("cannot remove the flood")
+    as_other(&|number| fs::remove_dir(path(number))).context("cannot remove the flood of cgroups")
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! limelightd on a system laid out as Android's: the foreground app is known from `oom_score_adj`
-//! and from the cpuset `top-app`, and cgroup v1 holds the memory, cpu and blkio controllers.
+//! Checks limelightd on a system laid out like Android: `oom_score_adj` and the cpuset `top-app`
+//! identify the foreground app, and cgroup v1 holds the memory, cpu and blkio controllers.
 
 use std::fs;
 use std::path::Path;
@@ -17,16 +17,16 @@ use crate::dispatch::Stage;
 use crate::guest_setup::{wait, CPUSET};
 use crate::process::Process;
 
-/// Values of oom_score_adj that Android sets: for the foreground app, and for a cached one.
+/// Values of oom_score_adj that Android sets for the foreground app and for a cached app.
 const FRONT: i32 = 0;
 const CACHED: i32 = 900;
 const TOP_APP: &str = "top-app";
 const BACKGROUND: &str = "background";
-/// Length of the idle period, and how often the daemon's main thread may run in it.
+/// Length of the idle period, and most wakeups of the daemon's main thread in that time.
 const REST: Duration = Duration::from_secs(10);
 const WAKE_UPS_MAX: u64 = 4;
 
-/// An app as Android starts it: only its process identifies it.
+/// An app as Android starts it: its process identifies the app, since its cgroup is not a unit.
 struct App {
     process: Process,
 }
@@ -50,7 +50,7 @@ impl App {
     }
 }
 
-/// Moves a process, or with `tasks` a thread, into a cpuset.
+/// Moves a process or a thread into a cpuset; `file` is `cgroup.procs` or `tasks`.
 fn put(group: &str, file: &str, number: i32) -> Result<()> {
     let path = Path::new(CPUSET).join(group).join(file);
     fs::write(&path, number.to_string())
@@ -99,17 +99,17 @@ pub fn run(stage: Stage) -> Result<()> {
         .collect::<Result<_>>()?;
     make_cpuset(TOP_APP)?;
     make_cpuset(BACKGROUND)?;
-    // They also end up there, so limelightd has nothing to restore.
+    // At the end of the test they are in this cpuset again, so that their cgroups compare equal.
     for pid in pids {
         put(BACKGROUND, "cgroup.procs", pid)?;
     }
     let daemon = Daemon::start(&pids)?;
 
     let log = fs::read_to_string(LOG).unwrap_or_default();
-    let said = log.contains("no memory controller, cgroup v1 holds it");
+    let logged = log.contains("no memory controller, cgroup v1 holds it");
     reporter.check(
-        "where cgroup v1 holds the memory controller, limelightd runs and says what cannot act",
-        said,
+        "limelightd runs and logs that cgroup v1 holds the memory controller",
+        logged,
         log,
     )?;
     let doctor = json(&["doctor"])?;
@@ -126,7 +126,7 @@ pub fn run(stage: Stage) -> Result<()> {
                 .is_some_and(|text| text.contains("cgroups.json"))
     });
     reporter.check(
-        "doctor names it, with the cure",
+        "doctor reports that cgroup v1 holds the memory controller, with a cure",
         named,
         format!("{found:?}"),
     )?;
@@ -135,28 +135,36 @@ pub fn run(stage: Stage) -> Result<()> {
     sleep(REST);
     let times = main_wakeups(daemon.pid())? - before;
     reporter.check(
-        format!("while nothing happens it runs at most {WAKE_UPS_MAX} times in {REST:?}"),
+        format!("without events, limelightd wakes at most {WAKE_UPS_MAX} times in {REST:?}"),
         times <= WAKE_UPS_MAX,
         format!("{times} times"),
     )?;
 
     a.set_score(FRONT)?;
     in_front(
-        "a process whose value becomes 0 is in the foreground",
+        "a process whose oom_score_adj becomes 0 is in the foreground",
         &a,
         "oom_score_adj",
     )?;
     let lifted = |app: &App| Ok(standing(app.pid(), None)?.contains("nice -"));
     wait(|| lifted(&a))?;
     let seen = standing(a.pid(), None)?;
-    reporter.check("and is given precedence by nice values", lifted(&a)?, seen)?;
+    reporter.check(
+        "the foreground app gets a negative nice value",
+        lifted(&a)?,
+        seen,
+    )?;
 
     put(TOP_APP, "cgroup.procs", b.pid())?;
-    in_front("a process put into top-app is in front", &b, "top-app")?;
+    in_front(
+        "a process moved into top-app is in the foreground",
+        &b,
+        "top-app",
+    )?;
     wait(|| Ok(standing(a.pid(), None)? == first[0]))?;
     let seen = standing(a.pid(), None)?;
     reporter.check(
-        "the app that was in front has its old values",
+        "the app that left the foreground has its original values",
         seen == first[0],
         format!("{seen}, before {}", first[0]),
     )?;
@@ -164,7 +172,7 @@ pub fn run(stage: Stage) -> Result<()> {
     a.set_score(FRONT)?;
     sleep(Duration::from_secs(1));
     in_front(
-        "a value of 0 outside of top-app does not count any more",
+        "once an app is in top-app, oom_score_adj 0 of another app has no effect",
         &b,
         "top-app",
     )?;
@@ -175,32 +183,40 @@ pub fn run(stage: Stage) -> Result<()> {
     put(
         TOP_APP,
         "tasks",
-        thread.context("limelightd has one thread")?,
+        thread.context("limelightd has only one thread")?,
     )?;
     sleep(Duration::from_secs(1));
     in_front(
-        "a thread alone in top-app does not bring its process",
+        "a single thread moved into top-app does not make its process the foreground app",
         &b,
         "top-app",
     )?;
     put(TOP_APP, "tasks", a.pid())?;
     put(BACKGROUND, "cgroup.procs", b.pid())?;
-    in_front("by its threads' file too", &a, "top-app")?;
+    in_front(
+        "a process whose main thread is moved into top-app is in the foreground",
+        &a,
+        "top-app",
+    )?;
 
     let before = daemon.kill()?;
     let daemon = Daemon::start_after(before)?;
-    in_front("a successor sees the app in top-app", &a, "top-app")?;
+    in_front(
+        "after kill -9, limelightd's successor finds the app in top-app",
+        &a,
+        "top-app",
+    )?;
     let seen = standing(b.pid(), None)?;
     reporter.check(
-        "and has put back what a dead daemon changed",
+        "after the successor's start, the background app has its original values",
         seen == first[1],
         seen,
     )?;
     put(BACKGROUND, "cgroup.procs", a.pid())?;
-    let nobody = wait(|| Ok(topmost()?.is_none()))?;
+    let no_app = wait(|| Ok(topmost()?.is_none()))?;
     reporter.check(
-        "when all have left, no app is in the foreground",
-        nobody,
+        "when every app has left top-app, no app is in the foreground",
+        no_app,
         format!("{:?}", topmost()?),
     )?;
     // Restores its value from before the daemon's start.
@@ -208,14 +224,14 @@ pub fn run(stage: Stage) -> Result<()> {
     daemon.stop(reporter)?;
     let seen = standing(a.pid(), None)?;
     reporter.check(
-        "after the stop everybody has what he had",
+        "after limelightd stopped, the app has its original values",
         seen == first[0],
         seen,
     )?;
     drop((a, b));
     for group in [TOP_APP, BACKGROUND] {
         let path = Path::new(CPUSET).join(group);
-        // The last process leaves shortly after it was reaped.
+        // A cpuset becomes empty shortly after its last process is reaped.
         if !wait(|| Ok(fs::remove_dir(&path).is_ok()))? {
             anyhow::bail!("{} cannot be removed", path.display());
         }

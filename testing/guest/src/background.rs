@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Background programs with a fixed amount of work: their run time next to an app shows the app's
-//! cost for them. Two are test programs sized for the CPU caches, two are Debian's.
+//! Background programs with a fixed amount of work: their run time shows how much a foreground app
+//! slows them down. Two are our own programs, sized for the CPU caches; two come from Debian.
 
 use std::fs;
 use std::hint::black_box;
@@ -31,13 +31,13 @@ const ADDITIONS: u64 = 12;
 const ELEMENTS: usize = 4 * MIB / 8;
 const PASSES: usize = 100;
 
-/// Root of Debian's programs at run time: in memory, so that no disk affects the time.
+/// Root directory of Debian's programs; it is in memory, so that no disk affects their run time.
 const TREE: &str = "/tmp/programs";
-/// The compressor's input, and the interpreter's script.
+/// File names below [`TREE`]: the compressor's input, and the interpreter's script.
 const TEXT: &str = "text";
 const SCRIPT_FILE: &str = "script";
 const TEXT_BYTES: usize = 3 * MIB;
-/// The programs and their libraries.
+/// Files of Debian's programs and of their libraries, relative to the root directory.
 const FILES: [&str; 6] = [
     "usr/bin/gzip",
     "usr/bin/perl",
@@ -46,7 +46,7 @@ const FILES: [&str; 6] = [
     "usr/lib/x86_64-linux-gnu/libcrypt.so.1",
     "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
 ];
-/// The interpreter's script: a table is filled, sorted, joined and split.
+/// The interpreter's script: fills a table, sorts it, and joins and splits its values.
 const SCRIPT: &str = r#"
 my %table;
 for my $i (1 .. 16000) { $table{"key $i"} = "value $i and some more text"; }
@@ -56,13 +56,9 @@ my @parts = map { [ $_, length $_, substr($_, 0, 5) ] } split(/,/, $text);
 die "lost something" unless @parts == 16000 && $parts[7][1] > 20;
 "#;
 
-/// Starts a program; it begins its work on a line of input.
+/// Starts a program, which begins its work when it has read a line from standard input.
 pub fn start(program: Program, cgroup: &Cgroup) -> Result<Process> {
-    let start = Start {
-        cgroup: Some(cgroup),
-        nice: 0,
-        session: false,
-    };
+    let start = Start::in_cgroup(cgroup);
     let mut command = match program {
         Program::Chaser | Program::Stream => {
             let mut command = Command::new("/proc/self/exe");
@@ -93,7 +89,7 @@ pub fn start(program: Program, cgroup: &Cgroup) -> Result<Process> {
     Process::spawn(command, "the background program")
 }
 
-/// A shell that waits for its line and then executes one of Debian's programs, inside [`TREE`].
+/// A shell that waits for a line of input and then executes one of Debian's programs in [`TREE`].
 fn packaged(line: &str) -> Result<Command> {
     if !Path::new(TREE).exists() {
         copy_programs()?;
@@ -107,18 +103,18 @@ fn packaged(line: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// Copies the programs from the root file system, and creates their input.
+/// Copies Debian's programs from the root file system, and creates their input.
 fn copy_programs() -> Result<()> {
     let tree = Path::new(TREE);
     for file in FILES {
         let (from, to) = (Path::new(ROOTFS).join(file), tree.join(file));
-        fs::create_dir_all(to.parent().context("a file has a directory")?)?;
+        fs::create_dir_all(to.parent().context("a file has no parent directory")?)?;
         fs::copy(&from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
     }
     fs::copy("/bin/busybox", tree.join("busybox")).context("cannot copy busybox")?;
     for (link, to) in [("lib64", "usr/lib/x86_64-linux-gnu"), ("lib", "usr/lib")] {
         std::os::unix::fs::symlink(to, tree.join(link))
-            .with_context(|| format!("cannot make {TREE}/{link}"))?;
+            .with_context(|| format!("cannot create the link {TREE}/{link}"))?;
     }
     for (name, contents) in [(TEXT, words(TEXT_BYTES)), (SCRIPT_FILE, SCRIPT.into())] {
         let file = tree.join(name);
@@ -140,7 +136,7 @@ fn words(bytes: usize) -> Vec<u8> {
     text
 }
 
-/// One of the test programs: prepares itself, waits for its line, works, exits.
+/// Runs one of our own programs: prepares its memory, waits for a line of input, works and exits.
 pub fn run(program: Program) -> Result<()> {
     take_role(Role::Background);
     match program {
@@ -161,7 +157,7 @@ pub fn run(program: Program) -> Result<()> {
             }
         }
         Program::Compressor | Program::Interpreter => {
-            bail!("{program:?} is Debian's, not one of our own")
+            bail!("{program:?} is Debian's program, not one of our own")
         }
     }
     Ok(())
@@ -170,12 +166,12 @@ pub fn run(program: Program) -> Result<()> {
 fn wait() -> Result<()> {
     let mut line = String::new();
     match io::stdin().read_line(&mut line)? {
-        0 => bail!("the program was not told to begin"),
+        0 => bail!("standard input ended before the line that starts the work"),
         _ => Ok(()),
     }
 }
 
-/// A cache line with the index of the next one.
+/// A cache line that holds the index of the next line in the cycle.
 #[derive(Clone)]
 #[repr(align(64))]
 struct Link(usize);

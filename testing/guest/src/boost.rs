@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! EIMOS's CPU experiments: an app next to ten loads or a build, and the effect on a helper of the
-//! app.
+//! The EIMOS paper's CPU experiments: an app runs beside ten loads or a build. Some variants
+//! measure a helper process of the app, or the time of a focus change.
 
 use std::fs;
 use std::process::Command;
@@ -21,14 +21,14 @@ use crate::response::median;
 use crate::scenario::{Boost, Helper, Place, Spin};
 use crate::spin::{linpack_flops, Done, Spec};
 
-/// Deferred work after a kernel's boot takes up to a third of the CPU for the first seconds; a
-/// machine's first cell must not be measured during it.
+/// Delay before each measurement: deferred work after boot takes up to a third of the CPU for the
+/// first seconds and would distort the machine's first cell.
 const BOOTED: Duration = Duration::from_secs(4);
 /// Time for the loads to be balanced across CPUs, and for the daemon to scan the app.
 const SETTLE: Duration = Duration::from_millis(600);
 /// The cgroup of the app's helper.
 const DISPLAY: &str = "session.slice/limelight-display.service";
-/// Cgroup of a second app, which the focus moves to.
+/// Cgroup of the second app when focus changes are timed.
 const OTHER: &str = "app.slice/app-limelight-other-1.scope";
 /// Number of timed focus changes.
 const SWITCHES: usize = 20;
@@ -98,7 +98,7 @@ pub fn run(mut stage: Stage, work: &Boost) -> Result<()> {
             time_switches(pids, &mut stage.reporter)?;
         }
     } else if let Some(display) = &mut display {
-        // The app never sleeps; the helper is what is measured.
+        // The app runs without a pause while the helper is measured.
         let busy = stage.arm != Arm::Idle;
         if busy {
             app.say(&format!("go {}", u32::MAX))?;
@@ -144,7 +144,7 @@ fn start(
     .conversation("spinner", &spec)
 }
 
-/// Without cgroups, a nice value is the best manual setting.
+/// Nice value of the app at its start: without cgroups, -20 is the best manual setting.
 fn by_hand_nice(stage: &Stage, own: bool) -> i32 {
     match stage.arm {
         Arm::BestStock if !own => -20,
@@ -160,12 +160,7 @@ struct Prepared {
 
 impl Prepared {
     fn start(&self) -> Result<Process> {
-        Start {
-            cgroup: self.cgroup.as_ref(),
-            nice: 0,
-            session: false,
-        }
-        .part("spin-load", &self.spin)
+        Start::in_cgroup(self.cgroup.as_ref()).part("spin-load", &self.spin)
     }
 }
 
@@ -193,7 +188,8 @@ fn background(stage: &Stage, work: &Boost) -> Result<Vec<Prepared>> {
         .collect()
 }
 
-/// The daemon's configuration: apps without their own cgroup stay where they are.
+/// Writes the daemon's configuration. In the root cgroup, the daemon must not move apps to their
+/// own cgroups; for an unknown helper, the list of known helpers is empty.
 fn write_config(work: &Boost) -> Result<()> {
     let mut text = String::new();
     if work.place == Place::Root {
@@ -209,8 +205,8 @@ fn remove_config() -> Result<()> {
     fs::remove_file(CONFIG).with_context(|| format!("cannot remove {CONFIG}"))
 }
 
-/// Reports the values of one kind of app: run time, or wake-up latency, frame time and missed
-/// frames.
+/// Reports an app's measurements. For frames they are wake-up latency, frame time and missed
+/// frames; for other work, run time and CPU share.
 fn report(done: &Done, spin: Spin, reporter: &mut Reporter) {
     let us = |all: &[u64]| -> Vec<f64> { all.iter().map(|ns| *ns as f64 / 1000.0).collect() };
     if spin == Spin::Frames {
@@ -242,7 +238,7 @@ fn percentile(samples: &[f64], part: f64) -> f64 {
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
 }
 
-/// Moves the focus back and forth. The daemon answers when everything has been set, so the time to
+/// Moves the focus back and forth. The daemon answers after it has set every value, so the time to
 /// its answer is the time until the boost has moved.
 fn time_switches(pids: [i32; 2], reporter: &mut Reporter) -> Result<()> {
     // The measuring process must not wait for a CPU.
@@ -268,7 +264,7 @@ fn time_switches(pids: [i32; 2], reporter: &mut Reporter) -> Result<()> {
 }
 
 /// Values of a process that boost may change, as text: nice value, slice, weights and I/O priority.
-/// Some disk must use the BFQ scheduler.
+/// If `cgroup` is given, some disk must use the BFQ scheduler.
 pub fn standing(pid: i32, cgroup: Option<&Cgroup>) -> Result<String> {
     let cpu = limelight_sys::sched::Cpu::of(pid)?;
     let mut text = format!("nice {}, slice {} ns", cpu.nice(), cpu.slice_ns());
@@ -299,7 +295,7 @@ pub fn renice(pid: i32, nice: i32) -> Result<()> {
     Ok(())
 }
 
-/// A process that sleeps.
+/// Starts a process that sleeps, in its own session if `session` is set.
 pub fn sleeper(cgroup: Option<&Cgroup>, session: bool) -> Result<Process> {
     let mut command = Command::new("/bin/busybox");
     command.args(["sleep", "1000"]);

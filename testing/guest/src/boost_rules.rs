@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Checks boost's promises other than speed: values follow the focus and are restored exactly,
-//! values set by the user win, a killed daemon's changes are undone, and no other process is
-//! touched.
+//! Checks boost's promises other than speed: boosted values follow the focus, original values are
+//! restored exactly, values set by the user win, a successor undoes a killed daemon's changes, and
+//! no other process is changed.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,11 +21,11 @@ use crate::process::{run as run_program, Process, Start};
 use crate::record::Reporter;
 
 /// Longer than the daemon's scan interval for an app.
-const LOOK: Duration = Duration::from_millis(1500);
+const SCAN_WAIT: Duration = Duration::from_millis(1500);
 
-/// Number of busy loops, more than there are CPUs, and the nice value that they get.
+/// Number of busy loops, which exceeds the number of CPUs, and the nice value that they get.
 const LOOPS: usize = 6;
-const GIVES_WAY: i32 = 7;
+const COMPETITOR_NICE: i32 = 7;
 /// Timeout; only a hang takes this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -53,8 +53,8 @@ impl App {
     }
 }
 
-/// Busy loops on all CPUs, without a cgroup: they are reniced while an app without a cgroup is in
-/// the foreground, and restored when it leaves it.
+/// Checks busy loops on all CPUs, in no cgroup of their own. The daemon renices them while an app
+/// without its own cgroup is in the foreground, and restores them when that app leaves.
 fn competitors(reporter: &Reporter, bare: &App, other: &App) -> Result<()> {
     let spin = |_| {
         let mut command = Command::new("/bin/busybox");
@@ -70,26 +70,26 @@ fn competitors(reporter: &Reporter, bare: &App, other: &App) -> Result<()> {
             if seen.iter().all(|nice| *nice == wanted) || Instant::now() > deadline {
                 return Ok(seen);
             }
-            sleep(LOOK / 3);
+            sleep(SCAN_WAIT / 3);
         }
     };
     focus(bare.pid())?;
-    let seen = until(GIVES_WAY)?;
+    let seen = until(COMPETITOR_NICE)?;
     reporter.check(
-        "busy programs beside an app without a cgroup give way to it",
-        seen.iter().all(|nice| *nice == GIVES_WAY),
+        "busy programs get nice 7 while an app without its own cgroup is in the foreground",
+        seen.iter().all(|nice| *nice == COMPETITOR_NICE),
         format!("{seen:?}"),
     )?;
     let (_, text) = run_program(LIMELIGHT, &["explain", &loops[0].pid().to_string()])?;
     reporter.check(
-        "explain names the change and its reason",
+        "explain names a busy program's new nice value and the reason",
         text.contains("nice 7") && text.contains("takes a processor"),
         text,
     )?;
     focus(other.pid())?;
     let seen = until(0)?;
     reporter.check(
-        "they are put back when it leaves the foreground",
+        "busy programs get nice 0 again when an app with its own cgroup takes the foreground",
         seen.iter().all(|nice| *nice == 0),
         format!("{seen:?}"),
     )
@@ -106,7 +106,7 @@ pub fn run(stage: Stage) -> Result<()> {
     Disk::of(Path::new(disk))?.set_scheduler("bfq")?;
     let named = |name| App::start(Some(name), false);
     let (first, second) = (named("first")?, named("second")?);
-    // In sessions of their own, each of which is a scheduling group (autogroup).
+    // Each of these apps has its own session, which is a scheduling group (autogroup).
     let (bare, innocent) = (App::start(None, true)?, App::start(None, true)?);
     renice(first.pid(), 3)?;
     let everyone = [&first, &second, &bare, &innocent];
@@ -130,15 +130,19 @@ pub fn run(stage: Stage) -> Result<()> {
     let daemon = Daemon::start(&pids)?;
     focus(first.pid())?;
     let boosted = ["slice 300000 ns", "cpu.weight 10000"];
-    expect("the topmost app has weight and slice", &first, &boosted)?;
     expect(
-        "where a weight acts, nice values stay",
+        "the foreground app gets cpu.weight 10000 and a slice of 300000 ns",
+        &first,
+        &boosted,
+    )?;
+    expect(
+        "a foreground app with its own cgroup keeps its nice value",
         &first,
         &["nice 3,"],
     )?;
     let ordered = ["io.bfq.weight default 1000", "I/O best-effort 0"];
     expect(
-        "where BFQ schedules a disk, the topmost app has its weight and priority",
+        "with BFQ, the foreground app gets io.bfq.weight 1000 and I/O priority 0",
         &first,
         &ordered,
     )?;
@@ -148,39 +152,43 @@ pub fn run(stage: Stage) -> Result<()> {
         lines.any(|line| line.contains(knob) && line.starts_with("acts") && line.contains("live"))
     };
     reporter.check(
-        "doctor says that a disk's scheduler honours both",
+        "doctor reports that a disk's scheduler honours I/O weight and I/O priority",
         live("boost io.weight") && live("boost ioprio"),
         doctor.clone(),
     )?;
     focus(second.pid())?;
     expect("the boost follows the focus", &second, &boosted)?;
-    same("the app that lost the focus is as it was", 0)?;
+    same("the first app has its original values after the boost", 0)?;
 
     focus(bare.pid())?;
     let reniced = ["nice -20,", "slice 300000 ns", "session nice -20"];
     expect(
-        "without a cgroup of its own an app and its session get nice values",
+        "an app without its own cgroup gets nice -20, and so does its session",
         &bare,
         &reniced,
     )?;
-    same("the second app is as it was", 1)?;
-    same("a process that is no app's is untouched", 3)?;
+    same("the second app has its original values after the boost", 1)?;
+    same("a process that belongs to no app keeps its values", 3)?;
     renice(bare.pid(), 7)?;
-    sleep(LOOK);
+    sleep(SCAN_WAIT);
     expect(
-        "a value that the user sets is not set again",
+        "limelightd does not overwrite a nice value that the user sets",
         &bare,
         &["nice 7,"],
     )?;
     focus(second.pid())?;
-    expect("nor put back when the focus leaves", &bare, &["nice 7,"])?;
+    expect(
+        "a nice value that the user sets stays when the app loses the focus",
+        &bare,
+        &["nice 7,"],
+    )?;
     renice(bare.pid(), 0)?;
 
     second_weight(&second, "250")?;
-    sleep(LOOK);
+    sleep(SCAN_WAIT);
     focus(first.pid())?;
     expect(
-        "a weight that the user sets stays",
+        "a cpu.weight that the user sets stays when the app loses the focus",
         &second,
         &["cpu.weight 250"],
     )?;
@@ -189,19 +197,23 @@ pub fn run(stage: Stage) -> Result<()> {
     competitors(reporter, &bare, &second)?;
     focus(bare.pid())?;
     let dead = daemon.kill()?;
-    expect("values outlive a daemon that is killed", &bare, &reniced)?;
+    expect(
+        "boosted values stay after kill -9 of limelightd and its watcher",
+        &bare,
+        &reniced,
+    )?;
     let successor = Daemon::start_after(dead)?;
     for (index, app) in [
         "first app",
         "second app",
         "app without a cgroup",
-        "innocent",
+        "process of no app",
     ]
     .iter()
     .enumerate()
     {
         same(
-            &format!("after kill -9 and a new start the {app} is as it was"),
+            &format!("after kill -9 and a successor's start, the {app} has its original values"),
             index,
         )?;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Messages from a guest program to the lab's cache model (`testing/lab/plugins/cache_model.c`),
-//! and the access patterns with known misses that test the model.
+//! and access patterns with known numbers of cache misses, which test the model.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::asm;
@@ -14,7 +14,7 @@ use crate::scenario::CachePattern;
 /// Displacement by which the model recognises a load as a message.
 #[cfg(target_arch = "x86_64")]
 const MARK: usize = 0x6c69_6d65;
-/// Operations; an argument is below 256.
+/// Operations of a message. The argument of an operation is at most 255.
 const ROLE: usize = 1;
 const BEGIN: usize = 2;
 const END: usize = 3;
@@ -28,12 +28,12 @@ pub enum Role {
     Background = 2,
 }
 
-/// A page-aligned page: the low bits of an address in it encode the message.
+/// A page-aligned page. The low 12 bits of a load's address in it encode the message.
 #[repr(align(4096))]
 struct Page([u8; PAGE]);
 static PAGE_OF_WORDS: Page = Page([1; PAGE]);
 
-/// Sends a message to the model. Without a model it is a load of one byte.
+/// Sends a message to the model. If no model runs, this only loads one byte.
 #[cfg(target_arch = "x86_64")]
 fn say(operation: usize, argument: usize) {
     let word = operation << 8 | argument & 0xff;
@@ -49,20 +49,20 @@ fn say(operation: usize, argument: usize) {
     }
 }
 
-/// There is no model for other architectures: a no-op.
+/// A no-op: there is no model for other architectures.
 #[cfg(not(target_arch = "x86_64"))]
 fn say(operation: usize, argument: usize) {
     let word = operation << 8 | argument & 0xff;
     std::hint::black_box(PAGE_OF_WORDS.0[word]);
 }
 
-/// Attributes this task's accesses to `role` from now on; those of its new threads are attributed
-/// to no role. Safe between fork and exec.
+/// Attributes the calling thread's memory accesses to `role` from now on. Threads that it creates
+/// later have no role. Async-signal-safe, so it may be called between fork and exec.
 pub fn take_role(role: Role) {
     say(ROLE, role as usize);
 }
 
-/// Starts modelling with empty caches, or resets the counters.
+/// Starts modelling with empty caches. If the model is already running, only resets its counters.
 pub fn begin() {
     say(BEGIN, 0);
 }
@@ -71,7 +71,7 @@ pub fn begin() {
 /// is the cell's value `cache_report`.
 pub fn end(index: usize) -> Result<f64> {
     if index > 0xff {
-        bail!("the cache model has reports for 256 cells, and this is cell {index}");
+        bail!("the cache model has reports for cells 0 to 255, and this is cell {index}");
     }
     say(END, index);
     Ok(index as f64)
@@ -106,7 +106,7 @@ pub fn run(mut stage: Stage, pattern: CachePattern) -> Result<()> {
     stage.reporter.finish()
 }
 
-/// Reads a word of each line of `bytes`, `rounds` times, starting with empty caches.
+/// Reads one word of each cache line of `bytes` bytes, `rounds` times, starting with empty caches.
 fn walk(bytes: usize, rounds: usize) -> Result<()> {
     let mut memory = Mapping::anonymous(bytes)?;
     fill(&mut memory);
@@ -131,10 +131,10 @@ fn read(memory: &Mapping) {
     std::hint::black_box(sum);
 }
 
-/// Has the kernel zero `pages` pages.
+/// Makes the kernel zero `pages` pages, by writing to fresh memory.
 fn touch(pages: u32) -> Result<()> {
     let mut memory = Mapping::anonymous(pages as usize * PAGE)
-        .with_context(|| format!("cannot have {pages} pages"))?;
+        .with_context(|| format!("cannot map {pages} pages"))?;
     fill(&mut memory);
     Ok(())
 }

@@ -30,12 +30,13 @@ const TUNABLES: [&str; 10] = [
     SUBTREE_CONTROL,
 ];
 
-/// A cgroup below [`ROOT`]; its ancestors are created with their controllers enabled for children.
+/// A cgroup below [`ROOT`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup(PathBuf);
 
 impl Cgroup {
-    /// Creates `path`, given relative to [`ROOT`].
+    /// Creates the cgroup at `path`, which is relative to [`ROOT`]. Creates its ancestors too, and
+    /// enables their controllers for their children.
     pub fn create(path: &str) -> Result<Self> {
         let mut directory = PathBuf::from(ROOT);
         delegate(&directory)?;
@@ -101,8 +102,8 @@ impl Cgroup {
         fs::remove_dir(&self.0).with_context(|| format!("cannot remove {}", self.0.display()))
     }
 
-    /// Writes a control file here and in every ancestor except the root, which has none: each
-    /// ancestor caps memory.low and memory.min.
+    /// Writes a control file of this cgroup and of every ancestor below the root. Each ancestor's
+    /// value caps memory.low and memory.min.
     pub fn set_chain(&self, file: &str, value: &str) -> Result<()> {
         let mut directory = self.0.as_path();
         while directory != Path::new(ROOT) {
@@ -156,11 +157,11 @@ pub fn take_back(controller: &str) -> Result<()> {
     )
 }
 
-/// Every tunable of every cgroup, and the cgroup and oom_score_adj of some processes, by path: the
-/// values that must be restored when Limelight has stopped.
+/// Values that must be restored when Limelight has stopped, by path: every tunable of every cgroup,
+/// and the cgroup and oom_score_adj of some processes.
 pub type Snapshot = BTreeMap<PathBuf, String>;
 
-/// Takes a snapshot.
+/// Takes a snapshot of all cgroups and of the processes in `pids`.
 pub fn snapshot(pids: &[i32]) -> Result<Snapshot> {
     let mut values = BTreeMap::new();
     for pid in pids {
@@ -212,8 +213,9 @@ pub fn remove_all() -> Result<()> {
     Ok(())
 }
 
-/// Kills all processes in the cgroups below `slice`, which is relative to [`ROOT`], and removes
-/// them; the slice itself stays, and may be absent.
+/// Kills all processes in the cgroups below `slice`, and removes these cgroups. The slice itself
+/// stays. `slice` is relative to [`ROOT`] and may be absent; after `limit`, a cgroup that cannot be
+/// removed is an error.
 pub fn kill_below(slice: &str, limit: Duration) -> Result<()> {
     let slice = Path::new(ROOT).join(slice);
     if !slice.is_dir() {

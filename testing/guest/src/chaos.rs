@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Everything that `limelightd` depends on fails, in any order, while the focus keeps changing.
-//! After each trouble the state is correct; without a foreground app nothing is left behind; and
-//! the daemon never panics.
+//! Failures of everything that `limelightd` depends on, in random order, while the focus keeps
+//! changing. Each failure is called a trouble. After each trouble, the state must be correct, and
+//! without a foreground app no changed value may remain. The daemon must never panic.
 
 mod session;
 mod trouble;
@@ -9,10 +9,9 @@ mod world;
 
 use std::collections::BTreeMap;
 
-use anyhow::{bail, Result};
+use anyhow::Result;
 
 use crate::dispatch::Stage;
-use crate::plan::Arm;
 use crate::random::{seed, Random};
 use crate::scenario::Chaos;
 
@@ -23,11 +22,9 @@ use world::World;
 const DURING: u32 = 3;
 const AFTER: u32 = 2;
 
-/// Runs the scenario: each trouble once, then random ones.
+/// Runs the scenario: each trouble once in random order, then randomly chosen troubles.
 pub fn run(mut stage: Stage, work: &Chaos) -> Result<()> {
-    if !matches!(stage.arm, Arm::Limelight | Arm::LimelightOnDebian) {
-        bail!("chaos runs with limelightd, not as {:?}", stage.arm);
-    }
+    stage.need_daemon("chaos")?;
     let mut random = Random::new(seed(work.seed, stage.repetition));
     let mut world = World::new(stage.machine.rootfs.is_some())?;
     let possible = |trouble: &Trouble| match trouble {
@@ -47,7 +44,7 @@ pub fn run(mut stage: Stage, work: &Chaos) -> Result<()> {
         stage
             .reporter
             .progress(format!("step {step}: {}", trouble.name()))?;
-        // An app is in the foreground when it begins.
+        // An app must be in the foreground when the trouble begins.
         world.settle(trouble, &mut random)?;
         let state = trouble.begin(&mut world)?;
         for _ in 0..DURING {
@@ -66,7 +63,7 @@ pub fn run(mut stage: Stage, work: &Chaos) -> Result<()> {
     }
     let wrong = world.stop(&stage.reporter)?;
     stage.reporter.check(
-        "whatever broke, the state was right afterwards",
+        "after every failure that the test causes, the state is correct",
         wrong.is_empty(),
         match wrong.is_empty() {
             true => format!("{} troubles", done.values().sum::<u32>()),

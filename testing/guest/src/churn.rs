@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! PREZERO's task: allocates memory, touches it, computes on it, and frees it.
+//! The task that measures PREZERO: allocates memory, writes to it, reads it, and frees it.
 
 use std::io::{self, BufRead};
 
@@ -19,12 +19,12 @@ pub struct Spec {
 /// Result of a run.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Run {
-    /// From before the allocation until after the memory was freed.
+    /// Time from before the allocation until after the memory was freed, in nanoseconds.
     pub elapsed_ns: u64,
 }
 
-/// The task's process: reports that it is ready, does a run for each line, answers, and exits at
-/// the end of its input.
+/// The task's process: prints a line when it is ready, does a run for each line of input and prints
+/// its result, and exits at the end of its input.
 pub fn app(spec: &Spec) -> Result<()> {
     take_role(Role::App);
     println!("true");
@@ -35,8 +35,9 @@ pub fn app(spec: &Spec) -> Result<()> {
     Ok(())
 }
 
-/// One run. Fresh memory is zero, so the sum over one word of each line must equal the sum of the
-/// written values; otherwise another process's data was in it.
+/// Does one run, which writes one word per page and reads one word of each cache line. Fresh memory
+/// is zero, so the sum of the words read must equal the sum of the words written. Any other sum
+/// means that the memory held another process's data.
 fn run(pages: usize) -> Result<Run> {
     let start = now_ns();
     let mut memory = Mapping::anonymous(pages * PAGE)?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Checks the promises about apps and their classes on a real kernel: where a class comes from, who
-//! may change it, what is never touched, what counts as in use, and that foreign kills are
-//! recorded.
+//! Checks the promises about apps and their classes on a real kernel: where an app's class comes
+//! from, which user may change it, which apps are never touched, which apps count as in use, and
+//! that the history records kills by other programs.
 
 use std::ffi::CString;
 use std::fs;
@@ -46,10 +46,7 @@ impl App {
 
     fn start_command(unit: &str, command: Command) -> Result<App> {
         let unit = Cgroup::create(&format!("app.slice/{unit}"))?;
-        let start = Start {
-            cgroup: Some(&unit),
-            ..Start::PLAIN
-        };
+        let start = Start::in_cgroup(&unit);
         let process = start.program(command, "app")?;
         Ok(App { process, unit })
     }
@@ -77,7 +74,7 @@ fn json(arguments: &[&str]) -> Result<Value> {
     Ok(value)
 }
 
-/// One app's entry in the list.
+/// An app's entry in the output of `limelight class list`.
 fn app(pid: i32) -> Result<Value> {
     let all = json(&["class", "list"])?;
     let all = all.as_array().context("no list")?;
@@ -87,7 +84,8 @@ fn app(pid: i32) -> Result<Value> {
         .with_context(|| format!("pid {pid} is not in {all:?}"))
 }
 
-/// One app's entry once it is as wanted, or at the timeout: the daemon scans every half second.
+/// Polls an app's entry until it satisfies `wanted`, or until the timeout. Returns the last entry
+/// that was read. The daemon scans every half second.
 fn app_when(pid: i32, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -114,7 +112,7 @@ fn set_attribute(path: &Path, name: &str, value: &str) -> Result<()> {
     };
     match result {
         0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()).context("a cgroup takes no attribute"),
+        _ => Err(std::io::Error::last_os_error()).context("cannot set a cgroup's attribute"),
     }
 }
 
@@ -160,13 +158,13 @@ pub fn run(stage: Stage) -> Result<()> {
             "limelight.toml:2",
         ),
         (
-            "what it asks for itself",
+            "its own environment variable",
             app(game.pid())?,
             "disposable",
             "LIMELIGHT_CLASS",
         ),
         (
-            "nothing",
+            "the default",
             app(nested.pid())?,
             "normal",
             "nothing says otherwise",
@@ -184,11 +182,7 @@ pub fn run(stage: Stage) -> Result<()> {
     let spared = seen["untouchable"]
         .as_str()
         .is_some_and(|why| why.contains("Xorg"));
-    reporter.check(
-        "an app that holds the display is never touched",
-        spared,
-        seen.to_string(),
-    )?;
+    reporter.check("a display server is untouchable", spared, seen.to_string())?;
 
     let unit = Cgroup::create("app.slice/app-news-2.scope")?;
     let limit = unit.path().join("memory.swap.max");
@@ -204,13 +198,13 @@ pub fn run(stage: Stage) -> Result<()> {
     };
     let seen = limit_when("0")?;
     reporter.check(
-        "a disposable app may not go to swap before it has begun",
+        "a disposable app's new unit gets memory.swap.max 0 before its first process",
         seen.trim() == "0",
         seen,
     )?;
     let seen = limit_when("max")?;
     reporter.check(
-        "and a unit that stays empty is forgotten",
+        "a unit that stays empty gets its memory.swap.max back",
         seen.trim() == "max",
         seen,
     )?;
@@ -222,7 +216,7 @@ pub fn run(stage: Stage) -> Result<()> {
     let seen = app_when(bank.pid(), |seen| seen["class"] == "normal")?;
     let held = seen["class"] == "normal";
     reporter.check(
-        "an app may ask for less at any time",
+        "an app may lower its own class at any time",
         held,
         seen.to_string(),
     )?;
@@ -234,23 +228,23 @@ pub fn run(stage: Stage) -> Result<()> {
     };
     let seen = app_when(nested.pid(), asked)?;
     let held = seen["class"] == "normal" && asked(&seen);
-    reporter.check(
-        "and gets no more than it would without",
-        held,
-        seen.to_string(),
-    )?;
+    reporter.check("an app may not raise its own class", held, seen.to_string())?;
 
     limelight(&["class", "set", &game.pid().to_string(), "keep"])?;
     let seen = app(game.pid())?;
     reporter.check(
-        "root may raise a class",
+        "root may raise an app's class",
         seen["class"] == "keep",
         seen.to_string(),
     )?;
     limelight(&["class", "set", &game.pid().to_string(), "auto"])?;
     let seen = app(game.pid())?;
     let held = seen["class"] == "disposable" && seen["set_by"].is_null();
-    reporter.check("and take that back", held, seen.to_string())?;
+    reporter.check(
+        "root may return an app to its automatic class",
+        held,
+        seen.to_string(),
+    )?;
 
     let mut editor = Line::connect()?;
     editor.tell(&format!(
@@ -260,14 +254,18 @@ pub fn run(stage: Stage) -> Result<()> {
     let uses = |seen: &Value| seen["uses"].as_array().map_or(0, Vec::len);
     let seen = app_when(nested.pid(), |seen| uses(seen) == 1)?;
     reporter.check(
-        "unsaved work counts as use",
+        "an app with unsaved work counts as in use",
         uses(&seen) == 1,
         seen.to_string(),
     )?;
     drop(editor);
     let seen = app_when(nested.pid(), |seen| uses(seen) == 0)?;
     let ended = uses(&seen) == 0;
-    reporter.check("until the connection closes", ended, seen.to_string())?;
+    reporter.check(
+        "unsaved work no longer counts after the connection closes",
+        ended,
+        seen.to_string(),
+    )?;
 
     focus(bare.pid())?;
     let seen = app(bare.pid())?;
@@ -276,7 +274,7 @@ pub fn run(stage: Stage) -> Result<()> {
             .as_str()
             .is_some_and(|path| path.contains("limelight.slice"));
     reporter.check(
-        "what was in front is an app without a unit too",
+        "a foreground program without a unit counts as an app",
         held,
         seen.to_string(),
     )?;
@@ -287,13 +285,13 @@ pub fn run(stage: Stage) -> Result<()> {
     let entries = json(&["history"])?;
     let kept = entries.as_array().is_some_and(|all| !all.is_empty());
     reporter.check(
-        "the history survives a daemon that is killed",
+        "the history survives kill -9 of limelightd",
         kept,
         entries.to_string(),
     )?;
     let (code, text) = run_program(LIMELIGHT, &["explain", "--last"])?;
     reporter.check(
-        "nothing that was not decided is explained",
+        "without a decision, explain --last reports that there is none",
         code == 0 && text.starts_with("nothing"),
         text,
     )?;
@@ -302,14 +300,12 @@ pub fn run(stage: Stage) -> Result<()> {
     stage.reporter.finish()
 }
 
-/// Has the kernel's OOM killer act within this cgroup's limit.
+/// Makes the kernel's OOM killer kill a process that exceeds this cgroup's memory limit. Checks
+/// that the daemon records the kill.
 fn foreign_kill(stage: &Stage, unit: &Cgroup) -> Result<()> {
     let mut command = Command::new(BUSYBOX);
     command.args(["dd", "if=/dev/zero", "of=/dev/null", "bs=64M", "count=1"]);
-    let start = Start {
-        cgroup: Some(unit),
-        ..Start::PLAIN
-    };
+    let start = Start::in_cgroup(unit);
     let mut hog = start.program(command, "hog")?;
     hog.wait(PATIENCE)?;
     let deadline = Instant::now() + PATIENCE;
@@ -319,13 +315,13 @@ fn foreign_kill(stage: &Stage, unit: &Cgroup) -> Result<()> {
         entries = json(&["history"])?;
     }
     stage.reporter.check(
-        "a kill by the kernel's OOM killer is noted",
+        "limelight history lists a kill by the kernel's OOM killer",
         entries.to_string().contains("foreign-kill"),
         entries.to_string(),
     )?;
     let written = fs::read_to_string(HISTORY).unwrap_or_default();
     stage.reporter.check(
-        "and written down",
+        "the history file contains a kill by the kernel's OOM killer",
         written.contains("foreign-kill"),
         written.clone(),
     )

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Cold start of a real program: Debian's python3 with a good part of its library, from a disk with
-//! a fixed time per request and an empty page cache.
+//! Cold start of a real program: Debian's python3, which imports a large part of its library. The
+//! files are on a disk with a fixed time per request, and the page cache is empty.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -22,15 +21,15 @@ use crate::guest_setup::{drop_caches, ROOTFS};
 use crate::load::{self, Counter};
 use crate::memory::now_ns;
 use crate::plan::Arm;
-use crate::process::{run as run_program, Start};
+use crate::process::{change_root, run as run_program, Start};
 use crate::random::seed;
 use crate::scenario::{Access, ColdStart, Load};
 
 /// Root of the program's files, on the slow disk.
 const TREE: &str = "/data/root";
-/// The app, inside the tree.
+/// Path of the app's script inside [`TREE`].
 const APP: &str = "/start";
-/// The daemon's records.
+/// Directory of the daemon's records of starts.
 const RECORDS: &str = "/var/lib/limelight/coldstart";
 /// Timeout for a record to appear.
 const RECORD_LIMIT: Duration = Duration::from_secs(120);
@@ -41,7 +40,7 @@ const LOAD_MEMORY: &str = "16M";
 /// Time for the loads to reach their full rate, and for caches to settle.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// The program's imports: those of a medium-sized tool, spread over the whole library.
+/// The script's imports: as many as a medium-sized tool has, spread over the whole library.
 const MODULES: &str = "argparse, ast, asyncio, base64, bz2, calendar, cmd, concurrent.futures, \
     configparser, copy, csv, ctypes, dataclasses, datetime, decimal, difflib, dis, doctest, \
     email.message, email.mime.multipart, email.mime.text, email.policy, fractions, ftplib, \
@@ -85,7 +84,7 @@ pub fn run(mut stage: Stage, work: &ColdStart) -> Result<()> {
             .reporter
             .progress("copying the program to the slow disk")?;
         copy_program()?;
-        // Does the program's one-time work of its very first start.
+        // The very first start of the program does one-time work, which must not be measured.
         App::start()?;
     }
     let disk = Disk::of(Path::new(TREE))?;
@@ -102,10 +101,11 @@ pub fn run(mut stage: Stage, work: &ColdStart) -> Result<()> {
         .iter()
         .map(|spec| Counter::create(&spec.counter))
         .collect::<Result<_>>()?;
-    // Before the daemon, which has to leave every cgroup unchanged.
+    // Created before the daemon starts, because no cgroup may have changed when the daemon stops.
     let cgroups: Vec<Cgroup> = (0..specs.len())
         .map(|number| {
-            // With more memory their files would stay cached and they would not use the disk.
+            // With more memory, the loads' files would stay cached and the loads would not use the
+            // disk.
             let cgroup = Cgroup::create(&format!("background.slice/load-{number}.scope"))?;
             cgroup.set("memory.max", LOAD_MEMORY)?;
             Ok(cgroup)
@@ -131,11 +131,7 @@ pub fn run(mut stage: Stage, work: &ColdStart) -> Result<()> {
         .iter()
         .zip(&cgroups)
         .map(|(spec, cgroup)| {
-            let start = Start {
-                cgroup: Some(cgroup),
-                nice: 0,
-                session: false,
-            };
+            let start = Start::in_cgroup(cgroup);
             start.part("load", spec)
         })
         .collect::<Result<Vec<_>>>()?;
@@ -215,7 +211,7 @@ fn copy_program() -> Result<()> {
         let to = Path::new(TREE).join(&file);
         copy(
             &Path::new(ROOTFS).join(&file),
-            to.parent().context("a file has a directory")?,
+            to.parent().context("a file has no parent directory")?,
         )?;
     }
     let loader = "ld-linux-x86-64.so.2";
@@ -252,9 +248,8 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 struct App(Child);
 
 impl App {
-    /// Starts it and waits until it reports that it is ready.
+    /// Starts the program and waits until it prints that it is ready.
     fn start() -> Result<Self> {
-        let root = std::ffi::CString::new(TREE)?;
         let mut command = Command::new(APP);
         command
             .env_clear()
@@ -262,39 +257,31 @@ impl App {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         Start::PLAIN.prepare(&mut command)?;
-        // SAFETY: the closure runs between fork and exec of a single-threaded child and makes only
-        // async-signal-safe calls.
-        unsafe {
-            command.pre_exec(move || {
-                if libc::chroot(root.as_ptr()) != 0 || libc::chdir(c"/".as_ptr()) != 0 {
-                    return Err(std::io::Error::last_os_error());
-                }
-                Ok(())
-            });
-        }
+        change_root(&mut command, TREE)?;
         let mut app = App(command.spawn().context("cannot start python3")?);
-        let stdout = app.0.stdout.take().context("the program has an output")?;
+        let stdout = app
+            .0
+            .stdout
+            .take()
+            .context("the program has no output pipe")?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line)?;
         if line != "ready\n" {
-            bail!("the program said {line:?} instead of being ready");
+            bail!("the program printed {line:?} instead of \"ready\"");
         }
         Ok(app)
     }
 
-    /// Its faults that waited for the disk.
+    /// Number of the program's major page faults, which wait for the disk.
     fn major_faults(&self) -> Result<u64> {
-        let path = format!("/proc/{}/stat", self.0.id());
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        crate::gallery_real::parse_major_faults(&text)
-            .with_context(|| format!("{path} holds {text:?}"))
+        crate::gallery_real::major_faults(self.0.id() as i32)
     }
 }
 
 impl Drop for App {
     fn drop(&mut self) {
         if let Some(stdin) = &mut self.0.stdin {
-            // It may have ended already.
+            // The write fails if the program has exited already.
             let _ = stdin.write_all(b"\n");
         }
         let _ = self.0.kill();

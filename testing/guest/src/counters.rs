@@ -55,7 +55,8 @@ impl Counters {
             .sum()
     }
 
-    /// Adds the differences since `self` to a result, including `measured_us`.
+    /// Adds each counter's increase since `self` to `result`. Also adds `oom_kills`, and the
+    /// elapsed time as `measured_us`, in microseconds.
     pub fn report(&self, result: &mut BTreeMap<String, f64>) -> Result<()> {
         let after = Counters::now()?;
         for (name, value) in &after.values {

@@ -45,7 +45,7 @@ pub struct Before {
 }
 
 impl Before {
-    /// Records all cgroups' and `pids`' values.
+    /// Records the values of all cgroups and of the processes in `pids`.
     pub fn now(pids: &[i32]) -> Result<Self> {
         Ok(Before {
             pids: pids.to_vec(),
@@ -100,13 +100,14 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts the daemon and waits until `limelight status` succeeds. [`Daemon::stop`] checks that
-    /// the values of `pids` are then as they are now.
+    /// Starts the daemon and waits until `limelight status` succeeds. [`Daemon::stop`] later checks
+    /// that all cgroups and the processes in `pids` have the values that they have now.
     pub fn start(pids: &[i32]) -> Result<Self> {
         Daemon::start_after(Before::now(pids)?)
     }
 
-    /// As [`Daemon::start`], with the state from before a predecessor.
+    /// As [`Daemon::start`], but [`Daemon::stop`] compares with `before`, the state from before a
+    /// killed predecessor.
     pub fn start_after(before: Before) -> Result<Self> {
         let log = File::create(LOG).with_context(|| format!("cannot create {LOG}"))?;
         let mut command = Command::new(LIMELIGHTD);
@@ -132,7 +133,8 @@ impl Daemon {
             }
             if Instant::now() > deadline {
                 bail!(
-                    "limelight status still exits with {code} after {START_LIMIT:?}:\n{text}\nlimelightd wrote:\n{}",
+                    "limelight status still exits with {code} after {START_LIMIT:?}:\n{text}\n\
+                     limelightd wrote:\n{}",
                     log_tail()
                 );
             }
@@ -228,7 +230,7 @@ impl Daemon {
     /// from before the daemon.
     pub fn kill(self) -> Result<Before> {
         let watcher = self.watcher()?;
-        // A watcher killed first would be replaced.
+        // The watcher is only stopped at first: the daemon would replace a killed watcher.
         watcher.map_or(Ok(()), |pid| send(pid, libc::SIGSTOP))?;
         let before = self.kill_alone()?;
         watcher.map_or(Ok(()), |pid| send(pid, libc::SIGKILL))?;
@@ -290,7 +292,7 @@ pub fn wakeups(pid: i32) -> Result<BTreeMap<String, (String, u64)>> {
             value.map(|value| value.trim().to_owned())
         };
         let count = field("voluntary_ctxt_switches:").and_then(|count| count.parse().ok());
-        let count = count.with_context(|| format!("{} does not count", path.display()))?;
+        let count = count.with_context(|| format!("{} has no switch count", path.display()))?;
         let thread = field("Pid:").unwrap_or_default();
         all.insert(thread, (field("Name:").unwrap_or_default(), count));
     }
@@ -301,7 +303,7 @@ pub fn wakeups(pid: i32) -> Result<BTreeMap<String, (String, u64)>> {
 pub fn main_wakeups(pid: i32) -> Result<u64> {
     let main = wakeups(pid)?.remove(&pid.to_string());
     main.map(|(_, count)| count)
-        .with_context(|| format!("process {pid} has no main thread any more"))
+        .with_context(|| format!("the main thread of process {pid} no longer exists"))
 }
 
 /// Gives the focus to an app.
@@ -330,12 +332,12 @@ pub fn limelight(arguments: &[&str]) -> Result<()> {
 
 /// Writes the daemon's configuration, which it reads at its start.
 pub fn write_config(text: &str) -> Result<()> {
-    let directory = Path::new(CONFIG).parent().context("a directory")?;
+    let directory = Path::new(CONFIG).parent().context("no directory")?;
     fs::create_dir_all(directory)?;
     fs::write(CONFIG, text).with_context(|| format!("cannot write {CONFIG}"))
 }
 
-/// A connection to the daemon, like a compositor's.
+/// A connection to the daemon's control socket, as a compositor has one.
 pub struct Line {
     stream: UnixStream,
     answers: BufReader<UnixStream>,
@@ -360,7 +362,7 @@ impl Line {
     pub fn send(&mut self, request: &str) -> Result<()> {
         self.stream
             .write_all(format!("{request}\n").as_bytes())
-            .with_context(|| format!("limelightd does not listen; it wrote:\n{}", log_tail()))
+            .with_context(|| format!("cannot send to limelightd; it wrote:\n{}", log_tail()))
     }
 
     /// Waits for the answer to a request and returns it unchecked.
@@ -408,10 +410,10 @@ pub fn json(arguments: &[&str]) -> Result<(i32, serde_json::Value)> {
     Ok((code, value))
 }
 
-/// A client that listens to the daemon's notices about memory.
+/// A client that collects the daemon's notices about memory.
 pub struct Listener {
     stream: UnixStream,
-    heard: JoinHandle<Vec<String>>,
+    notices: JoinHandle<Vec<String>>,
 }
 
 impl Listener {
@@ -420,15 +422,15 @@ impl Listener {
         let mut line = Line::connect()?;
         line.tell("{\"op\":\"listen\"}")?;
         let Line { stream, answers } = line;
-        let heard = std::thread::spawn(move || answers.lines().map_while(Result::ok).collect());
-        Ok(Listener { stream, heard })
+        let notices = std::thread::spawn(move || answers.lines().map_while(Result::ok).collect());
+        Ok(Listener { stream, notices })
     }
 
     /// Stops, and returns the notices, one line each.
     pub fn stop(self) -> Result<Vec<String>> {
         self.stream.shutdown(Shutdown::Both)?;
-        let heard = self.heard.join();
-        heard.map_err(|_| anyhow!("the listener's thread has panicked"))
+        let notices = self.notices.join();
+        notices.map_err(|_| anyhow!("the listener's thread has panicked"))
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `kill -9 limelightd` under load: the kernel drops its state at once, and the successor restores
-//! everything.
+//! `kill -9 limelightd` under load: the kernel drops the daemon's state at once, and the successor
+//! restores every value.
 
 use std::fs;
 use std::path::Path;
@@ -13,21 +13,21 @@ use limelight_sys::device::{Device, DeviceError, DEVICE_PATH};
 use crate::counters::Counters;
 use crate::daemon::Daemon;
 use crate::dispatch::Stage;
-use crate::gallery::{prepare_arm, swipe, Prepared, Viewer, APP};
+use crate::gallery::{prepare_arm, set_up, swipe};
 use crate::guest_setup::memory_kib;
 use crate::scenario::Gallery;
 
 /// Largest trace buffer of the daemon's own instance, in KiB per CPU.
 const TRACE_KIB: u64 = 128;
 
-/// Tolerance for the machine's locked memory, in KiB: it is counted in batches.
+/// Tolerance for the machine's locked memory, in KiB: the kernel counts it in batches.
 const LOCKED_SLACK_KIB: u64 = 512;
 
-/// Checks that the daemon's tracing takes little of the memory that it is meant to save.
+/// Checks that the daemon's trace buffers take little memory.
 fn check_tracing(stage: &Stage) -> Result<()> {
     let path = "/sys/kernel/tracing/instances/limelight/buffer_size_kb";
     let Ok(text) = fs::read_to_string(path) else {
-        // On a kernel without the tracepoint, the values are scanned.
+        // On a kernel without the tracepoint, the daemon scans instead of tracing.
         return Ok(());
     };
     let kib = text.split_ascii_whitespace().next();
@@ -41,26 +41,10 @@ fn check_tracing(stage: &Stage) -> Result<()> {
 
 /// Runs the scenario; the gallery's loads continue while the daemon is killed.
 pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
-    let mut store = stage.store()?;
-    let prepared = Prepared::new(
-        &gallery.loads,
-        &mut store,
-        gallery.app_cgroup,
-        gallery.load_nice,
-        stage.repetition,
-    )?;
-    let mut viewer = Viewer::start(
-        &mut store,
-        "viewer",
-        gallery.app_cgroup.then_some(APP),
-        &gallery.footprint,
-        gallery.swipe_percent,
-        gallery.family,
-        stage.repetition,
-    )?;
+    let (prepared, mut viewer) = set_up(&stage, gallery)?;
     let locked_before = memory_kib("Mlocked")?;
     let daemon =
-        prepare_arm(stage.arm, &viewer)?.context("only arms with limelightd can kill it")?;
+        prepare_arm(stage.arm, &viewer)?.context("this scenario needs an arm with limelightd")?;
     viewer.visit()?;
     let counters = Counters::now()?;
     let loads = prepared.start()?;
@@ -69,7 +53,7 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
 
     let changed = daemon.before().changes()?;
     stage.reporter.check(
-        "limelightd has changed something for the topmost app",
+        "limelightd changes values for the foreground app",
         !changed.is_empty(),
         changed.join("; "),
     )?;
@@ -82,21 +66,21 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
         stage.reporter.check(
             "while limelightd runs, no other process can open the device",
             held,
-            if held { "busy" } else { "it opened" },
+            if held { "busy" } else { "the device opened" },
         )?;
     }
     let locked = memory_kib("Mlocked")?;
     let before = daemon.kill()?;
     let left = memory_kib("Mlocked")?;
     stage.reporter.check(
-        "at once after kill -9 nothing is locked that was not before",
+        "right after kill -9, no memory that limelightd locked stays locked",
         left <= locked_before + LOCKED_SLACK_KIB && locked > left,
         format!("{locked_before} KiB before limelightd, {locked} with it, {left} after it"),
     )?;
     if Path::new(DEVICE_PATH).exists() {
         let info = Device::open(Path::new(DEVICE_PATH)).and_then(|device| device.info())?;
         stage.reporter.check(
-            "at once after kill -9 the kernel holds no state",
+            "right after kill -9, the kernel holds no state of limelightd",
             info.generation == 0 && info.enabled == 0 && info.members == 0,
             format!("{info:?}"),
         )?;

@@ -51,7 +51,7 @@ impl Disk {
         fs::write(&path, name).with_context(|| format!("cannot write {name} to {}", path.display()))
     }
 
-    /// The kernel's read-ahead on it, in KiB.
+    /// The kernel's read-ahead on this disk, in KiB.
     pub fn read_ahead_kib(&self) -> Result<u64> {
         let path = self.0.join("queue/read_ahead_kb");
         let text =
@@ -61,7 +61,7 @@ impl Disk {
             .with_context(|| format!("{} holds {text:?}", path.display()))
     }
 
-    /// Sets the kernel's read-ahead on it for all processes, in KiB.
+    /// Sets the kernel's read-ahead on this disk for all processes, in KiB.
     pub fn set_read_ahead_kib(&self, kib: u64) -> Result<()> {
         let path = self.0.join("queue/read_ahead_kb");
         fs::write(&path, kib.to_string())
@@ -70,7 +70,7 @@ impl Disk {
 }
 
 impl Requests {
-    /// The difference to `before`.
+    /// The increase of each counter since `before`.
     pub fn since(self, before: Requests) -> Requests {
         Requests {
             reads: self.reads.saturating_sub(before.reads),

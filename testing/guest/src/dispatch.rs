@@ -10,7 +10,7 @@ use crate::scenario::Work;
 use crate::{
     access_rules, android, boost, boost_rules, cache_model, cgroup, chaos, class_rules, cold_start,
     daemon_killed, focus_move, gallery, gallery_real, gate, guest_setup, heirs, innocents,
-    kill_latency, leak, openrc, overhead, own_tree, package, premap, premap_rules, prezero,
+    kill_latency, leak, lease, openrc, overhead, own_tree, package, premap, premap_rules, prezero,
     prezero_engines, prezero_rules, process, processors, readahead_rules, reading, rotation,
     self_hog, sibling_reclaim, soak, startup, storm, swap_soak, users_chaos, wakes, window_cost,
     window_oracle, window_sources, windows,
@@ -20,11 +20,11 @@ use crate::{
 pub struct Stage {
     /// The treatment of the foreground app.
     pub arm: Arm,
-    /// Repetition, from 0: it seeds every random choice.
+    /// Repetition, from 0: the seed of every random choice.
     pub repetition: u32,
     /// Position of the cell in the plan, from 0.
     pub index: usize,
-    /// The cell's records.
+    /// Writer of the cell's records.
     pub reporter: Reporter,
     /// The machine of this boot.
     pub machine: crate::plan::Machine,
@@ -34,7 +34,10 @@ pub struct Stage {
 pub fn run(index: usize) -> Result<i32> {
     let mut plan = plan()?;
     if index >= plan.cells.len() {
-        bail!("the plan has {} cells, none is {index}", plan.cells.len());
+        bail!(
+            "the plan has {} cells and no cell {index}",
+            plan.cells.len()
+        );
     }
     let cell = plan.cells.swap_remove(index);
     keep_alive(&plan.machine)
@@ -78,6 +81,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::AccessRules => access_rules::run(stage),
         Work::UsersChaos(work) => users_chaos::run(stage, &work),
         Work::Siblings => sibling_reclaim::run(stage),
+        Work::Lease => lease::run(stage),
         Work::Openrc => openrc::run(stage),
         Work::Innocents(work) => innocents::run(stage, &work),
         Work::Gate(work) => gate::run(stage, &work),
@@ -119,17 +123,18 @@ fn command(mut stage: Stage, argv: &[String]) -> Result<()> {
     stage.reporter.finish()
 }
 
-/// Locks the runner in memory and exempts it from the OOM killer: it takes times and must outlive
-/// the processes that it watches.
+/// Locks the runner in memory and exempts it from the OOM killer: the runner measures times and
+/// must outlive the processes that it watches. Creates the cells' slices.
 fn keep_alive(machine: &crate::plan::Machine) -> Result<()> {
     std::fs::write("/proc/self/oom_score_adj", "-1000")?;
-    // On fault: otherwise each file that is mapped for a page cache query would be read completely.
+    // MCL_ONFAULT: without this flag, the kernel would read every page of a file that is mapped for
+    // a page cache query.
     let flags = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
     // SAFETY: mlockall has no preconditions.
     if unsafe { libc::mlockall(flags) } != 0 {
         return Err(std::io::Error::last_os_error().into());
     }
-    // There, the system under test creates its own cgroups.
+    // With packages or OpenRC, the system under test creates its own cgroups.
     if !machine.packages.is_empty() || machine.init == Init::Openrc {
         return Ok(());
     }
@@ -140,7 +145,16 @@ fn keep_alive(machine: &crate::plan::Machine) -> Result<()> {
 }
 
 impl Stage {
-    /// The file store of this machine, as if no scenario had used it yet.
+    /// Fails unless the arm has limelightd.
+    pub fn need_daemon(&self, scenario: &str) -> Result<()> {
+        match self.arm {
+            Arm::Limelight | Arm::LimelightOnDebian => Ok(()),
+            arm => bail!("{scenario} runs with limelightd, not as {arm:?}"),
+        }
+    }
+
+    /// The file store on this machine's data disk. On a device without a file system, the store
+    /// allocates from the device's beginning.
     pub fn store(&self) -> Result<crate::store::Store> {
         guest_setup::store(&self.machine)
     }

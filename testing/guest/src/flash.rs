@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The modelled flash disk: one `null_blk` device with a partition for files and one for swap, so
-//! that both share one queue, which serves one request after the other.
+//! The modelled flash disk: one `null_blk` device with a partition for files and another for swap.
+//! Both partitions share one queue, which serves one request at a time.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -14,7 +14,7 @@ use crate::memory::MIB;
 use crate::null_blk::NullBlk;
 use crate::plan::Flash;
 
-/// Requests that are queued and may be merged and sorted, as in the MMC driver's queue.
+/// Length of the queue, as in the MMC driver. The kernel can merge and sort queued requests.
 const WAITING: u32 = 64;
 /// `BLKPG` and its operation that adds a partition (linux/blkpg.h).
 const BLKPG: libc::Ioctl = 0x1269;
@@ -37,7 +37,7 @@ struct Partition {
     volume_name: [u8; 64],
 }
 
-/// Creates the disk, writes all of it, and formats the file partition.
+/// Creates the disk, writes all of it, adds the partitions, and formats the file partition.
 pub fn create(flash: &Flash) -> Result<()> {
     let disk = NullBlk::create(
         Flash::DISK,
@@ -100,7 +100,7 @@ fn add_partition(device: &Path, number: i32, start_mib: u32, mib: u32) -> Result
     if unsafe { libc::ioctl(file.as_raw_fd(), BLKPG, &argument) } != 0 {
         return Err(io::Error::last_os_error()).with_context(|| {
             format!(
-                "cannot add part {number} ({mib} MiB) to {}",
+                "cannot add partition {number} ({mib} MiB) to {}",
                 device.display()
             )
         });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Two apps of the same size: the first gets the focus, then the second, then memory gets short
-//! while both are idle. The resident pages of each show which app reclaim protected.
+//! Two apps of the same size: the first gets the focus, then the second, then memory runs short
+//! while both are idle. Each app's resident pages show which app was protected from reclaim.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::gallery::{report_resident, Prepared, Viewer};
 use crate::plan::Arm;
 use crate::scenario::{Family, FocusMove};
 
-/// Time with the focus: longer than the daemon takes to measure an app, and longer than the short
-/// gaps that it bridges.
+/// Time for which each app has the focus. It is longer than the daemon needs to measure an app, and
+/// longer than the gaps without focus that the daemon bridges.
 const HELD: Duration = Duration::from_secs(3);
 
 /// Runs the scenario.
@@ -23,7 +23,7 @@ pub fn run(mut stage: Stage, work: &FocusMove) -> Result<()> {
     let daemon_wanted = match stage.arm {
         Arm::Stock => false,
         Arm::LimelightOnDebian | Arm::Limelight => true,
-        arm => bail!("focus-move knows no arm {arm:?}: hand-set knobs do not move"),
+        arm => bail!("focus-move has no arm {arm:?}: hand-set knobs do not follow the focus"),
     };
     let mut store = stage.store()?;
     let prepared = Prepared::new(
@@ -66,7 +66,7 @@ pub fn run(mut stage: Stage, work: &FocusMove) -> Result<()> {
     counters.report(&mut stage.reporter.values)?;
     drop(loads);
 
-    let loaded = second.loaded.context("the second app has loaded")?;
+    let loaded = second.loaded.context("the second app has not loaded")?;
     stage.reporter.value("footprint_pages", loaded.total());
     for (name, viewer) in [("first", &mut first), ("second", &mut second)] {
         let resident = viewer

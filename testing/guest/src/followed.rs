@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What follows a focus change: of all apps' cgroups, only the newly focused app's has protection
-//! and boost.
+//! Measures how fast protection and boost follow a focus change. They have followed when, of all
+//! app cgroups, only the newly focused app's cgroup has them.
 
 use std::fs;
 use std::path::Path;
@@ -14,13 +14,13 @@ use crate::process::run;
 use crate::record::Reporter;
 use crate::response::{median, quantile};
 
-/// Timeout after which a value counts as not following; no other check depends on time.
+/// Timeout after which protection or boost counts as not moved. No other check depends on time.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Number of focus moves in [`check_round`], and time between them.
 const MOVES: usize = 24;
 const REST: Duration = Duration::from_secs(1);
 /// Polling interval.
-const LOOK: Duration = Duration::from_micros(200);
+const POLL: Duration = Duration::from_micros(200);
 
 /// Latencies of one focus change.
 #[derive(Debug, Clone, Copy)]
@@ -29,7 +29,8 @@ pub struct Moved {
     boost: Duration,
 }
 
-/// Moves the focus to the app that `pid` belongs to, and waits for the effects, as [`moved`] does.
+/// Moves the focus, by calling `focus`, to the app that `pid` belongs to. Returns the latencies of
+/// protection and boost; `None` on timeout.
 pub fn follow(pid: i32, focus: impl FnOnce() -> Result<()>) -> Result<Option<Moved>> {
     let started = Instant::now();
     focus()?;
@@ -37,7 +38,8 @@ pub fn follow(pid: i32, focus: impl FnOnce() -> Result<()>) -> Result<Option<Mov
 }
 
 /// Moves the focus between `apps` repeatedly, checks that protection and boost follow, and reports
-/// the latencies. `program` is the command line whose status is reported on failure.
+/// the latencies. `program` is the path of `limelight`; the check's details contain the output of
+/// `limelight status`.
 pub fn check_round<App>(
     reporter: &mut Reporter,
     program: &str,
@@ -59,7 +61,7 @@ pub fn check_round<App>(
     }
     let (_, status) = run(program, &["status"])?;
     reporter.check(
-        format!("each of {MOVES} changes of focus moves protection and boost along"),
+        format!("protection and boost follow each of {MOVES} focus changes"),
         stuck.is_none(),
         format!("not moved to: {stuck:?}\n{status}"),
     )?;
@@ -67,11 +69,13 @@ pub fn check_round<App>(
     Ok(())
 }
 
-/// Waits until the cgroup of the app that `pid` belongs to has both; `None` on timeout.
+/// Waits until, of all app cgroups, only the cgroup of the app that `pid` belongs to has protection
+/// and boost; `None` on timeout.
 fn moved(pid: i32, started: Instant) -> Result<Option<Moved>> {
     let (mut protect, mut boost) = (None, None);
     while started.elapsed() < LIMIT {
-        // Without systemd, an app is moved to its own cgroup when it first comes to the foreground.
+        // Without systemd, the daemon moves an app to its own cgroup when the app first comes to
+        // the foreground.
         let own = cgroup::of(pid)?;
         if protect.is_none() && alone(&own, protected)? {
             protect = Some(started.elapsed());
@@ -82,17 +86,17 @@ fn moved(pid: i32, started: Instant) -> Result<Option<Moved>> {
         if let (Some(protect), Some(boost)) = (protect, boost) {
             return Ok(Some(Moved { protect, boost }));
         }
-        sleep(LOOK);
+        sleep(POLL);
     }
     Ok(None)
 }
 
-/// Whether only `own`, of all app scopes in its slice, has it.
+/// Whether `has` holds for the scope `own`, and for no other scope in its slice.
 fn alone(own: &Path, has: fn(&Path) -> bool) -> Result<bool> {
     if !has(own) {
         return Ok(false);
     }
-    let slice = own.parent().context("an app's cgroup has a parent")?;
+    let slice = own.parent().context("an app's cgroup has no parent")?;
     for entry in fs::read_dir(slice)? {
         let path = entry?.path();
         let is_app = path.extension().is_some_and(|end| end == "scope");
@@ -109,7 +113,8 @@ fn protected(cgroup: &Path) -> bool {
         .any(|file| !matches!(text(cgroup, file).as_str(), "" | "0"))
 }
 
-/// By its weight or, where systemd has not given the cgroup one, by its processes' nice values.
+/// Whether the cgroup has a boosted weight or, where systemd has not enabled cpu.weight, a process
+/// with a negative nice value.
 fn boosted(cgroup: &Path) -> bool {
     let weight = text(cgroup, "cpu.weight");
     let procs = text(cgroup, "cgroup.procs");

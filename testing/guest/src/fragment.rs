@@ -16,16 +16,17 @@ use crate::pages::PageSetting;
 use crate::process::{Conversation, Start};
 use crate::scenario::Pages;
 
-/// Bytes left free in the first step: the reserves of a machine that has just been fragmented (they
-/// grow meanwhile), and the per-CPU page lists.
+/// Bytes left free in the first step, for the kernel's reserves, which grow during the
+/// fragmentation, and for the per-CPU page lists.
 const LEFT: u64 = 24 << 20;
-/// Bytes in blocks of 16 KiB or more that may be left in the end.
+/// The fragmenter stops when at most this many free bytes are in blocks of 16 KiB or more. More
+/// than twice as many at the end are an error.
 const LARGE_LEFT: usize = 2 * MIB;
 /// Order of the smallest folio of anonymous memory that is not a single page.
 const LARGE_ORDER: usize = 2;
-/// Bytes of the largest folio that is taken.
+/// Size of the largest folio that the fragmenter allocates, in bytes.
 const CHUNK: usize = 64 << 10;
-/// Address space for the larger blocks.
+/// Address space for the larger blocks, in bytes.
 const CHUNKS_BYTES: usize = 128 * MIB;
 /// `MLOCK_ONFAULT`.
 const ONFAULT: libc::c_uint = 1;
@@ -33,11 +34,11 @@ const ONFAULT: libc::c_uint = 1;
 /// Parameters of the fragmenter's process.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Spec {
-    /// Memory to free page by page, in MiB; the rest is kept.
+    /// Memory to free page by page, in MiB; the process keeps the rest.
     pub free_mib: u32,
 }
 
-/// Locks an area on fault: absent pages stay absent, present ones cannot be migrated.
+/// Locks an area on fault: absent pages stay absent, and present pages cannot be migrated.
 fn lock(area: &Mapping) -> Result<()> {
     // SAFETY: the range is our own mapping.
     if unsafe {
@@ -92,7 +93,8 @@ fn large_folios(wanted: bool) {
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, disable, 0, 0, 0) };
 }
 
-/// The process: fragments memory, reports it, and keeps it until its input ends.
+/// The fragmenter's process: fragments memory, prints a line when it has finished, and keeps the
+/// memory until the end of its input.
 pub fn fragmenter(spec: &Spec) -> Result<()> {
     // The OOM killer must choose another process.
     fs::write("/proc/self/oom_score_adj", "-1000").context("cannot write oom_score_adj")?;
@@ -107,7 +109,7 @@ pub fn fragmenter(spec: &Spec) -> Result<()> {
     large_folios(false);
     let mut area = Mapping::anonymous(pages * PAGE)?;
     (0..pages).for_each(|page| area.dirty_page(page, 1));
-    // No two adjacent frames, which could merge into one block: only even frame numbers.
+    // Only even frame numbers are freed, since two adjacent free frames could merge into one block.
     let frames = frames(&area)?;
     let even = (0..pages).filter(|page| frames.get(*page).is_some_and(|frame| frame % 2 == 0));
     let given: Vec<usize> = even.take(spec.free_mib as usize * (MIB / PAGE)).collect();
@@ -116,8 +118,8 @@ pub fn fragmenter(spec: &Spec) -> Result<()> {
     }
     lock(&area)?;
 
-    // Takes what was left or freed meanwhile. Each folio is as large as the available blocks, so
-    // this takes no single pages until there is nothing else.
+    // Allocates the larger free blocks, including those freed meanwhile. Each folio is as large as
+    // the free blocks allow, so single pages are allocated only when no larger block is free.
     large_folios(true);
     let mut setting = PageSetting::make(Pages::Mthp { kib: 64 })?;
     for kib in [32, 16] {
@@ -133,7 +135,7 @@ pub fn fragmenter(spec: &Spec) -> Result<()> {
     lock(&chunks)?;
     let left = large_left()?;
     if left > 2 * LARGE_LEFT {
-        bail!("{left} bytes of free memory are in large blocks still");
+        bail!("{left} bytes of free memory are still in large blocks");
     }
     println!("true");
     let mut line = String::new();

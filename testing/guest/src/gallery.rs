@@ -30,19 +30,20 @@ pub const APP: &str = "app.slice/app-limelight-viewer-1.scope";
 /// Time between the arm's preparation and the loads, for the daemon to scan the app.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// A viewer that has loaded everything, and the process that faulted in its library first.
+/// A running viewer, and its primer, the process that faulted in the viewer's library first.
 pub struct Viewer {
     /// The viewer.
     pub talk: Conversation,
-    /// Its cgroup, unless everything is in the root cgroup.
+    /// The viewer's cgroup; `None` if all processes are in the root cgroup.
     pub cgroup: Option<Cgroup>,
-    /// Pages after loading; `None` while it has not loaded yet.
+    /// Resident pages after loading; `None` before the viewer has loaded.
     pub loaded: Option<Resident>,
     _primer: Process,
 }
 
 impl Viewer {
-    /// Starts primer and viewer in `app` and a background cgroup, or both in the root cgroup.
+    /// Starts the viewer in the cgroup `app` and the primer in a background cgroup, or both in the
+    /// root cgroup if `app` is `None`.
     pub fn start(
         store: &mut Store,
         name: &str,
@@ -53,27 +54,16 @@ impl Viewer {
         repetition: u32,
     ) -> Result<Self> {
         let spec = viewer::Spec::new(store, name, footprint, swipe_percent, family, repetition)?;
-        // Creating the files has filled the page cache, charged to the runner.
+        // Creating the files has filled the page cache, which is charged to the runner's cgroup.
         guest_setup::drop_caches()?;
         let cgroup = app.map(Cgroup::create).transpose()?;
         let primer_cgroup = app
             .map(|_| Cgroup::background(&format!("{name}-primer")))
             .transpose()?;
-        let mut primer = Start {
-            cgroup: primer_cgroup.as_ref(),
-            nice: 0,
-            session: false,
-        }
-        .conversation("primer", &spec.library)?;
-        primer
-            .hear::<usize>()
-            .context("the library's first user failed")?;
-        let talk = Start {
-            cgroup: cgroup.as_ref(),
-            nice: 0,
-            session: false,
-        }
-        .conversation("viewer", &spec)?;
+        let mut primer =
+            Start::in_cgroup(primer_cgroup.as_ref()).conversation("primer", &spec.library)?;
+        primer.hear::<usize>().context("the primer failed")?;
+        let talk = Start::in_cgroup(cgroup.as_ref()).conversation("viewer", &spec)?;
         let mut viewer = Viewer {
             talk,
             cgroup,
@@ -86,20 +76,21 @@ impl Viewer {
         Ok(viewer)
     }
 
-    /// Has it load everything.
+    /// Makes the viewer load everything.
     pub fn load(&mut self) -> Result<()> {
         self.loaded = Some(self.talk.ask("load").context("the viewer cannot load")?);
         Ok(())
     }
 
-    /// Has the viewer touch everything, like a user before the load begins. Only pages that an app
-    /// accesses while it is topmost can be attributed to it.
+    /// Makes the viewer touch everything, as a user would before the loads begin. Limelight can
+    /// attribute a page to an app only if the app accesses the page while it is topmost.
     pub fn visit(&mut self) -> Result<()> {
-        self.loaded = Some(self.talk.ask("visit").context("the viewer cannot go on")?);
+        self.loaded = Some(self.talk.ask("visit").context("the visit failed")?);
         Ok(())
     }
 
-    /// Its memory charge in bytes: its cgroup's charge, else its resident pages.
+    /// The viewer's memory charge in bytes: its cgroup's charge or, without a cgroup, its resident
+    /// pages.
     pub fn charge(&self) -> Result<u64> {
         match (&self.cgroup, &self.loaded) {
             (Some(cgroup), _) => cgroup.number("memory.current"),
@@ -128,8 +119,8 @@ pub fn prepare_arm(arm: Arm, viewer: &Viewer) -> Result<Option<Daemon>> {
     }
 }
 
-/// Loads with their files and cgroups, not started yet: creating those takes page cache, and
-/// cgroups that appear later would count as left behind by Limelight.
+/// Loads that are not started yet, with their files and cgroups. Creating the files fills the page
+/// cache, and cgroups created after the daemon's start would count as left behind by Limelight.
 pub struct Prepared {
     loads: Vec<(load::Spec, Option<Cgroup>)>,
     nice: i32,
@@ -191,8 +182,9 @@ impl Loads {
             .collect()
     }
 
-    /// Reports each load's throughput since `before`, and whether it is still running. Only the OOM
-    /// killer may have ended it: a load that gave up would improve the app's results.
+    /// Reports each load's throughput since `before`, and whether it is still running. Fails if a
+    /// load ended for any reason but the OOM killer, because a missing load would improve the app's
+    /// results.
     pub fn report(&mut self, before: &[u64], since_ns: u64, reporter: &mut Reporter) -> Result<()> {
         let seconds = (now_ns() - since_ns) as f64 / 1e9;
         for ((load, counter, process), before) in self.running.iter_mut().zip(before) {
@@ -201,7 +193,7 @@ impl Loads {
             reporter.value(format!("load_{name}_kib_per_s"), rate);
             if let Some(status) = process.ended()? {
                 if status.signal() != Some(libc::SIGKILL) {
-                    bail!("the load {name} gave up with {status}: see the console");
+                    bail!("the load {name} ended early with {status}: see the console");
                 }
             }
             reporter.value(format!("load_{name}_alive"), process.alive());
@@ -210,7 +202,8 @@ impl Loads {
     }
 }
 
-/// Swipes after each pause; false when the viewer has died.
+/// Swipes after each pause, and reports the viewer's responses, faults and read misses. Returns
+/// false if the viewer has died.
 pub fn swipe(viewer: &mut Viewer, gallery: &Gallery, reporter: &mut Reporter) -> Result<bool> {
     let (mut faults, mut library_faults, mut misses) = (0, 0, 0);
     let mut responses = Responses::default();
@@ -256,8 +249,8 @@ pub fn report_resident(prefix: &str, resident: &Resident, reporter: &mut Reporte
     }
 }
 
-/// Runs the scenario.
-pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
+/// Prepares the loads, none in the idle arm, and starts the viewer.
+pub fn set_up(stage: &Stage, gallery: &Gallery) -> Result<(Prepared, Viewer)> {
     let mut store = stage.store()?;
     let wanted = if stage.arm == Arm::Idle {
         &[]
@@ -271,7 +264,7 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
         gallery.load_nice,
         stage.repetition,
     )?;
-    let mut viewer = Viewer::start(
+    let viewer = Viewer::start(
         &mut store,
         "viewer",
         gallery.app_cgroup.then_some(APP),
@@ -280,6 +273,12 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
         gallery.family,
         stage.repetition,
     )?;
+    Ok((prepared, viewer))
+}
+
+/// Runs the scenario.
+pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
+    let (prepared, mut viewer) = set_up(&stage, gallery)?;
     if gallery.app_realtime {
         viewer.talk.process.make_realtime()?;
     }
@@ -288,7 +287,7 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
         viewer.load()?;
     }
     viewer.visit()?;
-    let loaded = viewer.loaded.context("the viewer has loaded")?;
+    let loaded = viewer.loaded.context("the viewer has not loaded")?;
     stage.reporter.value("footprint_pages", loaded.total());
     sleep(SETTLE);
 

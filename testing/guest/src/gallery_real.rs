@@ -3,7 +3,6 @@
 //! recoll's indexer.
 
 use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -21,7 +20,7 @@ use crate::knobs;
 use crate::memory::{cached_pages, PAGE};
 use crate::photo;
 use crate::plan::Arm;
-use crate::process::{run as run_program, Process, Start};
+use crate::process::{change_root, run as run_program, Process, Start};
 use crate::record::Reporter;
 use crate::response::{series, Responses};
 use crate::scenario::{RealGallery, RealLoad};
@@ -44,7 +43,7 @@ const FOCUS_LIMIT: Duration = Duration::from_secs(30);
 const ATTEMPTS: u32 = 3;
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// The running session; fields drop in this order: the viewer first, the server last.
+/// The running session. Fields are dropped in this order, so the viewer exits before the server.
 pub(crate) struct Session {
     pub(crate) user: User,
     pub(crate) viewer: Process,
@@ -81,12 +80,12 @@ pub fn run(mut stage: Stage, gallery: &RealGallery) -> Result<()> {
         .collect::<Result<_>>()?;
     stage.reporter.progress("starting the X session")?;
     let session = Session::start(gallery.app_cgroup)?;
-    // Every photo once, as in an app that has been running for a while.
+    // Shows every photo once, as in an app that has been running for a while.
     for _ in &photos {
         session
             .user
             .press(SPACE)?
-            .context("the viewer does not answer although nothing disturbs it")?;
+            .context("the viewer does not answer although no load is running")?;
     }
     let background = prepare_arm(stage.arm, &session)?;
     sleep(SETTLE);
@@ -97,7 +96,9 @@ pub fn run(mut stage: Stage, gallery: &RealGallery) -> Result<()> {
         .map(|(&load, cgroup)| start_load(load, cgroup.as_ref()))
         .collect::<Result<_>>()?;
     if !loads.is_empty() {
-        stage.reporter.progress("the loads fill the memory")?;
+        stage
+            .reporter
+            .progress("waiting until the loads fill the memory")?;
         wait_for_pressure(Duration::from_millis(gallery.warm_up_ms.into()))?;
     }
     let counters = Counters::now()?;
@@ -128,8 +129,8 @@ pub(crate) fn photos(data: &Path, count: u32) -> Result<Vec<PathBuf>> {
 }
 
 impl Session {
-    /// Starts the session, again when the viewer shows no window: after a cold boot of an emulated
-    /// machine openbox was seen to wait forever with its first window unmapped.
+    /// Starts the session, and retries if the viewer shows no window. After a cold boot of an
+    /// emulated machine, openbox has been seen to wait forever with its first window unmapped.
     pub(crate) fn start(app_cgroup: bool) -> Result<Self> {
         let mut attempt = 1;
         loop {
@@ -156,7 +157,7 @@ impl Session {
         let manager = start(desktop.as_ref(), "openbox", &[])?;
         user.wait_for_window_manager().with_context(session_logs)?;
         let photos = format!("{INSIDE}/photos");
-        // No cache in the viewer: earlier photos come from the page cache.
+        // feh's own cache is off, so that earlier photos come from the page cache.
         let viewer = start(
             app.as_ref(),
             "feh",
@@ -198,9 +199,16 @@ pub(crate) fn log_path(program: &str) -> String {
 
 /// Starts a program inside the root file system.
 pub(crate) fn start(cgroup: Option<&Cgroup>, program: &str, arguments: &[&str]) -> Result<Process> {
-    let root = std::ffi::CString::new(ROOTFS)?;
     let name = Path::new(program).file_name().unwrap_or(program.as_ref());
-    let log = File::create(log_path(&name.to_string_lossy()))?;
+    let mut command = graphical(program, arguments, &name.to_string_lossy())?;
+    Start::in_cgroup(cgroup).prepare(&mut command)?;
+    change_root(&mut command, ROOTFS)?;
+    Process::spawn(command, program)
+}
+
+/// The command for a program that uses the X server and writes to the log of this name.
+pub(crate) fn graphical(program: &str, arguments: &[&str], log: &str) -> Result<Command> {
+    let log = File::create(log_path(log))?;
     let mut command = Command::new(program);
     command
         .args(arguments)
@@ -212,27 +220,12 @@ pub(crate) fn start(cgroup: Option<&Cgroup>, program: &str, arguments: &[&str]) 
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log);
-    let start = Start {
-        cgroup,
-        nice: 0,
-        session: false,
-    };
-    start.prepare(&mut command)?;
-    // SAFETY: the closure runs between fork and exec of a single-threaded child and makes only
-    // async-signal-safe calls.
-    unsafe {
-        command.pre_exec(move || {
-            if libc::chroot(root.as_ptr()) != 0 || libc::chdir(c"/".as_ptr()) != 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-            Ok(())
-        });
-    }
-    Process::spawn(command, program)
+    Ok(command)
 }
 
-/// Waits until reclaim has taken as many pages as the machine has, or `limit` has passed: the time
-/// that real programs need for it depends on the host's disk and its other users.
+/// Waits until the kernel has reclaimed as many pages as the machine has, or until `limit` has
+/// passed. A fixed time would not do, because the speed of real programs depends on the host's disk
+/// and its other users.
 fn wait_for_pressure(limit: Duration) -> Result<()> {
     let memory_pages = guest_setup::memory_kib("MemTotal")? * 1024 / PAGE as u64;
     let before = Counters::now()?.reclaimed_pages();
@@ -271,7 +264,7 @@ pub(crate) fn start_agent() -> Result<Process> {
     Start::PLAIN.program(command, "limelight-agent")
 }
 
-/// Waits until `pid` belongs to the daemon's topmost app.
+/// Waits until the daemon reports that `pid` belongs to the topmost app.
 pub(crate) fn wait_for_focus(pid: i32) -> Result<()> {
     let deadline = Instant::now() + FOCUS_LIMIT;
     loop {
@@ -281,7 +274,8 @@ pub(crate) fn wait_for_focus(pid: i32) -> Result<()> {
         }
         if Instant::now() > deadline {
             bail!(
-                "the agent has not made pid {pid} topmost after {FOCUS_LIMIT:?}; status is {text}; limelightd wrote:\n{}",
+                "pid {pid} is not topmost after {FOCUS_LIMIT:?}; status is {text}; \
+                 limelightd wrote:\n{}",
                 log_tail()
             );
         }
@@ -339,7 +333,7 @@ fn press_keys(
 ) -> Result<()> {
     let (mut faults, mut server_faults, mut misses, mut unanswered) = (0, 0, 0, 0u64);
     let mut responses = Responses::default();
-    // The viewer shows the first photo again after a whole round.
+    // Index of the photo on the screen. After the last photo, the viewer shows the first one again.
     let mut shown = 0;
     for pause in &gallery.pauses {
         for _ in 0..pause.swipes {
@@ -384,15 +378,16 @@ fn missing_pages(path: &Path) -> Result<u64> {
 }
 
 /// A process's major faults, including those of its reaped children.
-fn major_faults(pid: i32) -> Result<u64> {
+pub(crate) fn major_faults(pid: i32) -> Result<u64> {
     let path = format!("/proc/{pid}/stat");
     let text = fs::read_to_string(&path)
         .with_context(|| format!("cannot read {path}: did the process die?"))?;
     parse_major_faults(&text).with_context(|| format!("{path} holds {text:?}"))
 }
 
-pub(crate) fn parse_major_faults(stat: &str) -> Option<u64> {
-    // The name may contain spaces and parentheses; fields 12 and 13 are counted from its last one.
+fn parse_major_faults(stat: &str) -> Option<u64> {
+    // The name may contain spaces and parentheses, so fields 12 and 13 are counted from the last
+    // closing parenthesis.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     Some(fields.get(9)?.parse::<u64>().ok()? + fields.get(10)?.parse::<u64>().ok()?)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The safety gate on a real kernel: the foreground app shares a cgroup with background apps,
-//! memory runs short, and the foreground app is never stopped, limited, squeezed through its cgroup
-//! or killed.
+//! Checks the safety gate on a real kernel. The foreground app shares a cgroup with background
+//! apps, and memory runs short. Limelight must never stop, limit or kill the foreground app, or
+//! squeeze it through its cgroup.
 
 use std::fs;
 use std::io::{self, BufRead};
@@ -27,15 +27,17 @@ use crate::random::Random;
 use crate::record::Reporter;
 use crate::scenario::{Gate, Sharing};
 
-/// Memory of the app that leaves the foreground, and of the one that enters it, in MiB.
+/// Memory of the app that leaves the foreground, and of the app that enters it, in MiB.
 const BACKGROUND_MIB: u32 = 40;
 const FOREGROUND_MIB: u32 = 24;
 /// The load's memory in MiB: nearly all of the machine's.
 const LOAD_MIB: u32 = 150;
-/// The load's cgroup. The load is not an app: not a desktop's unit, never in the foreground.
+/// The load's cgroup. The load is not an app: it has no desktop unit and is never in the
+/// foreground.
 const LOAD: &str = "bg";
 
-/// All cgroups of this scenario exist before the daemon starts, so that all values are compared.
+/// Cgroups that are created before the daemon starts, so that all their values are compared at the
+/// end.
 const GROUPS: [&str; 4] = [LOAD, "other", "c1", "machine.slice/ctr-web.scope/payload"];
 
 /// Duration of the load. The freeze that this scenario guards against came after 3 to 6 s.
@@ -43,10 +45,11 @@ const UNDER_LOAD: Duration = Duration::from_secs(14);
 /// The foreground app has to make progress in the last part of that time.
 const LAST: Duration = Duration::from_secs(4);
 const SAMPLE: Duration = Duration::from_millis(20);
-/// At most one notice in this interval while the shortage lasts.
+/// During a shortage, the daemon may send at most one notice in this interval.
 const NOTICE_EVERY: Duration = Duration::from_secs(10);
 
-/// Set for a child: it may be PID 1 of its own namespace, but is not the guest's init.
+/// Environment variable that is set for a child. The child may be PID 1 of its own namespace, but
+/// it is not the guest's init.
 pub const CONTAINED: &str = "LIMELIGHT_GUEST_CONTAINED";
 
 /// Interval at which an app touches a page and counts it.
@@ -88,7 +91,7 @@ pub fn app(spec: &Spec) -> Result<()> {
     if spec.contained {
         // SAFETY: the call takes no pointers.
         if unsafe { libc::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWCGROUP) } != 0 {
-            return Err(io::Error::last_os_error()).context("cannot make namespaces");
+            return Err(io::Error::last_os_error()).context("cannot create namespaces");
         }
     }
     let mut children = Vec::new();
@@ -97,13 +100,14 @@ pub fn app(spec: &Spec) -> Result<()> {
             Ok(line) => {
                 let child = match line.split_once(' ') {
                     Some(("start", spec)) => start_child(spec)?,
-                    _ => bail!("the app does not expect {line:?}"),
+                    _ => bail!("the app has no command {line:?}"),
                 };
                 println!("{}", child.id());
                 children.push(child);
             }
             Err(RecvTimeoutError::Timeout) => {}
-            // Its parent holds the other end and may have exited first.
+            // Standard input has ended: it is /dev/null in a child, and elsewhere the runner may
+            // have exited.
             Err(RecvTimeoutError::Disconnected) => sleep(BEAT),
         }
         let page = random.below(heap.pages() as u64) as usize;
@@ -122,7 +126,7 @@ fn start_child(spec: &str) -> Result<Child> {
     command.spawn().context("cannot start a child")
 }
 
-/// A process of the scenario, observed from outside.
+/// A process of the scenario, as the runner observes it.
 #[derive(Clone)]
 struct Seen {
     pub pid: i32,
@@ -130,7 +134,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Cgroups with knobs that affect this process: its own and all ancestors.
+    /// Cgroups with knobs that affect this process: its own cgroup and all ancestors but the root.
     fn chain(&self) -> Result<Vec<PathBuf>> {
         let own = cgroup::of(self.pid)?;
         let below_root = |path: &&Path| *path != Path::new(cgroup::ROOT);
@@ -138,7 +142,7 @@ impl Seen {
         Ok(chain.map(Path::to_owned).collect())
     }
 
-    /// The knobs that currently stop or limit it, one line each.
+    /// The knobs that currently stop or limit this process, one line each.
     pub fn limited(&self) -> Result<Vec<String>> {
         let mut limits = Vec::new();
         for group in self.chain()? {
@@ -170,10 +174,7 @@ struct Started {
 impl Started {
     pub fn start(stage: &Counters, mib: u32, cgroup: &Cgroup, contained: bool) -> Result<Started> {
         let (spec, counter) = stage.spec(mib, contained)?;
-        let start = Start {
-            cgroup: Some(cgroup),
-            ..Start::PLAIN
-        };
+        let start = Start::in_cgroup(cgroup);
         let mut talk = start.conversation("gate-app", &spec)?;
         let pid: i32 = talk.hear()?;
         Ok(Started {
@@ -183,11 +184,12 @@ impl Started {
         })
     }
 
-    /// Has it start a child in its own cgroup.
+    /// Makes this process start a child in the same cgroup.
     pub fn start_child(&mut self, stage: &Counters, mib: u32) -> Result<Seen> {
         let (spec, counter) = stage.spec(mib, false)?;
         let known = children(self.seen.pid)?;
-        // In a PID namespace, the child's PID as seen by its parent is different.
+        // The answer is ignored: it is the child's PID in the parent's namespace, not in the
+        // runner's.
         let _: i32 = self
             .talk
             .ask(&format!("start {}", serde_json::to_string(&spec)?))?;
@@ -214,13 +216,13 @@ impl Started {
 impl Drop for Started {
     fn drop(&mut self) {
         for child in &self.children {
-            // It lives until it is killed.
+            // A child runs until it is killed.
             let _ = send(*child, libc::SIGKILL);
         }
     }
 }
 
-/// Creates counters with unique files.
+/// Creates counters, each in its own file.
 struct Counters {
     index: usize,
     given: std::cell::Cell<usize>,
@@ -248,13 +250,13 @@ impl Counters {
     }
 }
 
-/// The processes of one situation: the foreground one, and those that have to stay alive for it.
+/// The foreground process of one situation, and the processes that the runner started for it.
 struct Scene {
     front: Seen,
     started: Vec<Started>,
 }
 
-/// Builds the situation; the last focus goes to the foreground process.
+/// Starts a situation's processes and focuses them in turn, the foreground process last.
 fn arrange(sharing: Sharing, counters: &Counters) -> Result<Scene> {
     let (front, started) = match sharing {
         Sharing::Child | Sharing::Container => {
@@ -368,13 +370,10 @@ pub fn run(mut stage: Stage, work: &Gate) -> Result<()> {
     stage.reporter.finish()
 }
 
-/// Starts a program that is not an app and touches nearly all of memory, repeatedly.
+/// Starts the load, a program that is not an app and writes to nearly all of memory repeatedly.
 fn start_load(spec: &Spec) -> Result<Process> {
     let background = Cgroup::create(LOAD)?;
-    let start = Start {
-        cgroup: Some(&background),
-        ..Start::PLAIN
-    };
+    let start = Start::in_cgroup(&background);
     let mut command = Command::new("/proc/self/exe");
     command
         .args(["gate-load", &serde_json::to_string(spec)?])
@@ -419,7 +418,8 @@ fn check_front(
     )
 }
 
-/// Checks that no cgroup with the foreground process was frozen or killed.
+/// Checks that the history holds no freeze of a cgroup with the foreground process, and no freeze,
+/// kill or squeeze of the process itself. Also checks that every started process still exists.
 fn check_targets(
     reporter: &Reporter,
     entries: &[HistoryEntry],
@@ -451,7 +451,7 @@ fn check_targets(
         .filter(|pid| !Path::new(&format!("/proc/{pid}")).exists())
         .collect();
     reporter.check(
-        "no app is closed for a load that is no app",
+        "no app is killed because of a load that is not an app",
         gone.is_empty(),
         format!("{gone:?} are gone: {entries:?}"),
     )
@@ -463,7 +463,8 @@ fn check_load_first(reporter: &Reporter, entries: &[HistoryEntry]) -> Result<()>
         let cgroup = entry.app.as_ref().and_then(|app| app.cgroup.as_deref());
         entry.action == MemoryAction::Squeeze && cgroup == Some(&format!("/{LOAD}"))
     };
-    // A squeeze is recorded when it is done, with the time at which it began.
+    // The history gets a squeeze's entry when the squeeze has ended, with the time at which it
+    // began.
     let begun = |which: &dyn Fn(&HistoryEntry) -> bool| {
         let all = entries.iter().filter(|entry| which(entry));
         all.map(|entry| entry.at_ms).min()
@@ -478,7 +479,7 @@ fn check_load_first(reporter: &Reporter, entries: &[HistoryEntry]) -> Result<()>
         (None, harmed) => harmed.is_none(),
     };
     reporter.check(
-        "the load, which is no app, is squeezed before any app is stopped or closed",
+        "the load, which is not an app, is squeezed before any app is frozen or killed",
         ordered,
         format!("{entries:?}"),
     )
@@ -489,7 +490,7 @@ fn check_notices(reporter: &Reporter, notices: &[String], within: Duration) -> R
     let count = notices.iter().filter(about_memory).count();
     let most = 1 + within.as_secs() / NOTICE_EVERY.as_secs();
     reporter.check(
-        "a shortage that lasts is announced at most once in 10 s",
+        "during a shortage, limelightd sends at most one notice every 10 s",
         count as u64 <= most,
         format!("{count} in {within:?}: {}", notices.join("\n")),
     )

@@ -20,12 +20,13 @@ use crate::plan::{Data, Machine, Swap};
 use crate::process::{named, run};
 use crate::store::Store;
 
-/// Timeout for anything that happens at all.
+/// Timeout of [`wait`]; only a hang takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const RTC: &str = "/sys/class/rtc/rtc0/wakealarm";
 const POWER: &str = "/sys/power/state";
-/// Depth of the suspend state. On the lab's machine, no alarm wakes lighter states.
+/// File that selects the depth of suspend. The alarm does not wake the lab's machine from a depth
+/// other than `deep`.
 const DEPTH: &str = "/sys/power/mem_sleep";
 
 /// Mount point of the data disk.
@@ -34,14 +35,14 @@ const DATA: &str = "/data";
 pub const CPUSET: &str = "/dev/cpuset";
 /// Mount point of the Debian root file system.
 pub const ROOTFS: &str = "/rootfs";
-/// Device with exact mode's files, and a sink that discards writes.
+/// Exact mode's device for files, and its device that discards writes.
 const NULL_DATA: &str = "limelight-data";
 const NULL_SINK: &str = "limelight-sink";
 /// Exact mode's swap device.
 const NULL_SWAP: &str = "limelight-swap";
 const LRU_GEN: &str = "/sys/kernel/mm/lru_gen/enabled";
 const ZRAM: &str = "/dev/zram0";
-/// Largest request of a slow disk, in KiB: virtio's.
+/// Largest request of a slow disk, in KiB: the same as virtio's.
 const LARGEST_REQUEST_KIB: u32 = 1280;
 
 /// Mounts the kernel's own file systems, which everything else needs.
@@ -63,7 +64,8 @@ pub fn mount_kernel_file_systems() -> Result<()> {
         mount(source, target, kind, options)?;
     }
     fs::create_dir_all("/var/lib")?;
-    // Kernels without these still run most scenarios; a scenario that needs them reports it.
+    // Kernels without these still run most scenarios; a scenario that needs one fails with an
+    // error.
     for (kind, target) in [
         ("tracefs", "/sys/kernel/tracing"),
         ("configfs", "/sys/kernel/config"),
@@ -75,7 +77,8 @@ pub fn mount_kernel_file_systems() -> Result<()> {
     Ok(())
 }
 
-/// Brings the machine into the plan's state, modules first; returns the locked memory.
+/// Sets the machine up as the plan says, modules first. Returns the memory that is locked to leave
+/// only the planned amount free.
 pub fn set_up(machine: &Machine) -> Result<Option<Mapping>> {
     load_modules(machine)?;
     if machine.cgroup_v1 {
@@ -152,13 +155,13 @@ pub fn load_modules(machine: &Machine) -> Result<()> {
         .try_for_each(|path| load_module(path))
 }
 
-/// A line of `/proc/meminfo`, in KiB.
+/// The value of a field of `/proc/meminfo`, in KiB.
 pub fn memory_kib(name: &str) -> Result<u64> {
     let text = fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
     meminfo_kib(&text, name)
 }
 
-/// A line of a text like `/proc/meminfo`'s, in KiB.
+/// The value of a field in a text with the format of `/proc/meminfo`, in KiB.
 pub fn meminfo_kib(text: &str, name: &str) -> Result<u64> {
     text.lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
@@ -278,7 +281,7 @@ pub fn swap_off(swap: &Swap) -> Result<()> {
     // SAFETY: `path` is a valid string.
     if unsafe { libc::swapoff(path.as_ptr()) } != 0 {
         return Err(io::Error::last_os_error())
-            .with_context(|| format!("cannot take the swap {device} away"));
+            .with_context(|| format!("cannot turn swap off on {device}"));
     }
     Ok(())
 }
@@ -288,7 +291,7 @@ fn reset_swap(swap: &Swap) -> Result<()> {
         return Ok(());
     };
     let path = CString::new(device.as_str())?;
-    // SAFETY: `path` is a valid string. Failure means that it was not in use yet.
+    // SAFETY: `path` is a valid string. Failure means that the device was not in use as swap.
     unsafe { libc::swapoff(path.as_ptr()) };
     if let Swap::Zram(mib) = swap {
         fs::write("/sys/block/zram0/reset", "1").context("cannot reset zram0: no zram device?")?;
@@ -325,8 +328,8 @@ fn swap_header(bytes: u64) -> Result<Vec<u8>> {
     Ok(header)
 }
 
-/// Formats a device with busybox's ext2, and enables extents: with block lists, every few MiB of a
-/// file would need another request.
+/// Formats a device with busybox's ext2, and enables extents. With ext2's block lists, every few
+/// MiB of a file would need an extra request.
 pub fn make_ext4(device: &str) -> Result<()> {
     const SUPERBLOCK: u64 = 1024;
     const INCOMPATIBLE: u64 = SUPERBLOCK + 0x60;
@@ -377,7 +380,7 @@ pub fn fill(device: &Path, mib: u32) -> Result<()> {
 
 fn load_module(path: &str) -> Result<()> {
     let file = File::open(path).with_context(|| format!("cannot open the module {path}"))?;
-    // Devices are created through configfs, where their properties can be set.
+    // The module creates no null_blk devices: configfs does, where their properties can be set.
     let parameters = if path.contains("null_blk") {
         c"nr_devices=0"
     } else {
@@ -410,7 +413,7 @@ pub fn mount(source: &str, target: &str, kind: &str, options: &str) -> Result<()
     mount_flags(source, target, kind, options, 0)
 }
 
-/// Detaches the mount on a directory; it is gone as soon as it is unused.
+/// Detaches the mount on a directory. The kernel removes the mount as soon as it is unused.
 pub fn unmount(target: &str) -> Result<()> {
     let path = CString::new(target)?;
     // SAFETY: the string is valid and outlives the call.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A guest with Debian's PID 1: the lab's init prepares the root file system, moves to it and
-//! executes the other init, which then runs the plan in a service.
+//! A guest with Debian's init as PID 1: the lab's init prepares the root file system, switches to
+//! it and executes Debian's init, which runs the plan in a service.
 
 use std::ffi::CString;
 use std::fs::{self, OpenOptions};
@@ -26,7 +26,7 @@ pub const NAME: &str = "lab";
 
 /// Device of exact mode's root file system.
 const NULL_ROOT: &str = "limelight-root";
-/// Programs of the initial file system that cells need.
+/// Programs in the initramfs that cells need.
 const PROGRAMS: [&str; 5] = [
     OURS,
     "limelightd",
@@ -41,7 +41,7 @@ const OURS: &str = "limelight-guest";
 pub fn become_init(plan: &Plan) -> Result<()> {
     guest_setup::load_modules(&plan.machine)?;
     let device = plan.machine.rootfs.as_deref();
-    let device = device.context("a guest with an init of Debian's needs a root file system")?;
+    let device = device.context("a guest with Debian's init needs a root file system")?;
     let copy;
     let device = match plan.machine.rootfs_in_memory_nsec {
         None => Path::new(device),
@@ -54,9 +54,9 @@ pub fn become_init(plan: &Plan) -> Result<()> {
     };
     guest_setup::mount(&device.to_string_lossy(), ROOTFS, "ext4", "")?;
     let root = Path::new(ROOTFS);
-    furnish(plan, root).context("cannot make the root file system ready")?;
+    furnish(plan, root).context("cannot prepare the root file system")?;
     let program = match plan.machine.init {
-        Init::Lab => bail!("the plan has no other init"),
+        Init::Lab => bail!("the plan keeps the lab's init"),
         Init::Systemd => systemd::furnish(root)?,
         Init::Openrc => openrc::furnish(root)?,
     };
@@ -79,7 +79,7 @@ pub fn become_init(plan: &Plan) -> Result<()> {
             std::ptr::null(),
         );
         if moved != 0 || libc::chroot(dot.as_ptr()) != 0 || libc::chdir(root.as_ptr()) != 0 {
-            return Err(io::Error::last_os_error()).context("cannot make it the root");
+            return Err(io::Error::last_os_error()).context("cannot switch to the new root");
         }
     }
     let error = Command::new(program).exec();
@@ -95,7 +95,7 @@ fn furnish(plan: &Plan, root: &Path) -> Result<()> {
             .with_context(|| format!("cannot copy {}", from.display()))?;
     }
     for program in PROGRAMS {
-        // Where Limelight is installed as a package, its programs come from it.
+        // If the plan installs Limelight's packages, Limelight's programs come from them.
         if program.starts_with("limelight") && program != OURS && !plan.machine.packages.is_empty()
         {
             continue;
@@ -104,12 +104,12 @@ fn furnish(plan: &Plan, root: &Path) -> Result<()> {
             Path::new("/bin").join(program),
             root.join("bin").join(program),
         );
-        // Debian's own busybox may be present.
+        // Overwrites Debian's own busybox if it is present.
         fs::copy(&from, &to).with_context(|| format!("cannot write {}", to.display()))?;
         fs::set_permissions(&to, fs::Permissions::from_mode(0o755))?;
     }
     let mut plan = plan.clone();
-    // These have been processed already.
+    // The lab's init has already loaded these modules and mounted this root file system.
     plan.machine.modules.clear();
     plan.machine.rootfs = None;
     plan.machine.rootfs_in_memory_nsec = None;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! PREMAP's app: its heap grows, is used, and shrinks again. It requests memory directly from the
-//! kernel, like common allocators, so that every arm makes the same requests.
+//! The app that measures PREMAP: its heap grows, is used, and shrinks again. The app requests
+//! memory directly from the kernel, like common allocators, so that every arm makes the same
+//! requests.
 
 use std::fs::File;
 use std::io::{self, BufRead, Read};
@@ -16,7 +17,7 @@ use crate::scenario::Growth;
 
 /// Pages by which glibc grows the heap: M_TOP_PAD plus the request that did not fit.
 const STEP: usize = 33;
-/// Bytes between two writes to a used page.
+/// Distance between two writes to a used page, in bytes.
 const LINE: usize = 64;
 /// Pages reserved for a thread's arena.
 const ARENA: usize = 64 << 8;
@@ -26,23 +27,23 @@ const ARENA: usize = 64 << 8;
 pub struct Spec {
     /// The heap's growth pattern.
     pub growth: Growth,
-    /// Seed of its sizes and places.
+    /// Seed of the random sizes and addresses.
     pub seed: u64,
 }
 
 /// Result of a round.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Round {
-    /// Time to grow, use and shrink, without reading the peak.
+    /// Time to grow, use and shrink the heap, without the time to read the peak.
     pub elapsed_ns: u64,
     /// Number of pages used.
     pub used_pages: u64,
-    /// Resident memory before it shrank, in KiB.
+    /// Resident memory before the heap shrank, in KiB.
     pub peak_kib: u64,
 }
 
-/// The app's process: reports that it is ready, does a round for each line, answers, and exits at
-/// the end of its input.
+/// The app's process: prints a line when it is ready, does a round for each line of input and
+/// prints its result, and exits at the end of its input.
 pub fn app(spec: &Spec) -> Result<()> {
     println!("true");
     let mut random = Random::new(spec.seed);
@@ -52,14 +53,34 @@ pub fn app(spec: &Spec) -> Result<()> {
             Growth::Swipe { pages } => swipe(pages as usize, &mut random)?,
             Growth::Sparse { mib, every } => sparse(mib as usize, every as usize, &mut random)?,
             Growth::Arenas { threads, pages } => arenas(threads, pages as usize, &mut random)?,
-            Growth::Program => bail!("a program is not run by the heap app"),
+            Growth::Program => bail!("the heap app does not run other programs"),
         };
         println!("{}", serde_json::to_string(&round)?);
     }
     Ok(())
 }
 
-/// A range of pages that an allocator received.
+/// A new private anonymous mapping; the caller unmaps it.
+pub(crate) fn map_anonymous(pages: usize, protection: i32, flags: i32) -> Result<*mut u8> {
+    // SAFETY: a new private mapping at an address of the kernel's choice aliases nothing.
+    let start = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            pages * PAGE,
+            protection,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
+            -1,
+            0,
+        )
+    };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error())
+            .with_context(|| format!("cannot map {pages} pages"));
+    }
+    Ok(start.cast())
+}
+
+/// A range of pages that the kernel gave to the app.
 #[derive(Clone, Copy)]
 struct Piece {
     start: *mut u8,
@@ -67,27 +88,10 @@ struct Piece {
 }
 
 impl Piece {
-    /// A separate mapping.
+    /// Creates a separate mapping.
     fn map(pages: usize, protection: i32, flags: i32) -> Result<Piece> {
-        // SAFETY: a new private mapping at an address of the kernel's choice aliases nothing.
-        let start = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                pages * PAGE,
-                protection,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
-                -1,
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error())
-                .with_context(|| format!("cannot map {pages} pages"));
-        }
-        Ok(Piece {
-            start: start.cast(),
-            pages,
-        })
+        let start = map_anonymous(pages, protection, flags)?;
+        Ok(Piece { start, pages })
     }
 
     fn heap(pages: usize) -> Result<Piece> {
@@ -97,7 +101,7 @@ impl Piece {
     /// Grows the heap by `pages`.
     fn grow(pages: usize) -> Result<Piece> {
         // SAFETY: nothing else in this process moves the break while a round runs: no memory is
-        // allocated between the first growth and `shrink`.
+        // allocated between the first growth and the end of `swipe`, which shrinks the heap.
         let start = unsafe { libc::sbrk((pages * PAGE) as isize) };
         if start as isize == -1 {
             return Err(io::Error::last_os_error())
@@ -127,7 +131,8 @@ impl Piece {
         }
     }
 
-    /// Uses all pages except one in fifty, from start to end; returns their number.
+    /// Writes to all pages except about one in fifty, in order of address; returns the number of
+    /// written pages.
     fn use_most(self, random: &mut Random) -> u64 {
         let mut used = 0;
         for page in 0..self.pages {
@@ -141,7 +146,7 @@ impl Piece {
 }
 
 /// A browser's allocations for one swipe: most extend the heap, larger ones are separate mappings.
-/// At least `pages` pages in all.
+/// They have at least `pages` pages in total.
 fn swipe(pages: usize, random: &mut Random) -> Result<Round> {
     let mut mapped: Vec<Piece> = Vec::with_capacity(pages);
     let mut grown = 0;
@@ -176,8 +181,8 @@ fn swipe(pages: usize, random: &mut Random) -> Result<Round> {
     })
 }
 
-/// Reserves `mib` MiB and uses one page in `every`, in random order; then creates as many small
-/// mappings and uses the first page of each.
+/// Reserves `mib` MiB and uses one page in `every`, in random order. Then creates a small mapping
+/// for each used page, and uses the first page of each mapping.
 fn sparse(mib: usize, every: usize, random: &mut Random) -> Result<Round> {
     let large = Piece::map(
         mib << 8,
@@ -191,7 +196,7 @@ fn sparse(mib: usize, every: usize, random: &mut Random) -> Result<Round> {
         large.write(place * every + random.below(every as u64) as usize, 1);
     }
     for _ in &places {
-        // A PROT_NONE page between two of them keeps them from being merged.
+        // The last page stays PROT_NONE, which keeps the kernel from merging adjacent mappings.
         let piece = Piece::map(every + 1, libc::PROT_NONE, 0)?;
         allow(piece, every)?;
         piece.write(0, 1);
@@ -240,7 +245,8 @@ fn arenas(threads: u32, pages: usize, random: &mut Random) -> Result<Round> {
     })
 }
 
-/// Returns the arena's address, and how many of its pages were used.
+/// Reserves an arena and commits its pages in steps, until at least `pages` pages are committed or
+/// the arena is nearly full. Returns the arena's address and the number of used pages.
 fn arena(pages: usize, seed: u64) -> Result<(usize, u64)> {
     let mut random = Random::new(seed);
     let arena = Piece::map(ARENA, libc::PROT_NONE, libc::MAP_NORESERVE)?;
@@ -281,7 +287,7 @@ fn resident_kib() -> Result<u64> {
         .context("/proc/self/smaps_rollup has no Rss")
 }
 
-// `swipe` moves the break, which the test harness may do too: only the lab's scenarios test it.
+// Only the lab's scenarios test `swipe`: it moves the break, and the test harness may do so too.
 #[cfg(test)]
 mod tests {
     use super::{arenas, sparse};

@@ -27,10 +27,11 @@ pub const PLAN: &str = "/plan.json";
 /// Exit code of a cell's runner that has reported its failure.
 pub const REPORTED: i32 = 3;
 
-/// Exists once the machine has been suspended.
+/// File that exists once the machine has been suspended.
 pub const SLEPT: &str = "/run/slept";
 
-/// Timeout for killed processes to exit: one in uninterruptible sleep waits for its disk.
+/// Timeout for killed processes to exit. A process in uninterruptible sleep first waits for its
+/// disk.
 const REAP_LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs the plan and powers off.
@@ -55,8 +56,8 @@ fn boot() -> Result<()> {
     guest_setup::mount_kernel_file_systems()?;
     record::make_port_raw()?;
     let plan = plan()?;
-    // sysvinit inherits its signal mask through exec, and so do its children, which may wait for
-    // SIGCHLD.
+    // SIGCHLD must not be blocked here: sysvinit would inherit the signal mask through exec, and
+    // its children, which may wait for SIGCHLD, would inherit it too.
     if plan.machine.init != Init::Lab {
         return handover::become_init(&plan);
     }
@@ -116,11 +117,11 @@ fn run_cell(
     let limit = Duration::from_secs(cell.limit_s.into());
     let mut command = Command::new("/proc/self/exe");
     command.arg("cell").arg(index.to_string());
-    // SAFETY: between fork and exec it makes one system call.
+    // SAFETY: the function makes one system call between fork and exec.
     unsafe { command.pre_exec(unblock_sigchld) };
     let runner = command.spawn().context("cannot start a cell's runner")?;
     match wait(runner, limit)? {
-        None => failed(cell, format!("abandoned after its limit of {limit:?}"))?,
+        None => failed(cell, format!("killed after its time limit of {limit:?}"))?,
         Some(status) if status.success() || status.code() == Some(REPORTED) => {}
         Some(status) => {
             let how = match status.signal() {
@@ -131,7 +132,7 @@ fn run_cell(
         }
     }
     if let Err(error) = clean_up(plan) {
-        failed(cell, format!("cannot clean up behind it: {error:#}"))?;
+        failed(cell, format!("cannot clean up after the cell: {error:#}"))?;
     }
     let problems = log.problems()?;
     Reporter::new(&cell.id).check(
@@ -152,7 +153,8 @@ fn failed(cell: &Cell, why: String) -> Result<()> {
     })
 }
 
-/// Waits for the runner and reaps orphans meanwhile; `None` when the limit has passed.
+/// Waits for the runner and reaps orphans meanwhile. After `limit`, kills the runner and returns
+/// `None`.
 fn wait(mut runner: Child, limit: Duration) -> Result<Option<ExitStatus>> {
     let deadline = Instant::now() + limit;
     let pid = runner.id() as i32;
@@ -169,7 +171,7 @@ fn wait(mut runner: Child, limit: Duration) -> Result<Option<ExitStatus>> {
     }
 }
 
-/// Reaps every process that has ended; returns the status of `pid` if it is among them.
+/// Reaps every child that has exited; returns the status of `pid` if it was reaped.
 fn reap(pid: i32) -> Result<Option<ExitStatus>> {
     let mut found = None;
     loop {
@@ -192,8 +194,8 @@ fn reap(pid: i32) -> Result<Option<ExitStatus>> {
     }
 }
 
-/// As [`clean_up`], but spares other processes and cgroups: a cell's leftovers are children of this
-/// process, or in a cgroup in which cells start apps.
+/// As [`clean_up`], but for a guest with another PID 1: removes only a cell's leftovers. They are
+/// children of this process, or in a cgroup in which cells start apps.
 fn clean_up_session(plan: &Plan) -> Result<()> {
     for slice in [
         "app.slice",
@@ -206,7 +208,7 @@ fn clean_up_session(plan: &Plan) -> Result<()> {
     let children = format!("/proc/self/task/{}/children", std::process::id());
     let left = fs::read_to_string(&children).with_context(|| format!("cannot read {children}"))?;
     for pid in left.split_whitespace().filter_map(|pid| pid.parse().ok()) {
-        // SAFETY: our child, which has not been waited for.
+        // SAFETY: no pointers are passed, and an unreaped child's PID is not reused.
         unsafe { libc::kill(pid, libc::SIGKILL) };
     }
     await_children()?;
@@ -220,7 +222,7 @@ fn clean_up(plan: &Plan) -> Result<()> {
     // SAFETY: from PID 1 this reaches every process but itself.
     unsafe { libc::kill(-1, libc::SIGKILL) };
     await_children()?;
-    // The last task of a cgroup leaves it shortly after it was reaped.
+    // A cgroup becomes empty shortly after its last task is reaped.
     let deadline = Instant::now() + REAP_LIMIT;
     while let Err(error) = cgroup::remove_all() {
         if Instant::now() > deadline {
@@ -253,7 +255,7 @@ fn await_children() -> Result<()> {
     Ok(())
 }
 
-/// Whether PID 1 still has children; reaps those that have ended.
+/// Whether this process still has children; reaps those that have exited.
 fn children_left() -> Result<bool> {
     reap(0)?;
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
@@ -279,13 +281,14 @@ fn sigchld() -> libc::sigset_t {
     }
 }
 
-/// Keeps SIGCHLD pending until [`await_sigchld`] takes it.
+/// Blocks SIGCHLD, which stays pending until [`await_sigchld`] takes it.
 fn block_sigchld() {
     // SAFETY: the set is valid.
     unsafe { libc::sigprocmask(libc::SIG_BLOCK, &sigchld(), ptr::null_mut()) };
 }
 
-/// Children inherit the mask, and programs that wait for SIGCHLD (OpenRC's) would hang.
+/// Unblocks SIGCHLD in a child, which has inherited the mask. Programs that wait for SIGCHLD, such
+/// as OpenRC's, would hang otherwise.
 fn unblock_sigchld() -> io::Result<()> {
     // SAFETY: the set is valid.
     match unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, &sigchld(), ptr::null_mut()) } {
@@ -310,7 +313,7 @@ fn power_off() -> ! {
         true => libc::RB_AUTOBOOT,
         false => libc::RB_POWER_OFF,
     };
-    // SAFETY: PID 1 may power off; nothing is left to do when that fails but to wait for the host.
+    // SAFETY: no pointers are passed. If the call fails, only the host can end the machine.
     unsafe {
         libc::sync();
         libc::reboot(how);

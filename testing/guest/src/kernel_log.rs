@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use anyhow::{Context, Result};
 
-/// Signs of reports that must not occur.
+/// Texts that identify kernel reports of problems.
 const PROBLEMS: [&str; 12] = [
     "WARNING:",
     "BUG:",
@@ -39,13 +39,13 @@ impl KernelLog {
         Ok(log)
     }
 
-    /// Skips to the end.
+    /// Skips all messages so far.
     pub fn forget(&mut self) {
-        // On failure old lines remain, which can only cause false alarms.
+        // On failure, old messages remain, which can only cause false alarms.
         let _ = self.0.seek(SeekFrom::End(0));
     }
 
-    /// The lines since the last call that report a problem.
+    /// Returns the messages since the last call that report a problem.
     pub fn problems(&mut self) -> Result<Vec<String>> {
         let mut found = Vec::new();
         let mut buffer = vec![0u8; 8192];
@@ -58,7 +58,8 @@ impl KernelLog {
                 }
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN) => return Ok(found),
-                    // The oldest lines were overwritten: continue with those that are left.
+                    // EPIPE: the oldest messages were overwritten. Continues with the remaining
+                    // ones.
                     Some(libc::EPIPE) | Some(libc::EINTR) => {}
                     _ => return Err::<_, io::Error>(error).context("cannot read /dev/kmsg"),
                 },

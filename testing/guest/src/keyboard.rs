@@ -17,7 +17,7 @@ const NAME: &str = "limelight-lab keyboard";
 const LIMIT: Duration = Duration::from_secs(10);
 
 const EV_SYN: u16 = 0;
-/// Keys and buttons.
+/// Type of the events of keys and buttons.
 pub const EV_KEY: u16 = 1;
 
 /// The kernel's `_IOC()` of `asm-generic/ioctl.h`.
@@ -43,7 +43,7 @@ const _: () = assert!(size_of::<Setup>() == 92);
 /// A virtual keyboard, unplugged on drop.
 pub struct Keyboard {
     device: File,
-    /// Its node in `/dev/input`.
+    /// The keyboard's node in `/dev/input`.
     pub node: PathBuf,
 }
 
@@ -90,7 +90,7 @@ impl Keyboard {
         self.hold(key, Duration::ZERO)
     }
 
-    /// Presses a key, and releases it after this time.
+    /// Presses a key, and releases it after `time`.
     pub fn hold(&mut self, key: u16, time: Duration) -> Result<()> {
         self.set(key, 1)?;
         sleep(time);

@@ -1,46 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Apps leak one after the other until they are killed, on a busy machine. Measures the time from
-//! when a kill is due until the memory is free.
+//! the moment when a kill is due until the memory is free.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, Result};
+use anyhow::Result;
 use limelight_proto::{HistoryEntry, MemoryAction};
 
 use crate::counters::Counters;
 use crate::daemon::{self, focus, history, Daemon};
 use crate::dispatch::Stage;
 use crate::gallery::Prepared;
-use crate::plan::Arm;
 use crate::scenario::KillLatency;
 use crate::swap_app::{App, Spec, CLASSES, DISPOSABLE, KEEP, NORMAL};
 
-/// Memory of the foreground app, of one that must survive, and of each victim when it begins to
-/// leak.
+/// Memory of the foreground app, of a background app that must survive, and of each victim when it
+/// begins to leak, in MiB.
 const FRONT_MIB: u32 = 24;
 const KEPT_MIB: u32 = 16;
 const VICTIM_MIB: u32 = 32;
 
-/// Time within which an app is killed, and its kill recorded.
+/// Timeouts for an app to be killed, and for its kill to appear in the history.
 const END: Duration = Duration::from_secs(60);
 const NOTED: Duration = Duration::from_secs(10);
 /// Time for the daemon to scan an app and for the last kill's rate limit to expire.
-const LOOK: Duration = Duration::from_millis(1500);
+const SETTLE: Duration = Duration::from_millis(1500);
 
 /// Runs the scenario.
 pub fn run(mut stage: Stage, work: &KillLatency) -> Result<()> {
-    if !matches!(stage.arm, Arm::Limelight | Arm::LimelightOnDebian) {
-        bail!("kill-latency runs with limelightd, not as {:?}", stage.arm);
-    }
+    stage.need_daemon("kill-latency")?;
     let mut store = stage.store()?;
     let prepared = Prepared::new(&work.loads, &mut store, true, 0, stage.repetition)?;
     crate::guest_setup::drop_caches()?;
-    let spec = |mib| Spec {
-        mib,
-        leak_mib_per_s: 0,
-        seed: u64::from(mib),
-    };
+    let spec = |mib| Spec::new(mib, u64::from(mib));
     let mut kept = App::start(KEEP, "kept", &spec(KEPT_MIB))?;
     let mut front = App::start(NORMAL, "front", &spec(FRONT_MIB))?;
     daemon::write_config(CLASSES)?;
@@ -59,7 +52,7 @@ pub fn run(mut stage: Stage, work: &KillLatency) -> Result<()> {
             .progress(format!("kill {number} of {}", work.kills))?;
         let name = format!("hog{number}");
         let mut victim = App::start(DISPOSABLE, &name, &spec(VICTIM_MIB))?;
-        sleep(LOOK);
+        sleep(SETTLE);
         victim.talk.say("leak")?;
         let began = Instant::now();
         while victim.alive() && began.elapsed() < END {
@@ -93,7 +86,7 @@ pub fn run(mut stage: Stage, work: &KillLatency) -> Result<()> {
     stage.reporter.finish()
 }
 
-/// The kill of the app of this name; `None` if something else killed it first.
+/// The history entry of the kill of the app `name`; `None` if another program killed the app first.
 fn noted(name: &str) -> Result<Option<HistoryEntry>> {
     let group = format!(".{name}-");
     let began = Instant::now();

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::keyboard::{ioc, EV_KEY};
 use crate::memory::now_ns;
 
-/// The DRM device of a machine that has a display.
+/// DRM device of the machine's display.
 pub const DISPLAY: &str = "/dev/dri/card0";
 
 /// The app's parameters.
@@ -27,7 +27,7 @@ pub const DISPLAY: &str = "/dev/dri/card0";
 pub struct Spec {
     /// The keyboard's device node.
     pub keyboard: PathBuf,
-    /// Code of the key that it answers with a frame.
+    /// Code of the key for which the app shows a frame.
     pub answers: u16,
     /// Delay before the answer, in milliseconds.
     pub think_ms: u64,
@@ -40,16 +40,16 @@ pub struct Shown {
     pub pressed_us: Option<u64>,
     /// Time at which the frame was on the display, on the same clock, as timestamped by the kernel.
     pub shown_us: u64,
-    /// Time at which the app received that event.
+    /// Time at which the app learned that the frame was shown, on the same clock.
     pub heard_us: u64,
 }
 
 const EVIOCSCLOCKID: libc::Ioctl = ioc(1, b'E', 0xa0, size_of::<libc::c_int>());
 const EVENT_BYTES: usize = size_of::<libc::input_event>();
 
-/// Runs the app: a line `flip` on standard input shows a frame without a key press, `think MS`
-/// changes the delay, and each frame is reported on standard output. The first frame is shown
-/// before any input.
+/// Runs the app, which reports each frame on standard output. It shows the first frame before any
+/// input. A line `flip` on standard input shows a frame without a key press, and `think MS` changes
+/// the delay.
 pub fn run(spec: &Spec) -> Result<()> {
     let mut keyboard = OpenOptions::new()
         .read(true)
@@ -135,7 +135,7 @@ impl Key {
     }
 }
 
-/// An event's bytes in memory: its microseconds, type, code and value.
+/// The bytes in memory of a key press's event: its microseconds, type, code and value.
 pub fn in_memory(pressed_us: u64, code: u16) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&(pressed_us % 1_000_000).to_ne_bytes());
@@ -168,7 +168,7 @@ struct Resources {
     sizes: [u32; 4],
 }
 
-/// `struct drm_mode_modeinfo`, of which only the size is used.
+/// `struct drm_mode_modeinfo`; only its display size is read.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Mode {
@@ -280,7 +280,7 @@ impl Display {
     /// Opens the display in its first mode, with a black frame.
     fn open() -> Result<Display> {
         let card = OpenOptions::new().read(true).write(true).open(DISPLAY);
-        let card = card.with_context(|| format!("cannot open {DISPLAY}: has the kernel vkms?"))?;
+        let card = card.with_context(|| format!("cannot open {DISPLAY}: is vkms missing?"))?;
         let (mut crtcs, mut connectors) = ([0u32; 8], [0u32; 8]);
         let mut resources = Resources {
             crtcs: crtcs.as_mut_ptr() as u64,
@@ -368,13 +368,13 @@ impl Display {
         let mut event = [0u8; VBLANK_BYTES];
         self.card
             .read_exact(&mut event)
-            .context("the display does not say when the frame is shown")?;
+            .context("cannot read the display's page flip event")?;
         let word = |at: usize| {
             let bytes = [event[at], event[at + 1], event[at + 2], event[at + 3]];
             u32::from_ne_bytes(bytes)
         };
         if word(0) != FLIP_COMPLETE {
-            bail!("the display tells of event {} instead of a frame", word(0));
+            bail!("the display sent event {} instead of a page flip", word(0));
         }
         Ok(u64::from(word(16)) * 1_000_000 + u64::from(word(20)))
     }
@@ -382,8 +382,8 @@ impl Display {
 
 fn call<T>(file: &File, request: libc::Ioctl, argument: &mut T, what: &str) -> Result<()> {
     loop {
-        // SAFETY: the request encodes the size of a T, which `argument` is; addresses inside it
-        // point to arrays of the lengths that it states, which the callers keep alive.
+        // SAFETY: the request encodes the size of T. Addresses inside `argument` point to arrays
+        // that have the lengths that `argument` states and that the callers keep alive.
         if unsafe { libc::ioctl(file.as_raw_fd(), request, argument as *mut T) } != -1 {
             return Ok(());
         }

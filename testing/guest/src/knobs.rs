@@ -7,12 +7,12 @@ use crate::cgroup::Cgroup;
 use crate::guest_setup;
 use crate::plan::Arm;
 
-/// Reservation as a percentage of the app's charge. Generous: MGLRU spares a cgroup with a charge
-/// below `memory.min`, but reclaims from all of it once it is above.
+/// Reservation as a percentage of the app's charge. The value is generous: MGLRU spares a cgroup
+/// whose charge is below `memory.min`, but reclaims from all of a cgroup whose charge is above it.
 const RESERVE_PERCENT: u64 = 160;
 
 /// Sets the arm's knob on the app's cgroup and its ancestors, for an app with a charge of
-/// `charge_bytes`; other arms set nothing.
+/// `charge_bytes`. A no-op in arms without a knob.
 pub fn set(arm: Arm, app: Option<&Cgroup>, charge_bytes: u64) -> Result<()> {
     let Some(file) = file(arm, guest_setup::mglru()) else {
         return Ok(());

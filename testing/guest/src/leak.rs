@@ -18,8 +18,8 @@ use crate::plan::Arm;
 use crate::scenario::{Leak, Leaker};
 use crate::swap_app::{App, Spec, CLASSES, DISPOSABLE, KEEP, NORMAL};
 
-/// The innocent apps: class, name and memory in MiB. The disposable ones are smaller than what a
-/// kill must free: killing them instead of the leaking app gains nothing.
+/// The innocent apps: class, name and memory in MiB. A disposable app has less memory than a kill
+/// must free, so killing it instead of the leaking app would not help.
 const INNOCENT: [(&str, &str, u32); 6] = [
     (KEEP, "office", 16),
     (KEEP, "bank", 12),
@@ -29,22 +29,22 @@ const INNOCENT: [(&str, &str, u32); 6] = [
     (DISPOSABLE, "feed", 8),
 ];
 const FRONT_MIB: u32 = 24;
-/// Empty files of a ramfs: each has a dentry and an inode, about 800 bytes in caches that count as
-/// reclaimable but stay for as long as the mount exists.
+/// Number of empty files in a ramfs. The dentry and the inode of each take about 800 bytes in
+/// kernel caches. These caches count as reclaimable, but stay until the ramfs is unmounted.
 const PINNING: u32 = 24_576;
 const PINNING_IN: &str = "/tmp/pinning";
 
 const LEAKING_MIB: u32 = 8;
 
-/// Bytes that must have gone to swap before an app is killed on behalf of the topmost app.
+/// Least memory swapped out before the first kill on behalf of the topmost app, in bytes.
 const SQUEEZED: u64 = 1 << 20;
 
-/// A leak ends within this time, whatever ends it.
+/// Timeout for a leak to end.
 const END: Duration = Duration::from_secs(120);
-/// Any other app that dies does so within this time.
+/// Time after a leak in which further apps may die.
 const AFTERMATH: Duration = Duration::from_secs(3);
 /// Time for the daemon to scan all apps.
-const LOOK: Duration = Duration::from_secs(3);
+const SCAN: Duration = Duration::from_secs(3);
 
 struct Scene {
     front: App,
@@ -78,9 +78,9 @@ impl Scene {
         })
     }
 
-    /// Brings each app to the foreground once to establish an order of use: the disposable ones
-    /// first, then the leaking one, which is thus not the least recently used, then the apps of
-    /// higher classes.
+    /// Brings each app to the foreground once to establish an order of use: first the disposable
+    /// apps, then the leaking app, then the apps of higher classes. The leaking app is then not the
+    /// least recently used one.
     fn use_all(&self) -> Result<()> {
         let (cheap, dear): (Vec<&App>, Vec<&App>) = self
             .innocent
@@ -98,7 +98,7 @@ impl Scene {
         self.leaking.as_mut().unwrap_or(&mut self.front)
     }
 
-    /// Names of the apps that have died, without the leaking one.
+    /// Names of the dead apps, except the leaking one.
     fn dead(&mut self) -> Vec<String> {
         let front = self.leaking.is_some().then_some(&mut self.front);
         let all = self.innocent.iter_mut().chain(front);
@@ -112,7 +112,7 @@ pub fn run(stage: Stage, work: &Leak) -> Result<()> {
     let daemon_wanted = match stage.arm {
         Arm::Stock => false,
         Arm::LimelightOnDebian | Arm::Limelight => true,
-        arm => bail!("leak knows no arm {arm:?}"),
+        arm => bail!("leak does not support arm {arm:?}"),
     };
     if work.leaker == Leaker::Pinned {
         pin_caches().with_context(|| format!("cannot fill {PINNING_IN}"))?;
@@ -125,10 +125,10 @@ pub fn run(stage: Stage, work: &Leak) -> Result<()> {
                 _ => CLASSES.to_owned(),
             };
             daemon::write_config(&config)?;
-            // No PIDs: some of these processes will have exited.
+            // No PIDs: some of these processes will have exited when the daemon stops.
             let daemon = Daemon::start(&[])?;
             scene.use_all()?;
-            sleep(LOOK);
+            sleep(SCAN);
             Some(daemon)
         }
         false => None,
@@ -149,7 +149,8 @@ fn pin_caches() -> Result<()> {
     Ok(())
 }
 
-/// The leaking app dies and no other; `action` tells which killer did it.
+/// Checks that the leaking app dies and all others survive. `action` is the expected entry in the
+/// history: a kill by the daemon or by the kernel.
 fn background(
     mut stage: Stage,
     mut scene: Scene,
@@ -184,7 +185,7 @@ fn background(
     let kills = kills(&entries);
     reporter.check("the leaking app dies", ended, daemon::log_tail())?;
     reporter.check(
-        "every other app lives",
+        "all other apps survive",
         dead.is_empty(),
         format!("dead: {dead:?}"),
     )?;
@@ -193,13 +194,14 @@ fn background(
         _ => 0.0,
     };
     reporter.check(
-        "the kernel's OOM killer acts only where the daemon may not",
+        "the kernel's OOM killer kills once if the daemon may not kill, otherwise never",
         reporter.values["oom_kills"] == by_kernel,
         format!("{} OOM kills", reporter.values["oom_kills"]),
     )?;
     reporter.check(
-        "history names the leaking app, what it had, and who killed it; no other app was killed",
-        matches!(&kills[..], [kill] if kill.action == action && is_of(kill, "leak") && kill.bytes > 0),
+        "history has one kill: the leaking app, with its killer and its memory",
+        matches!(&kills[..], [kill]
+            if kill.action == action && is_of(kill, "leak") && kill.bytes > 0),
         format!("{kills:?}"),
     )?;
     if let Some(kill) = kills.first() {
@@ -211,8 +213,8 @@ fn background(
     stage.reporter.finish()
 }
 
-/// The topmost app survives its own leak; listeners are notified, and the others are killed in the
-/// order of their classes. The leak stops after the first kill.
+/// Checks that the topmost app survives its own leak: listeners are notified, and other apps are
+/// killed, lowest class first. The leak stops after the first kill.
 fn front(mut stage: Stage, mut scene: Scene, daemon: Option<Daemon>) -> Result<()> {
     let counters = Counters::now()?;
     let memory = MemInfo::parse(&std::fs::read_to_string("/proc/meminfo")?);
@@ -240,18 +242,18 @@ fn front(mut stage: Stage, mut scene: Scene, daemon: Option<Daemon>) -> Result<(
     let entries = history()?;
     let kills = kills(&entries);
     reporter.check(
-        "the app in front lives",
+        "the foreground app survives its own leak",
         front_lives,
         format!("dead: {dead:?}"),
     )?;
     let disposable = |kill: &&HistoryEntry| kill.class == Some(Class::Disposable);
     reporter.check(
-        "every app that was killed for it was disposable",
+        "at least one app is killed, and all killed apps are disposable",
         !kills.is_empty() && kills.iter().all(disposable) && dead.len() == kills.len(),
         format!("dead: {dead:?}; history: {kills:?}"),
     )?;
     reporter.check(
-        "the kernel's OOM killer did nothing before",
+        "the kernel's OOM killer kills nothing",
         reporter.values["oom_kills"] == 0.0,
         format!("{} OOM kills", reporter.values["oom_kills"]),
     )?;
@@ -259,18 +261,22 @@ fn front(mut stage: Stage, mut scene: Scene, daemon: Option<Daemon>) -> Result<(
     let lines = lines.unwrap_or_default();
     let about_front = lines.iter().any(|line| line.contains("front"));
     reporter.check(
-        "listeners are told that the app in front takes memory without end",
+        "listeners get a notice that names the foreground app",
         about_front,
         lines.join("\n"),
     )?;
     if stage.machine.swap != crate::plan::Swap::None {
-        // A squeeze is recorded when it is done, which may be after the kill.
+        // The history records a squeeze at its end, which may be after the kill. The free swap in
+        // the kill's entry shows whether apps were squeezed before.
         let at_kill = kills.first().context("no app was killed")?.memory.swap_free;
         let swapped = swap_free.saturating_sub(at_kill);
         reporter.check(
-            "the others are squeezed before anybody is killed",
+            "other apps are squeezed before the first kill",
             swapped >= SQUEEZED,
-            format!("{} KiB went to swap before; {entries:?}", swapped >> 10),
+            format!(
+                "{} KiB went to swap before the first kill; {entries:?}",
+                swapped >> 10
+            ),
         )?;
     }
     drop(scene);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The programs that run inside the lab's virtual machines.
 //!
-//! The lab writes a [`plan::Plan`]; [`init`] carries it out as PID 1 and gives each cell a process
-//! ([`dispatch`]), which starts the programs ([`viewer`], [`load`]) and reports ([`record`]).
+//! The lab writes a [`plan::Plan`], and [`init`] executes it as PID 1. Each cell of the plan runs
+//! in its own process ([`dispatch`]), which starts programs such as [`viewer`] and [`load`] and
+//! sends [`record`]s to the lab.
 
 pub mod access_rules;
 pub mod android;
@@ -39,6 +40,7 @@ pub mod kill_latency;
 pub mod kms;
 pub mod knobs;
 pub mod leak;
+pub mod lease;
 pub mod load;
 pub mod memory;
 pub mod null_blk;

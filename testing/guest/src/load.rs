@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Background loads. Each counts its progress in a shared word that the cell's runner reads, so
-//! that its throughput is measured over exactly the measured time.
+//! Background loads. Each counts its progress in shared memory. The cell's runner reads the counter
+//! at the start and at the end of the measured time, which gives the exact throughput.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -15,12 +15,12 @@ use crate::random::Random;
 use crate::scenario::{Access, Load};
 use crate::store::{Extent, Store};
 
-/// Bytes that an indexer reads in one place.
+/// Bytes that an indexer reads at each random offset.
 const PIECE: usize = 16 << 10;
 /// Bytes per read and write of a copy.
 const BLOCK: usize = 128 << 10;
-/// Size at which a copy wraps around in its target, in MiB: this much is enough to push everything
-/// else out of the guest's memory.
+/// Largest size of a copy's target, in MiB; a longer copy wraps around in it. Writing this much
+/// evicts everything else from the guest's memory.
 const COPY_TARGET_MIB: u32 = 128;
 
 /// Parameters of a load's process.
@@ -32,7 +32,7 @@ pub struct Spec {
     pub source: Option<Extent>,
     /// The file that it writes, if any.
     pub target: Option<Extent>,
-    /// File of the progress counter, in KiB.
+    /// File of the progress counter, which counts KiB.
     pub counter: PathBuf,
     /// Seed of its random offsets.
     pub seed: u64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `limelight-guest`: PID 1 of the lab's virtual machines and every program that it starts there,
-//! in one static executable.
+//! `limelight-guest`: one static executable for PID 1 of the lab's virtual machines and, by
+//! subcommand, for the test programs that run there.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,8 @@ use limelight_apps::{
 };
 use serde::de::DeserializeOwned;
 
-/// Runs inside the lab's virtual machines; as PID 1 it carries out /plan.json and powers off.
+/// Test programs for the lab's virtual machines. As PID 1, it executes /plan.json and powers the
+/// machine off.
 #[derive(Parser)]
 #[command(name = "limelight-guest", version)]
 struct Arguments {
@@ -23,149 +24,149 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Part {
-    /// Carry out /plan.json as a service, under systemd as PID 1.
+    /// Execute /plan.json as a service of systemd or sysvinit.
     Session,
     /// Run one cell of /plan.json.
     Cell {
-        /// Index of the dispatch, from 0.
+        /// Index of the cell, from 0.
         index: usize,
     },
-    /// The foreground app: takes commands on standard input.
+    /// Run the synthetic image viewer, which reads commands from standard input.
     Viewer {
-        /// Its specification in JSON.
+        /// Specification in JSON.
         spec: String,
     },
     /// Map and touch a library, then sleep.
     Primer {
-        /// The library's extent in JSON.
+        /// Extent of the library, in JSON.
         spec: String,
     },
-    /// A background load.
+    /// Run a background load.
     Load {
-        /// Its specification in JSON.
+        /// Specification in JSON.
         spec: String,
     },
-    /// A topmost app larger than memory.
+    /// Run a topmost app that is larger than memory.
     Hog {
-        /// Its specification in JSON.
+        /// Specification in JSON.
         spec: String,
     },
-    /// A CPU-bound app or helper.
+    /// Run a CPU-bound app or helper.
     Spinner {
-        /// Its specification in JSON.
+        /// Specification in JSON.
         spec: String,
     },
-    /// A CPU-bound background load.
+    /// Run a CPU-bound background load.
     SpinLoad {
-        /// The kind of work, in JSON.
+        /// Kind of work, in JSON.
         spec: String,
     },
-    /// One short-lived process of a build.
+    /// Run one short-lived process of a build.
     Compiler,
-    /// A user's app that tries to keep the privileges it had in the foreground.
+    /// Run a user's app that tries to keep the values it had in the foreground.
     HeirsApp {
-        /// Nothing, in JSON.
+        /// Always `null`.
         spec: String,
     },
-    /// A user's app that runs unprivileged operations.
+    /// Run a user's app that executes unprivileged operations on command.
     UsersApp {
-        /// Its specification in JSON.
+        /// Specification in JSON.
         spec: String,
     },
-    /// Takes pages and checks every byte.
+    /// Allocate pages and check that every byte is zero.
     ZeroChecker {
-        /// Nothing, in JSON.
+        /// Always `null`.
         spec: String,
     },
-    /// Reads a file in small pieces, or in clusters.
+    /// Read a file in small pieces or in random clusters.
     Reader {
-        /// Its specification in JSON.
+        /// Specification in JSON.
         spec: String,
     },
-    /// An app with a growing and shrinking heap.
+    /// Run an app whose heap grows and shrinks.
     Heap {
-        /// Its specification in JSON.
+        /// Specification in JSON.
         spec: String,
     },
-    /// A task that allocates, touches, computes and frees.
+    /// Run a task that allocates memory, touches it, computes on it, and frees it.
     Churn {
-        /// Its specification in JSON.
+        /// Specification in JSON.
         spec: String,
     },
-    /// A background program with a fixed amount of work.
+    /// Run a background program with a fixed amount of work.
     Background {
-        /// The program, in JSON.
+        /// Name of the program, in JSON.
         spec: String,
     },
-    /// Grows its heap next to limits and boundaries.
+    /// Run an app that grows its heap next to limits and boundaries.
     HeapRules {
-        /// Nothing.
+        /// Always `null`.
         spec: String,
     },
-    /// Fragments free memory into single pages.
+    /// Fragment free memory into single pages.
     Fragmenter {
-        /// Its specification in JSON.
+        /// Specification in JSON.
         spec: String,
     },
-    /// Reads the specified files, and waits.
+    /// Read the specified files, then wait for input.
     Starter {
-        /// Its specification in JSON.
+        /// Specification in JSON.
         spec: String,
     },
-    /// One of soak's apps.
+    /// Run an app of the scenario soak.
     SoakApp {
-        /// Its specification in JSON.
+        /// Specification in JSON.
         spec: String,
     },
-    /// One of rotation's apps.
+    /// Run an app of the scenario rotation.
     RotationApp {
-        /// Its specification in JSON.
+        /// Specification in JSON.
         spec: String,
     },
-    /// One of the killing scenarios' apps.
+    /// Run an app of the scenarios that test kills.
     SwapApp {
-        /// Its specification in JSON.
+        /// Specification in JSON.
         spec: String,
     },
-    /// One of the gate's apps.
+    /// Run an app of the scenario gate.
     GateApp {
-        /// Its specification in JSON.
+        /// Specification in JSON.
         spec: String,
     },
-    /// An app of one of innocents' situations.
+    /// Run an app of the scenario innocents.
     Innocent {
-        /// Its specification in JSON.
+        /// Specification in JSON.
         spec: String,
     },
-    /// The gate's load.
+    /// Run the load of the scenario gate.
     GateLoad {
-        /// Its specification in JSON.
+        /// Specification in JSON.
         spec: String,
     },
-    /// Makes short-lived processes and cgroups.
+    /// Create short-lived processes and cgroups.
     Stormer {
-        /// Its specification in JSON.
+        /// Specification in JSON.
         spec: String,
     },
-    /// An app that answers a keyboard on the kernel's display.
+    /// Run an app that answers key presses with frames, through kernel interfaces alone.
     Kms {
-        /// Its specification in JSON.
+        /// Specification in JSON.
         spec: String,
     },
-    /// An X client that shows frames through Present only.
+    /// Run an X client that shows frames only through the Present extension.
     Presenter {
-        /// Its specification in JSON.
+        /// Specification in JSON.
         spec: String,
     },
-    /// Measures the cost of page faults.
+    /// Measure the cost of page faults.
     Probe {
-        /// Its specification in JSON.
+        /// Specification in JSON.
         spec: String,
     },
 }
 
 fn main() -> ExitCode {
-    // A container's first process is PID 1 as well.
+    // In a container, PID 1 is an ordinary program.
     if std::process::id() == 1 && std::env::var_os(gate::CONTAINED).is_none() {
         init::run();
     }
@@ -223,5 +224,5 @@ fn run(part: Part) -> Result<u8> {
 }
 
 fn parse<T: DeserializeOwned>(spec: &str) -> Result<T> {
-    serde_json::from_str(spec).with_context(|| format!("cannot understand {spec}"))
+    serde_json::from_str(spec).with_context(|| format!("cannot parse the specification {spec}"))
 }

@@ -10,21 +10,21 @@ use anyhow::{Context, Result};
 
 use crate::random::Random;
 
-/// Bytes in a page; the lab's guests are x86-64.
+/// Bytes in a page of the lab's guests.
 pub const PAGE: usize = 4096;
 /// Bytes in a MiB.
 pub const MIB: usize = 1 << 20;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// A private piece of address space, unmapped on drop.
+/// A memory mapping of this process, unmapped on drop.
 pub struct Mapping {
     address: *mut u8,
     len: usize,
 }
 
 impl Mapping {
-    /// `len` bytes of anonymous memory, none of it touched yet.
+    /// Maps `len` bytes of anonymous memory and touches none of them.
     pub fn anonymous(len: usize) -> Result<Self> {
         // SAFETY: a new private mapping at an address of the kernel's choice aliases nothing.
         let address = unsafe {
@@ -41,7 +41,7 @@ impl Mapping {
             .with_context(|| format!("cannot map {len} bytes of anonymous memory"))
     }
 
-    /// `len` bytes of `file` from `offset` on, for reading.
+    /// Maps `len` bytes of `file` from `offset` on, read-only.
     pub fn file(file: &File, offset: u64, len: usize) -> Result<Self> {
         // SAFETY: a new read-only mapping at an address of the kernel's choice; the guest's files
         // neither shrink nor change while they are mapped.
@@ -74,7 +74,7 @@ impl Mapping {
         self.len / PAGE
     }
 
-    /// Reads one word of every cache line of a page, as a program that shows its contents would.
+    /// Reads one word of every cache line of a page, as a program that displays the page would.
     pub fn read_page(&self, page: usize) -> u64 {
         assert!(page < self.pages());
         let mut sum = 0u64;
@@ -133,7 +133,7 @@ impl Mapping {
             libc::madvise(start.cast(), PAGE, libc::MADV_DONTNEED)
         };
         if done != 0 {
-            return Err(io::Error::last_os_error()).context("cannot give a page back");
+            return Err(io::Error::last_os_error()).context("MADV_DONTNEED failed");
         }
         Ok(())
     }
@@ -143,12 +143,12 @@ impl Mapping {
         self.address
     }
 
-    /// Fills half of a page of anonymous memory with noise, so that zram compresses it to one half.
+    /// Fills half of an anonymous page with noise, so that zram compresses it to half its size.
     pub fn fill_page(&mut self, page: usize, random: &mut Random) {
         self.fill_words(page, PAGE / 16, random);
     }
 
-    /// Fills the first `words` words of a page of anonymous memory with noise; there are 512.
+    /// Fills the first `words` of the 512 words of an anonymous page with noise.
     pub fn fill_words(&mut self, page: usize, words: usize, random: &mut Random) {
         assert!(page < self.pages() && words <= PAGE / 8);
         for word in 0..words {
@@ -162,7 +162,7 @@ impl Mapping {
         }
     }
 
-    /// Resident pages: mapped ones, or for a file those in the page cache.
+    /// Number of resident pages; for a file, the pages in the page cache.
     pub fn resident_pages(&self) -> Result<usize> {
         let mut map = vec![0u8; self.len.div_ceil(PAGE)];
         // SAFETY: `map` has one byte for each page of the range, which is mapped by us.
@@ -173,9 +173,9 @@ impl Mapping {
         Ok(map.iter().filter(|&&byte| byte & 1 != 0).count())
     }
 
-    /// A writable shared page of a file, for a counter that two processes share.
+    /// Maps the first page of a file writable and shared, for a counter that two processes use.
     pub fn shared_word(file: &File) -> Result<Self> {
-        // SAFETY: as in `file`; all accesses are atomic.
+        // SAFETY: a new mapping at an address of the kernel's choice; all accesses are atomic.
         let address = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -186,7 +186,7 @@ impl Mapping {
                 0,
             )
         };
-        Self::checked(address, PAGE).context("cannot map a counter's file")
+        Self::checked(address, PAGE).context("cannot map the counter's file")
     }
 
     /// The mapping's first word as an atomic.
@@ -196,7 +196,7 @@ impl Mapping {
         unsafe { std::sync::atomic::AtomicU64::from_ptr(self.address.cast()) }
     }
 
-    /// `len` bytes of locked memory.
+    /// Maps `len` bytes of anonymous memory and locks them.
     pub fn locked(len: usize) -> Result<Self> {
         let mapping = Self::anonymous(len)?;
         mapping.lock()?;
@@ -220,8 +220,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Pages of a file range that are in the page cache. The range is mapped for the query, but no page
-/// is faulted in, so that reclaim sees no additional user. `offset` is a multiple of the page size.
+/// Number of pages of a file range that are in the page cache. The query maps the range, but faults
+/// in no page, so it does not make pages look used. `offset` is a multiple of the page size.
 pub fn cached_pages(file: &File, offset: u64, len: u64) -> Result<u64> {
     Ok(Mapping::file(file, offset, len as usize)?.resident_pages()? as u64)
 }

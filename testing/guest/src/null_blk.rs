@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Virtual disks of the kernel (`null_blk`), with all their configfs properties.
+//! Virtual disks of the kernel's `null_blk` driver, configured through configfs.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
@@ -10,10 +10,10 @@ use anyhow::{bail, Context, Result};
 
 use crate::memory::MIB;
 
-/// Unit in which zeroes are skipped when copying.
+/// Unit of a copy, in bytes; a unit of zeroes is not written.
 const PIECE: usize = 64 << 10;
 
-/// A null_blk disk. It remains when this is dropped.
+/// A null_blk disk. Dropping the value does not remove the disk; [`NullBlk::remove`] does.
 pub struct NullBlk {
     directory: PathBuf,
     device: PathBuf,
@@ -24,7 +24,7 @@ impl NullBlk {
     pub fn create(name: &str, properties: &[(&str, String)]) -> Result<Self> {
         let directory = PathBuf::from("/sys/kernel/config/nullb").join(name);
         fs::create_dir(&directory).with_context(|| {
-            format!("cannot create {}: is null_blk there?", directory.display())
+            format!("cannot create {}: is null_blk loaded?", directory.display())
         })?;
         let disk = NullBlk {
             directory,
@@ -40,8 +40,8 @@ impl NullBlk {
         Ok(disk)
     }
 
-    /// Creates the disk `/dev/NAME` with the contents of another one; pieces of zeroes take no
-    /// memory.
+    /// Creates the disk `/dev/NAME` in guest memory, with the contents of `source`. Units of zeroes
+    /// take no memory. A request takes `completion_nsec` nanoseconds.
     pub fn copy_of(source: &Path, name: &str, completion_nsec: u32) -> Result<Self> {
         let mut from =
             File::open(source).with_context(|| format!("cannot open {}", source.display()))?;

@@ -22,12 +22,12 @@ use crate::store::Extent;
 pub struct Spec {
     /// The file to map.
     pub file: Extent,
-    /// Anonymous memory.
+    /// Size of the anonymous memory, in MiB.
     pub mib: u32,
 }
 
-/// The probe's process. `anonymous` and `file` answer with nanoseconds per page; after `file` the
-/// mapping remains.
+/// The probe's process. It answers the commands `anonymous` and `file` with nanoseconds per page.
+/// The mapping of the last `file` command stays, so that its pages can be reclaimed.
 pub fn probe(spec: &Spec) -> Result<()> {
     let file = spec.file.open()?;
     let mut mapped = None;
@@ -44,7 +44,7 @@ pub fn probe(spec: &Spec) -> Result<()> {
             "file" => {
                 drop(mapped.take());
                 let mapping = Mapping::file(&file, spec.file.offset, spec.file.len as usize)?;
-                // Once to read it from the disk, once for the faults alone.
+                // The first pass reads the file from the disk, the second one measures the faults.
                 touch_all(&mapping);
                 drop(mapping);
                 let mapping = Mapping::file(&file, spec.file.offset, spec.file.len as usize)?;
@@ -54,7 +54,7 @@ pub fn probe(spec: &Spec) -> Result<()> {
                 mapped = Some(mapping);
                 ns
             }
-            other => bail!("the probe does not know {other:?}"),
+            other => bail!("the probe does not expect {other:?}"),
         };
         println!("{ns_per_page}");
     }
@@ -78,18 +78,13 @@ pub fn run(mut stage: Stage, work: &Overhead) -> Result<()> {
         file,
         mib: work.mib,
     };
-    // The first round warms up slabs and page tables.
+    // The first round warms up slabs and page tables, and is not reported.
     for round in 0..=work.rounds {
-        // Pages that an earlier round left on the LRU lists determine how much reclaim has to age:
+        // The cost of reclaim depends on the pages that earlier rounds left on the LRU lists, so
         // every round starts with empty lists.
         crate::guest_setup::drop_caches()?;
         let cgroup = Cgroup::create(&format!("app.slice/app-limelight-probe-{round}.scope"))?;
-        let mut probe = Start {
-            cgroup: Some(&cgroup),
-            nice: 0,
-            session: false,
-        }
-        .conversation("probe", &spec)?;
+        let mut probe = Start::in_cgroup(&cgroup).conversation("probe", &spec)?;
         let figures = [
             ("anon_fault_ns_per_page", probe.ask("anonymous")?),
             ("file_fault_ns_per_page", probe.ask("file")?),

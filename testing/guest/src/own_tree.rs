@@ -22,11 +22,11 @@ use crate::scenario::OwnTree;
 
 /// elogind's name for a session's cgroup.
 const SESSION: &str = "c1";
-/// The daemon's tree.
+/// The daemon's cgroup tree.
 const TREE: &str = "limelight.slice";
 /// Timeout; only a hang takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The order in which apps come to the foreground: new ones, then each of them again.
+/// Indices of the apps in the order in which they come to the foreground: each app twice.
 const ORDER: [usize; 6] = [0, 1, 2, 1, 0, 2];
 
 /// A program and its helper.
@@ -39,10 +39,7 @@ impl App {
     fn start(session: &Cgroup) -> Result<App> {
         let mut command = Command::new("/bin/busybox");
         command.args(["sh", "-c", "sleep 1000 & exec sleep 1000"]);
-        let start = Start {
-            cgroup: Some(session),
-            ..Start::PLAIN
-        };
+        let start = Start::in_cgroup(session);
         let process = start.program(command, "app")?;
         let path = format!("/proc/{0}/task/{0}/children", process.pid());
         let deadline = Instant::now() + PATIENCE;
@@ -62,7 +59,7 @@ impl App {
         [self.process.pid(), self.helper]
     }
 
-    /// The cgroup that limelightd creates for it.
+    /// The cgroup that limelightd creates for the app.
     fn scope(&self) -> Result<PathBuf> {
         let pid = self.process.pid();
         let stat = Proc::open("/proc")?.process(pid)?.stat()?;
@@ -72,7 +69,7 @@ impl App {
 
 impl Drop for App {
     fn drop(&mut self) {
-        // The helper runs until it is killed, and its parent has not been waited for yet.
+        // The helper sleeps until it is killed, so its PID has not been reused.
         let _ = send(self.helper, libc::SIGKILL);
     }
 }
@@ -81,7 +78,7 @@ fn tree() -> PathBuf {
     Path::new(cgroup::ROOT).join(TREE)
 }
 
-/// Protection and boost of an app in its cgroup.
+/// Protection and boost of an app: values of its cgroup, and its nice value.
 #[derive(Debug)]
 struct Standing {
     min: String,
@@ -110,7 +107,7 @@ impl Standing {
         reserved(&self.min) || reserved(&self.low)
     }
 
-    /// By its weight, and then not by nice values.
+    /// Whether cpu.weight boosts the app; its nice value must then be 0.
     fn is_boosted(&self) -> bool {
         !["100", "absent"].contains(&self.weight.as_str()) && self.nice == 0
     }
@@ -125,7 +122,7 @@ pub fn run(stage: Stage, work: &OwnTree) -> Result<()> {
     let reporter = &stage.reporter;
     cgroup::remove_all()?;
     match work.handed_down {
-        // As OpenRC does when it mounts the hierarchy.
+        // Enables the root's controllers, as OpenRC does when it mounts the hierarchy.
         true => Cgroup::create("openrc").map(drop)?,
         false => cgroup::handed_down()?
             .iter()
@@ -142,13 +139,13 @@ pub fn run(stage: Stage, work: &OwnTree) -> Result<()> {
     pids.push(desktop.pid());
     let daemon = Daemon::start_after(Before::now(&pids)?)?;
     reporter.check(
-        "a daemon that knows of no app makes no cgroup",
+        "before the first focus change, the daemon creates no cgroup",
         !tree().exists() && cgroup::of(apps[0].process.pid())? == session.path(),
         session.path().display().to_string(),
     )?;
     check_focus(reporter, &apps)?;
     reporter.check(
-        "the session's other processes stay where they are",
+        "processes that belong to no app stay in the session's cgroup",
         cgroup::of(desktop.pid())? == session.path(),
         cgroup::of(desktop.pid())?.display().to_string(),
     )?;
@@ -158,7 +155,7 @@ pub fn run(stage: Stage, work: &OwnTree) -> Result<()> {
     let before = daemon.kill()?;
     let left = before.changes()?;
     reporter.check(
-        "a daemon that is killed leaves its tree to a successor",
+        "a killed daemon leaves its cgroup tree and changed values",
         tree().exists() && !left.is_empty(),
         left.join("; "),
     )?;
@@ -189,14 +186,14 @@ pub fn run(stage: Stage, work: &OwnTree) -> Result<()> {
 
 fn check_tree_gone(reporter: &Reporter) -> Result<()> {
     reporter.check(
-        "a daemon that is stopped takes its tree away",
+        "a stopped daemon removes its cgroup tree",
         !tree().exists(),
         tree().display().to_string(),
     )
 }
 
-/// A controller that another process enables for its children meanwhile stays enabled; the others
-/// are disabled again.
+/// Checks that the daemon disables the root's controllers when it stops, except one that another
+/// cgroup has enabled for its children in the meantime.
 fn check_relied_on(reporter: &Reporter, apps: &[App], pids: &[i32]) -> Result<()> {
     let daemon = Daemon::start(pids)?;
     focus(apps[0].process.pid())?;
@@ -206,17 +203,17 @@ fn check_relied_on(reporter: &Reporter, apps: &[App], pids: &[i32]) -> Result<()
     let log = daemon::log_tail();
     let handed = cgroup::handed_down()?;
     reporter.check(
-        "a controller that another program enables meanwhile stays, and the daemon says so",
+        "a controller that another cgroup uses stays enabled, and the daemon logs that",
         handed == ["cpu"] && code == 0 && log.contains("in use by a child cgroup"),
-        format!("exit code {code}, {handed:?} stay:\n{log}"),
+        format!("exit code {code}, {handed:?} stay enabled:\n{log}"),
     )?;
     check_tree_gone(reporter)?;
     theirs.remove()?;
     cgroup::take_back("cpu")?;
-    before.check_restored("once that controller is taken back", reporter)
+    before.check_restored("after that controller is disabled", reporter)
 }
 
-/// Checks that swap's classes act on the cgroup that the daemon created.
+/// Checks that an app's class sets the swap limit of the cgroup that the daemon created.
 fn check_class(reporter: &Reporter, apps: &[App; 3]) -> Result<()> {
     let pid = apps[1].process.pid();
     limelight(&["class", "set", &pid.to_string(), "disposable"])?;
@@ -234,7 +231,7 @@ fn check_class(reporter: &Reporter, apps: &[App; 3]) -> Result<()> {
     }
     let limits = [limit(&apps[0])?, limit(&apps[1])?, limit(&apps[2])?];
     reporter.check(
-        "an app of class disposable never goes to swap, the others may",
+        "memory.swap.max is 0 for the disposable app, and max for the others",
         limits == ["max", "0", "max"],
         format!("{limits:?}"),
     )
@@ -243,13 +240,18 @@ fn check_class(reporter: &Reporter, apps: &[App; 3]) -> Result<()> {
 fn check_focus(reporter: &Reporter, apps: &[App]) -> Result<()> {
     for (move_, &index) in ORDER.iter().enumerate() {
         focus(apps[index].process.pid())?;
-        check_front(reporter, apps, index, &format!("at focus {}", move_ + 1))?;
+        check_front(
+            reporter,
+            apps,
+            index,
+            &format!("at focus change {}", move_ + 1),
+        )?;
     }
     Ok(())
 }
 
-/// Checks that the foreground app and its helper are in the app's own cgroup, and that it alone has
-/// protection and boost.
+/// Checks that the foreground app and its helper are in the app's own cgroup, and that no other app
+/// is protected or boosted.
 fn check_front(reporter: &Reporter, apps: &[App], front: usize, when: &str) -> Result<()> {
     let scope = apps[front].scope()?;
     let places: Vec<PathBuf> = apps[front]
@@ -258,13 +260,13 @@ fn check_front(reporter: &Reporter, apps: &[App], front: usize, when: &str) -> R
         .map(cgroup::of)
         .collect::<Result<_>>()?;
     reporter.check(
-        format!("{when}, the app in front and its helper have a cgroup of their own"),
+        format!("{when}, the foreground app and its helper are in the app's own cgroup"),
         places.iter().all(|place| *place == scope),
         format!("{places:?}"),
     )?;
     let seen = Standing::of(&apps[front])?;
     reporter.check(
-        format!("{when}, it is protected and boosted"),
+        format!("{when}, the foreground app is protected and boosted"),
         seen.is_protected() && seen.is_boosted(),
         format!("{seen:?}"),
     )?;
@@ -275,7 +277,7 @@ fn check_front(reporter: &Reporter, apps: &[App], front: usize, when: &str) -> R
         }
         let seen = Standing::of(app)?;
         reporter.check(
-            format!("{when}, app {index} is neither"),
+            format!("{when}, background app {index} is neither protected nor boosted"),
             seen.has_nothing(),
             format!("{seen:?}"),
         )?;
@@ -295,7 +297,7 @@ fn check_end(reporter: &Reporter, session: &Cgroup) -> Result<()> {
         sleep(Duration::from_millis(50));
     }
     reporter.check(
-        "the cgroup of an app that has ended goes",
+        "the cgroup of an ended app is removed",
         made && !scope.exists(),
         scope.display().to_string(),
     )

@@ -14,7 +14,8 @@ const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 pub struct PageSetting(Vec<(String, String)>);
 
 impl PageSetting {
-    /// Enables folios of this size where available; other sizes stay as they were.
+    /// Enables folios of this size; other sizes stay as they are. A size that the kernel does not
+    /// support is an error.
     pub fn make(pages: Pages) -> Result<Self> {
         let mut setting = PageSetting(Vec::new());
         setting.add(pages)?;
@@ -33,7 +34,7 @@ impl PageSetting {
             .split_once('[')
             .and_then(|(_, rest)| rest.split_once(']'))
             .map(|(word, _)| word.to_owned())
-            .with_context(|| format!("{file} says {text:?}"))?;
+            .with_context(|| format!("{file} holds {text:?}"))?;
         fs::write(&file, "always").with_context(|| format!("cannot write {file}"))?;
         self.0.push((file, before));
         Ok(())
@@ -44,7 +45,7 @@ impl Drop for PageSetting {
     fn drop(&mut self) {
         for (file, before) in &self.0 {
             if let Err(error) = fs::write(Path::new(file), before) {
-                eprintln!("cannot put {before} back into {file}: {error}");
+                eprintln!("cannot write {before} back to {file}: {error}");
             }
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Photos for real image viewers: valid PNG files of noise, with stored (uncompressed) deflate
-//! blocks, so that a file is as large as its pixels.
+//! Photos for real image viewers: valid PNG files of noise. Their deflate blocks are stored
+//! uncompressed, so a file is as large as its pixels.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -8,9 +8,9 @@ use std::path::Path;
 
 use crate::random::Random;
 
-/// Largest stored block of deflate.
+/// Largest stored block of deflate, in bytes.
 const STORED_MAX: usize = 0xffff;
-/// Largest prime below 2^16, of Adler-32.
+/// Modulus of Adler-32: the largest prime below 2^16.
 const ADLER: u32 = 65521;
 /// Filter byte of an unfiltered row.
 const NO_FILTER: [u8; 1] = [0];
@@ -27,7 +27,7 @@ fn encode(width: u32, height: u32, seed: u64) -> Vec<u8> {
     let mut header = Vec::with_capacity(13);
     header.extend(width.to_be_bytes());
     header.extend(height.to_be_bytes());
-    // 8 bits a channel, RGB, deflate, adaptive filters, not interlaced.
+    // 8 bits per channel, RGB, deflate, adaptive filters, not interlaced.
     header.extend([8, 2, 0, 0, 0]);
     chunk(&mut png, b"IHDR", &header);
     chunk(&mut png, b"IDAT", &stored(&pixels(width, height, seed)));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The contract between the lab on the host and PID 1 in the guest: the lab writes a [`Plan`] to
-//! `/plan.json` of the initramfs, the guest answers with one [`Record`] a line on its second
-//! serial port ([`crate::record::PORT`]), the last of which is [`Record::Done`].
+//! The contract between the lab on the host and PID 1 in the guest. The lab writes a [`Plan`] to
+//! `/plan.json` of the initramfs. The guest writes [`Record`]s to its second serial port
+//! ([`crate::record::PORT`]), one per line; the last one is [`Record::Done`].
 
 use std::collections::BTreeMap;
 
@@ -10,45 +10,46 @@ use serde::{Deserialize, Serialize};
 /// Directory of [`Machine::packages`] in the guest.
 pub const PACKAGES: &str = "/packages";
 
-/// All work of one boot of a virtual machine.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// All work of one boot of a virtual machine. The default is no work, on a machine without disks.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Setup of the machine before the first cell.
     pub machine: Machine,
-    /// The cells, in order: the lab interleaves arms here.
+    /// The cells, in the order in which they run; the lab interleaves the arms.
     pub cells: Vec<Cell>,
 }
 
 /// Setup of the guest for the whole boot.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Kernel modules to load, in order, as paths inside the initramfs.
     pub modules: Vec<String>,
     /// Location of the scenario's files; the guest creates absent ones.
     pub data: Data,
     /// Device of the Debian root file system (ext4) that real apps are chrooted into, e.g.
-    /// `/dev/vdb`. It is mounted read-write: give the machine a snapshot.
+    /// `/dev/vdb`. It is mounted read-write, so the machine must get a snapshot of the image.
     pub rootfs: Option<String>,
-    /// Copies that file system to a disk in guest memory before it is mounted (exact mode): time
-    /// per request on that disk, in nanoseconds. Absent: it is mounted directly.
+    /// If present, the root file system is copied to a disk in guest memory before it is mounted
+    /// (exact mode). The value is the time per request on that disk, in nanoseconds.
     #[serde(default)]
     pub rootfs_in_memory_nsec: Option<u32>,
-    /// PID 1 while cells run; with one other than the lab's, real apps need no chroot.
+    /// PID 1 while cells run. Real apps need a chroot only if it is [`Init::Lab`].
     #[serde(default)]
     pub init: Init,
-    /// File names below [`PACKAGES`] of Debian packages to install, the first one before the
-    /// others. Limelight's programs then come only from them.
+    /// File names of Debian packages below [`PACKAGES`], in the order that the scenario expects. If
+    /// there are any, Limelight's programs are not copied to the root file system but come from
+    /// these packages.
     #[serde(default)]
     pub packages: Vec<String>,
     /// The swap device.
     pub swap: Swap,
-    /// Value for `/sys/kernel/mm/lru_gen/enabled`: 0 is the two-list LRU, 7 is MGLRU; absent leaves
-    /// the kernel's default. On a kernel without MGLRU, 7 fails every cell.
+    /// Value for `/sys/kernel/mm/lru_gen/enabled`: 0 is the two-list LRU, 7 is MGLRU. If absent,
+    /// the kernel's default stays. On a kernel without MGLRU, 7 fails every cell.
     #[serde(default)]
     pub lru_gen: Option<u8>,
     /// Free memory in MiB that the setup leaves to the cells; PID 1 locks the rest. Kernels differ
     /// in their own memory usage, and arms on different kernels are comparable only with equal free
-    /// memory. Absent leaves everything.
+    /// memory. If absent, the cells get all free memory.
     #[serde(default)]
     pub free_mib: Option<u32>,
     /// A flash disk for files and swap; the plan's `data` and `swap` name its partitions by
@@ -79,7 +80,7 @@ pub enum Init {
 
 /// A modelled flash disk inside the guest (`null_blk`), with a partition for files (ext4) and one
 /// for swap. It serves one request at a time, reads and writes alike, and each takes the same time.
-/// All of it is written once during setup, so that its contents take no memory later.
+/// Setup writes all of it once, so that later writes take no further guest memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flash {
     /// Size of the file partition, in MiB.
@@ -102,7 +103,7 @@ impl Flash {
 }
 
 /// Location of the scenario's files.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Data {
     /// A disk with an ext4 file system: the lab's virtio disk (fast mode), e.g. `/dev/vda`, or a
@@ -116,8 +117,8 @@ pub enum Data {
         /// Completion time of one request, in nanoseconds.
         completion_nsec: u32,
     },
-    /// A `null_blk` disk inside the guest with an ext4 file system (either mode): every request
-    /// takes the same time, whatever its size and the number in flight.
+    /// A `null_blk` disk inside the guest with an ext4 file system (either mode). Every request
+    /// takes the same time, regardless of its size and of the number of requests in flight.
     SlowDisk {
         /// Size in MiB. Written data takes guest memory.
         mib: u32,
@@ -125,27 +126,30 @@ pub enum Data {
         request_nsec: u32,
     },
     /// No disk at all.
+    #[default]
     None,
 }
 
 /// The machine's swap.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Swap {
-    /// None.
+    /// No swap.
+    #[default]
     None,
     /// A disk, e.g. `/dev/vdc` or a partition of the [`Flash`] disk; the guest writes the swap
     /// header.
     Disk(String),
     /// A `null_blk` disk inside the guest (exact mode). All of it is written once before use, so
-    /// that swapping out takes no further guest memory: the machine gets this much more memory.
+    /// that swapping out takes no further guest memory. The machine gets this much memory in
+    /// addition.
     NullBlk {
         /// Size in MiB.
         mib: u32,
         /// Completion time of one request, in nanoseconds.
         completion_nsec: u32,
     },
-    /// Compressed memory, nominal size in MiB.
+    /// Compressed memory (zram) of this nominal size, in MiB.
     Zram(u32),
 }
 
@@ -153,21 +157,21 @@ pub enum Swap {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arm {
-    /// Without background load: the limit.
+    /// No background load: the best possible result.
     Idle,
     /// The unmodified kernel.
     Stock,
-    /// memory.low on the app's cgroup and its ancestors, by hand.
+    /// memory.low on the app's cgroup and its ancestors, set by the test instead of `limelightd`.
     MemoryLow,
-    /// memory.min on the app's cgroup and its ancestors, by hand.
+    /// memory.min on the app's cgroup and its ancestors, set by the test instead of `limelightd`.
     MemoryMin,
-    /// The best stock knobs for this LRU without Limelight (the scenario names them).
+    /// The stock kernel with its best settings for this LRU, which the scenario defines.
     BestStock,
     /// The kernel zeroes pages when they are freed (`init_on_free=1`).
     InitOnFree,
-    /// No swap, and a killer of the least recently used app, as on a phone.
+    /// No swap. A killer as on a phone kills the least recently used app.
     KillOnly,
-    /// Swap for every app, and the same killer when swap is full.
+    /// Swap for every app. The same killer acts when swap is nearly full.
     SwapAll,
     /// Swap, and Debian's earlyoom.
     Earlyoom,
@@ -190,7 +194,7 @@ pub struct Cell {
     pub arm: Arm,
     /// Repetition, from 0; it seeds the guest's random choices.
     pub repetition: u32,
-    /// Limit in guest seconds: then the cell is abandoned, everything it started is killed, and
+    /// Time limit in guest seconds. After it the cell is abandoned, its processes are killed, and
     /// [`Record::Failed`] is written.
     pub limit_s: u32,
     /// The work: a tag and the parameters of one of the guest's scenarios.
@@ -203,42 +207,42 @@ pub struct Cell {
 pub enum Record {
     /// The guest is up.
     Up {
-        /// `uname -r`.
+        /// Kernel release, as from `uname -r`.
         kernel: String,
         /// Managed memory in KiB (`MemTotal`).
         memory_kib: u64,
     },
     /// A progress message.
     Progress {
-        /// Cell it belongs to.
+        /// ID of the cell.
         cell: String,
         /// Human-readable text.
         text: String,
     },
     /// A finished cell.
     Result {
-        /// [`Cell::id`].
+        /// ID of the cell.
         cell: String,
         /// Counters and times by name; the unit is the name's suffix (`_us`, `_kib`, `_pages`, none
         /// for counts).
         values: BTreeMap<String, f64>,
-        /// Samples by name, same units.
+        /// Samples by name, with the same units.
         series: BTreeMap<String, Vec<f64>>,
     },
     /// A check inside a whole-VM test.
     Check {
-        /// Cell it belongs to.
+        /// ID of the cell.
         cell: String,
         /// The check, as a sentence.
         what: String,
-        /// Whether it held.
+        /// Whether the check passed.
         passed: bool,
         /// The observed values.
         seen: String,
     },
     /// A cell that failed; the boot continues with the next one.
     Failed {
-        /// Cell it belongs to.
+        /// ID of the cell.
         cell: String,
         /// The reason.
         why: String,

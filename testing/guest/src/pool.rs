@@ -14,8 +14,8 @@ use crate::scenario::{Engine, Mechanisms};
 
 /// sysfs directory of the pool.
 const POOL: &str = "/sys/kernel/mm/limelight/prezero";
-/// Timeout for the pool to fill. 8192 pages at 256 MiB/s take an eighth of a second; an emulated
-/// CPU with other work is slower.
+/// Timeout for the pool to fill. 8192 pages take an eighth of a second at 256 MiB/s, but longer on
+/// an emulated CPU with other work.
 const FILL_LIMIT: Duration = Duration::from_secs(60);
 
 /// The contents of a file of the pool's directory.
@@ -32,7 +32,7 @@ pub fn number(name: &str) -> Result<u64> {
         .with_context(|| format!("{POOL}/{name} holds {text:?}, not a number"))
 }
 
-/// Turns the check of each page that is handed out on or off.
+/// Switches the kernel's check of each page that the pool hands out.
 pub fn set_verify(on: bool) -> Result<()> {
     let path = format!("{POOL}/verify");
     fs::write(&path, if on { "1" } else { "0" }).with_context(|| format!("cannot write {path}"))
@@ -78,7 +78,7 @@ pub fn configure(engine: Engine, mechanisms: Mechanisms, machine: &Machine) -> R
             trusted,
         } => {
             let device = machine.zero_disks.get(disk as usize).with_context(|| {
-                format!("the plan's machine has no disk of zeroes number {disk}")
+                format!("the plan's machine has no disk of zeroes with index {disk}")
             })?;
             text.push_str(&format!(
                 "engine = \"block\"\nblock_device = \"{device}\"\nblock_mib = 4\n\
@@ -89,7 +89,7 @@ pub fn configure(engine: Engine, mechanisms: Mechanisms, machine: &Machine) -> R
     write_config(&text)
 }
 
-/// A connection that reports response windows, like a compositor's.
+/// A connection to the daemon that reports response windows, as a compositor does.
 pub struct Windows(Line);
 
 impl Windows {
@@ -98,13 +98,13 @@ impl Windows {
         Line::connect().map(Windows)
     }
 
-    /// Reports input for the topmost app.
+    /// Opens a window: reports input for the topmost app.
     pub fn open(&mut self) -> Result<()> {
         self.0
             .tell(r#"{"op":"window","event":"open","source":"lab"}"#)
     }
 
-    /// Reports the frame that answers it.
+    /// Closes the window: reports the frame that answers the input.
     pub fn close(&mut self) -> Result<()> {
         self.0
             .tell(r#"{"op":"window","event":"close","source":"lab"}"#)

@@ -2,7 +2,6 @@
 //! PREMAP's experiment: a foreground app with a growing heap, on machines that differ in how they
 //! serve its page faults.
 
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use crate::heap::{Round, Spec};
 use crate::memory::{now_ns, peak_of_children_kib};
 use crate::pages::PageSetting;
 use crate::plan::Arm;
-use crate::process::{Process, Start};
+use crate::process::{change_root, Process, Start};
 use crate::random::seed;
 use crate::response::median;
 use crate::scenario::{Growth, Heap};
@@ -28,10 +27,10 @@ use limelight_sys::perf::PageFaults;
 
 /// Settling time before the measurement.
 const SETTLE: Duration = Duration::from_secs(1);
-/// Timeout for the program, even in the slowest emulator.
+/// Timeout for the program; long enough for the slowest emulator.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(400);
 
-/// The interpreter's script: a table is filled, sorted, joined, split and freed, twice.
+/// The interpreter's script. It fills, sorts, joins, splits and frees a table, twice.
 const SCRIPT: &str = r#"
 for my $round (1 .. 2) {
     my %table;
@@ -57,7 +56,7 @@ pub fn run(mut stage: Stage, work: &Heap) -> Result<()> {
     stage.reporter.finish()
 }
 
-/// Brings the app to the foreground, in the arms with a daemon.
+/// Starts the daemon and brings the app to the foreground, in the arm with a daemon.
 fn prepare(stage: &Stage, pid: i32) -> Result<Option<Daemon>> {
     match stage.arm {
         Arm::Stock | Arm::BestStock => Ok(None),
@@ -66,7 +65,7 @@ fn prepare(stage: &Stage, pid: i32) -> Result<Option<Daemon>> {
             focus(pid)?;
             Ok(Some(daemon))
         }
-        arm => bail!("premap knows no arm {arm:?}"),
+        arm => bail!("premap does not support arm {arm:?}"),
     }
 }
 
@@ -76,16 +75,12 @@ fn rounds(stage: &mut Stage, work: &Heap, cgroup: &Cgroup) -> Result<()> {
         growth: work.growth,
         seed: seed(u64::from_le_bytes(*b"the heap"), stage.repetition),
     };
-    let start = Start {
-        cgroup: Some(cgroup),
-        nice: 0,
-        session: false,
-    };
+    let start = Start::in_cgroup(cgroup);
     let mut app = start.conversation("heap", &spec)?;
     let _ready: bool = app.hear()?;
     let daemon = prepare(stage, app.process.pid())?;
     sleep(SETTLE);
-    // Counting costs time per fault, and thus more with more faults.
+    // Counting slows each fault down, so a timed run counts none.
     let mut faults = match work.timed {
         true => None,
         false => Some(PageFaults::of(app.process.pid())?),
@@ -122,7 +117,7 @@ fn program(stage: &mut Stage, cgroup: &Cgroup) -> Result<()> {
     if stage.machine.rootfs.is_none() {
         bail!("this work needs a root file system, and the plan's machine has none");
     }
-    // Once to fill the page cache.
+    // The first run fills the page cache.
     let mut first = start_program(cgroup)?;
     go(&mut first)?;
     let mut program = start_program(cgroup)?;
@@ -145,9 +140,9 @@ fn program(stage: &mut Stage, cgroup: &Cgroup) -> Result<()> {
     Ok(())
 }
 
-/// Starts the interpreter in its root file system; it waits for a line.
+/// Starts a shell in the root file system. After a line on standard input, it executes the
+/// interpreter.
 fn start_program(cgroup: &Cgroup) -> Result<Process> {
-    let root = std::ffi::CString::new(ROOTFS)?;
     let mut command = Command::new("/bin/sh");
     command
         .args(["-c", "read go; exec perl -e \"$0\"", SCRIPT])
@@ -155,22 +150,8 @@ fn start_program(cgroup: &Cgroup) -> Result<Process> {
         .env("PATH", "/usr/bin:/bin")
         .env("PERL_HASH_SEED", "0")
         .stdin(Stdio::piped());
-    let start = Start {
-        cgroup: Some(cgroup),
-        nice: 0,
-        session: false,
-    };
-    start.prepare(&mut command)?;
-    // SAFETY: the closure runs between fork and exec of a single-threaded child and makes only
-    // async-signal-safe calls.
-    unsafe {
-        command.pre_exec(move || {
-            if libc::chroot(root.as_ptr()) != 0 || libc::chdir(c"/".as_ptr()) != 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-            Ok(())
-        });
-    }
+    Start::in_cgroup(cgroup).prepare(&mut command)?;
+    change_root(&mut command, ROOTFS)?;
     Process::spawn(command, "perl")
 }
 

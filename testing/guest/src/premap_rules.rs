@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Checks premap's limits: the topmost app grows its heap next to every kind of limit and boundary,
-//! and checks in its own page table what was mapped.
+//! and reads from its own page table which pages are mapped.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, Write};
@@ -18,12 +18,13 @@ use crate::counters::keyed;
 use crate::daemon::{focus, Daemon};
 use crate::dispatch::Stage;
 use crate::gallery::APP;
+use crate::heap::map_anonymous;
 use crate::memory::PAGE;
 use crate::plan::Arm;
 use crate::process::{Conversation, Start};
 
-/// The cases, in the order in which they run. The first one makes the kernel trust the app, so that
-/// it maps as much ahead as it ever will.
+/// The cases, in the order in which they run. The first case enlarges premap's window to its
+/// maximum, so that the others run with the largest window.
 const CASES: [Case; 13] = [
     Case::Sequential,
     Case::Zeroes,
@@ -48,13 +49,13 @@ pub enum Case {
     Sequential,
     /// Memory that was used before is zeroed when it is mapped again.
     Zeroes,
-    /// Two adjacent mappings that the kernel does not merge.
+    /// The end of a mapping, with an adjacent mapping that the kernel does not merge with it.
     Border,
-    /// A PROT_NONE page between two stretches.
+    /// A PROT_NONE page between two used ranges.
     Guard,
-    /// One page in sixteen of a large mapping.
+    /// A large mapping of which one page in sixteen is used.
     Sparse,
-    /// The same with MAP_NORESERVE.
+    /// As [`Case::Sparse`], with MAP_NORESERVE.
     NoReserve,
     /// MLOCK_ONFAULT: pages are locked when they are mapped.
     OnFault,
@@ -64,20 +65,20 @@ pub enum Case {
     Userfault,
     /// Pages mapped ahead are copied on write between parent and child.
     Fork,
-    /// RLIMIT_DATA.
+    /// Growth up to RLIMIT_DATA.
     DataLimit,
-    /// RLIMIT_AS.
+    /// Growth up to RLIMIT_AS.
     SpaceLimit,
-    /// memory.max of the app's cgroup, set by the runner.
+    /// Growth near memory.max of the app's cgroup, which the runner sets.
     MemoryMax,
 }
 
 /// Result of a case.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Seen {
-    /// Whether the rule held.
+    /// Whether the limit was respected.
     pub passed: bool,
-    /// The figures that decide.
+    /// The observed figures.
     pub seen: String,
 }
 
@@ -88,7 +89,8 @@ fn seen(passed: bool, seen: impl Into<String>) -> Result<Seen> {
     })
 }
 
-/// The app's process: reports that it is ready, then answers each case it is sent.
+/// The app's process: reports that it is ready, then reads cases from standard input, runs each of
+/// them and reports its result.
 pub fn app() -> Result<()> {
     println!("true");
     io::stdout().flush()?;
@@ -122,26 +124,8 @@ struct Area {
 
 impl Area {
     fn new(pages: usize, flags: i32) -> Result<Area> {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new private mapping at an address of the kernel's choice aliases nothing.
-        let start = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                pages * PAGE,
-                access,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
-                -1,
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error())
-                .with_context(|| format!("cannot map {pages} pages"));
-        }
-        Ok(Area {
-            start: start.cast(),
-            pages,
-        })
+        let start = map_anonymous(pages, libc::PROT_READ | libc::PROT_WRITE, flags)?;
+        Ok(Area { start, pages })
     }
 
     fn at(&self, page: usize) -> *mut u8 {
@@ -239,7 +223,7 @@ fn guard() -> Result<Seen> {
     let beyond = area.present(64, 65)?;
     seen(
         beyond == 0,
-        format!("{beyond} pages at and behind the guard"),
+        format!("{beyond} pages at and beyond the guard"),
     )
 }
 
@@ -253,7 +237,7 @@ fn sparse(flags: i32) -> Result<Seen> {
     let present = area.present(0, area.pages)?;
     seen(
         present <= touched * 5 / 4,
-        format!("{present} pages for {touched}"),
+        format!("{present} pages present, {touched} used"),
     )
 }
 
@@ -264,7 +248,7 @@ fn on_fault() -> Result<Seen> {
     check(locked, "mlock2")?;
     (0..32).for_each(|page| area.write(page, 1));
     let present = area.present(0, area.pages)?;
-    seen(present == 32, format!("{present} pages locked for 32"))
+    seen(present == 32, format!("{present} pages present, 32 used"))
 }
 
 fn locked() -> Result<Seen> {
@@ -312,7 +296,7 @@ const MESSAGE: usize = 32;
 
 fn userfault() -> Result<Seen> {
     let area = Area::new(64, 0)?;
-    // The kernel trusts the range: it was used from start to end before.
+    // Using the range from start to end makes premap's window large.
     area.fill(1);
     // SAFETY: the range is our own mapping; its contents are not needed.
     let dropped =
@@ -326,7 +310,8 @@ fn userfault() -> Result<Seen> {
     // SAFETY: the descriptor was just created, and nothing else owns it.
     let mut messages = unsafe { File::from_raw_fd(fd) };
     let call = |number: u64, argument: *mut libc::c_void, what: &str| {
-        // SAFETY: each number comes with the struct that the header names, which outlives the call.
+        // SAFETY: each request gets the struct that the header defines for it, which outlives the
+        // call.
         check(unsafe { libc::ioctl(fd, number as _, argument) }, what)
     };
     let mut api = UffdioApi {
@@ -363,7 +348,7 @@ fn userfault() -> Result<Seen> {
             .get(16..24)
             .and_then(|bytes| bytes.try_into().ok())
             .map(u64::from_ne_bytes)
-            .context("a message has an address")?;
+            .context("the userfaultfd message has no address")?;
         let mut zero = UffdioZeropage {
             start: address / PAGE as u64 * PAGE as u64,
             len: PAGE as u64,
@@ -378,7 +363,7 @@ fn userfault() -> Result<Seen> {
     }
     seen(
         asked == pages,
-        format!("{asked} of {pages} pages were asked for"),
+        format!("{asked} of {pages} pages were requested"),
     )
 }
 
@@ -403,12 +388,16 @@ fn fork() -> Result<Seen> {
     let changed = (300..512).filter(|&page| !area.is_zero(page)).count();
     seen(
         status == 0 && changed == 0 && ahead > 0,
-        format!("{ahead} pages mapped ahead; child's status {status}; {changed} pages of the parent changed"),
+        format!(
+            "{ahead} pages mapped ahead; child's status {status}; \
+             {changed} pages of the parent changed"
+        ),
     )
 }
 
-/// Sets a limit with room for 64 pages, maps and uses 60, and tries 16 more. `name` is the counter
-/// in `/proc/PID/status` that the limit applies to: all mappings, or the data without the stack.
+/// Sets a limit with room for 64 pages, maps and uses 60, and tries to map 16 more. `name` is the
+/// limited counter of `/proc/PID/status`: `VmSize:` for all mappings, `VmData:` for data without
+/// the stack.
 fn limit(name: &str) -> Result<Seen> {
     let resource = match name {
         "VmSize:" => libc::RLIMIT_AS,
@@ -455,7 +444,7 @@ fn limit(name: &str) -> Result<Seen> {
     )
 }
 
-/// The runner has set memory.max so that half of this area does not fit.
+/// Uses 128 pages at the start of a larger area. memory.max has room for 192 pages.
 fn memory_max() -> Result<Seen> {
     let area = Area::new(2048, 0)?;
     (0..128).for_each(|page| area.write(page, 1));
@@ -466,15 +455,11 @@ fn memory_max() -> Result<Seen> {
 /// Runs the cases with the app in the foreground.
 pub fn run(stage: Stage) -> Result<()> {
     if stage.arm != Arm::Limelight {
-        bail!("premap's rules are those of our kernel");
+        bail!("premap-rules needs our kernel");
     }
     let cgroup = Cgroup::create(APP)?;
     let start = |cgroup| -> Result<Conversation> {
-        let start = Start {
-            cgroup,
-            nice: 0,
-            session: false,
-        };
+        let start = Start::in_cgroup(cgroup);
         let mut talk = start.conversation("heap-rules", &())?;
         let _ready: bool = talk.hear()?;
         Ok(talk)
@@ -483,7 +468,7 @@ pub fn run(stage: Stage) -> Result<()> {
     let mut other = start(None)?;
     let daemon = Daemon::start(&[])?;
     focus(app.process.pid())?;
-    let told = |talk: &mut Conversation, case: Case| -> Result<Seen> {
+    let run_case = |talk: &mut Conversation, case: Case| -> Result<Seen> {
         talk.ask(&serde_json::to_string(&case)?)
     };
     for case in CASES {
@@ -492,36 +477,36 @@ pub fn run(stage: Stage) -> Result<()> {
             let bytes = cgroup.number("memory.current")? + 192 * PAGE as u64;
             cgroup.set("memory.max", &bytes.to_string())?;
         }
-        let answer = told(&mut app, case)?;
+        let answer = run_case(&mut app, case)?;
         stage
             .reporter
             .check(name(case), answer.passed, answer.seen)?;
         if room {
             let events = keyed(&cgroup.path().join("memory.events"), "max")?;
             stage.reporter.check(
-                "nothing is mapped ahead against a cgroup's limit",
+                "mapping ahead never hits the cgroup's memory.max",
                 events == 0,
                 format!("the limit was hit {events} times"),
             )?;
             cgroup.set("memory.max", "max")?;
         }
     }
-    let answer = told(&mut other, Case::Sequential)?;
+    let answer = run_case(&mut other, Case::Sequential)?;
     stage.reporter.check(
-        "a process that is not topmost faults as ever",
+        "premap does not act on a process that is not topmost",
         !answer.passed,
         answer.seen,
     )?;
     let before = daemon.kill()?;
-    let answer = told(&mut app, Case::Sequential)?;
+    let answer = run_case(&mut app, Case::Sequential)?;
     stage.reporter.check(
-        "when the daemon is killed, premap is over",
+        "premap does not act after the daemon is killed",
         !answer.passed,
         answer.seen,
     )?;
     let mapped = keyed(Path::new("/proc/vmstat"), "limelight_premap_mapped")?;
     stage.reporter.check(
-        "what is mapped ahead is counted",
+        "pages mapped ahead are counted in /proc/vmstat",
         mapped > 0,
         format!("{mapped} pages"),
     )?;
@@ -532,18 +517,18 @@ pub fn run(stage: Stage) -> Result<()> {
 
 fn name(case: Case) -> &'static str {
     match case {
-        Case::Sequential => "a heap that grows takes few faults",
-        Case::Zeroes => "what is mapped ahead is zero",
-        Case::Border => "no window crosses the end of a mapping",
-        Case::Guard => "no window crosses a guard page",
-        Case::Sparse => "a sparse user stays small",
-        Case::NoReserve => "a sparse user of MAP_NORESERVE stays small",
-        Case::OnFault => "MLOCK_ONFAULT locks what is touched and no more",
-        Case::Locked => "mlock locks what it is told and no more",
-        Case::Userfault => "userfaultfd is asked for each page",
-        Case::Fork => "pages mapped ahead are each process's own after fork",
-        Case::DataLimit => "RLIMIT_DATA holds",
-        Case::SpaceLimit => "RLIMIT_AS holds",
-        Case::MemoryMax => "a cgroup near its limit still grows",
+        Case::Sequential => "a heap used from start to end takes few faults",
+        Case::Zeroes => "pages mapped ahead are zero",
+        Case::Border => "no page beyond the end of a mapping is mapped ahead",
+        Case::Guard => "no page beyond a guard page is mapped ahead",
+        Case::Sparse => "few pages of a sparsely used mapping are mapped ahead",
+        Case::NoReserve => "few pages of a sparse MAP_NORESERVE mapping are mapped ahead",
+        Case::OnFault => "MLOCK_ONFAULT locks only touched pages",
+        Case::Locked => "mlock locks its range and no other page",
+        Case::Userfault => "each page of a userfaultfd range is requested",
+        Case::Fork => "after fork, parent and child have their own copies of pages mapped ahead",
+        Case::DataLimit => "RLIMIT_DATA is enforced",
+        Case::SpaceLimit => "RLIMIT_AS is enforced",
+        Case::MemoryMax => "an app near its cgroup's memory.max can still grow",
     }
 }

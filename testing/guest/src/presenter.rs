@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! An X client that answers each key by presenting an unchanged pixmap: a frame that only the
-//! Present extension reports, as games and video players show theirs, without any damage. With
-//! `animates`, it presents the next frame as soon as the last one was shown, like a film.
+//! An X client that answers each key press by presenting an unchanged pixmap. Only the Present
+//! extension reports such a frame; there is no damage event. Games and video players show their
+//! frames in this way. With [`Spec::animates`], the client presents frames continuously instead.
 
 use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
@@ -20,19 +20,19 @@ const SIZE: u16 = 200;
 /// The client's parameters.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Spec {
-    /// The X server.
+    /// Display name of the X server.
     pub display: String,
     /// Whether it presents frame after frame without input.
     #[serde(default)]
     pub animates: bool,
 }
 
-/// Its report: at first its window, then the number of frames that the server has shown.
+/// The client's report: one at the start, and one for each frame that answers a key press.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Said {
-    /// Its window.
+    /// The client's window.
     pub window: Window,
-    /// Number of frames shown.
+    /// Number of frames that the server has shown so far.
     pub shown: u32,
 }
 
@@ -45,7 +45,7 @@ pub fn run(spec: &Spec) -> Result<()> {
     conn.xfixes_query_version(5, 0)?.reply()?;
     let window = conn.generate_id()?;
     let events = EventMask::KEY_PRESS | EventMask::STRUCTURE_NOTIFY;
-    let look = CreateWindowAux::new()
+    let attributes = CreateWindowAux::new()
         .event_mask(events)
         .background_pixel(root.white_pixel);
     conn.create_window(
@@ -59,7 +59,7 @@ pub fn run(spec: &Spec) -> Result<()> {
         0,
         WindowClass::INPUT_OUTPUT,
         x11rb::COPY_FROM_PARENT,
-        &look,
+        &attributes,
     )?;
     // Window managers do not focus a window without an input hint (WM_HINTS: InputHint).
     let hints = [1u32, 1, 0, 0, 0, 0, 0, 0, 0];
@@ -70,25 +70,25 @@ pub fn run(spec: &Spec) -> Result<()> {
     conn.map_window(window)?;
     conn.flush()?;
     while !matches!(conn.wait_for_event()?, Event::MapNotify(_)) {}
-    let mut said = Said { window, shown: 0 };
-    println!("{}", serde_json::to_string(&said)?);
+    let mut report = Said { window, shown: 0 };
+    println!("{}", serde_json::to_string(&report)?);
     if spec.animates {
-        present(&conn, window, said.shown, root.root_depth)?;
+        present(&conn, window, report.shown, root.root_depth)?;
     }
     loop {
         match conn.wait_for_event()? {
             Event::PresentCompleteNotify(_) if spec.animates => {
-                said.shown += 1;
-                present(&conn, window, said.shown, root.root_depth)?;
+                report.shown += 1;
+                present(&conn, window, report.shown, root.root_depth)?;
             }
             Event::KeyPress(_) if !spec.animates => {
-                present(&conn, window, said.shown, root.root_depth)?;
+                present(&conn, window, report.shown, root.root_depth)?;
             }
             Event::PresentCompleteNotify(_) => {
-                said.shown += 1;
-                println!("{}", serde_json::to_string(&said)?);
+                report.shown += 1;
+                println!("{}", serde_json::to_string(&report)?);
             }
-            Event::Error(error) => bail!("the X server refuses: {error:?}"),
+            Event::Error(error) => bail!("the X server reports an error: {error:?}"),
             _ => {}
         }
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! PREZERO's experiment: a foreground task that allocates, touches, computes and frees, with idle
-//! gaps between its runs; alone, or with a background program that has a fixed amount of work.
+//! PREZERO's experiment: a foreground task allocates memory, touches it, computes on it and frees
+//! it, with idle gaps between its runs. It runs alone, or next to a background program with a fixed
+//! amount of work.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, sleep, JoinHandle};
@@ -31,11 +32,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 pub fn run(mut stage: Stage, work: &Prezero) -> Result<()> {
     let app_cgroup = Cgroup::create(APP)?;
     let background_cgroup = Cgroup::background("program")?;
-    let start = Start {
-        cgroup: Some(&app_cgroup),
-        nice: 0,
-        session: false,
-    };
+    let start = Start::in_cgroup(&app_cgroup);
     let mut app = start.conversation("churn", &Spec { pages: work.pages })?;
     let _ready: bool = app.hear()?;
     let program = work
@@ -51,7 +48,7 @@ pub fn run(mut stage: Stage, work: &Prezero) -> Result<()> {
             focus(app.process.pid())?;
             Some(daemon)
         }
-        arm => bail!("prezero knows no arm {arm:?}"),
+        arm => bail!("prezero does not support arm {arm:?}"),
     };
     let zeroes = daemon.is_some() && work.mechanisms != Mechanisms::AllButPrezero;
     let mut front = Front {
@@ -88,8 +85,8 @@ pub fn run(mut stage: Stage, work: &Prezero) -> Result<()> {
         None => {
             for _ in 0..work.runs {
                 if zeroes {
-                    // In exact mode an idle machine's time leaps, which makes a host-backed disk
-                    // seem slow.
+                    // In exact mode, time jumps ahead while the machine is idle, so filling the
+                    // pool from a host-backed disk seems slow. It must not delay the next run.
                     pool::wait_full()?;
                 }
                 front.run()?;
@@ -138,7 +135,7 @@ struct Front {
 }
 
 impl Front {
-    /// One run, inside a response window if there is a daemon, and the gap after it.
+    /// Runs the task once, in a response window if there is a daemon, and waits for the gap.
     fn run(&mut self) -> Result<()> {
         if let Some(windows) = &mut self.windows {
             windows.open()?;
@@ -165,8 +162,8 @@ impl Front {
     }
 }
 
-/// A running background program. A thread waits for its end, so that the end time does not depend
-/// on polling.
+/// A running background program. A thread waits for the program's end, so that the measured end
+/// time does not depend on polling.
 struct Running {
     program: Process,
     began_ns: u64,
@@ -203,7 +200,7 @@ impl Running {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Stops it for a while.
+    /// Stops the program for `time`, which does not count as its running time.
     fn rest(&mut self, time: Duration) -> Result<()> {
         if self.ended() {
             return Ok(());
@@ -222,7 +219,7 @@ impl Running {
             Err(_) => bail!("the thread that waits for the background program panicked"),
         };
         let status = self.program.ended()?;
-        let status = status.context("the background program has ended and is still there")?;
+        let status = status.context("the background program has ended without an exit status")?;
         if !status.success() {
             bail!("the background program ended with {status}: see the console");
         }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `prezero` end to end: on the daemon's request, the kernel fills its pool with one engine after
-//! the other, and a topmost app is served from it, window by window; then engines fail while in
-//! use.
+//! `prezero` end to end. At the daemon's request, the kernel fills its pool with each engine in
+//! turn and serves a topmost app from the pool, window by window. Then engines fail while in use.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -20,7 +19,7 @@ use crate::pool::{self, Windows};
 use crate::process::{Conversation, Start};
 use crate::scenario::{Damage, Engine, Mechanisms, PrezeroEngines, Spin};
 
-/// Number of the app's windows before its demand is known, and after.
+/// Number of windows until the daemon knows the app's demand, and number of measured windows.
 const LEARNT: u32 = 3;
 const WINDOWS: u32 = 12;
 /// Number of windows with a failed engine.
@@ -36,9 +35,9 @@ pub fn run(stage: Stage, work: &PrezeroEngines) -> Result<()> {
         test.stage.reporter.progress(format!("engine {name}"))?;
         test.serves(name, *engine)?;
     }
-    test.stage.reporter.progress("a busy neighbour")?;
+    test.stage.reporter.progress("a CPU-bound program")?;
     let hog = Start::PLAIN.part("spin-load", &Spin::AddLoop)?;
-    test.serves("cpu beside a program that never rests", Engine::Cpu)?;
+    test.serves("cpu next to a program that never sleeps", Engine::Cpu)?;
     drop(hog);
     for (name, engine, damage) in &work.broken {
         test.stage.reporter.progress(format!("broken: {name}"))?;
@@ -82,7 +81,7 @@ impl Test<'_> {
         Ok((daemon, windows))
     }
 
-    /// Checks that the engine fills the pool and the app is served from it.
+    /// Checks that the engine fills the pool and that the app's pages come from the pool.
     fn serves(&mut self, name: &str, engine: Engine) -> Result<()> {
         let (daemon, mut windows) = self.start(engine)?;
         for _ in 0..LEARNT {
@@ -97,7 +96,7 @@ impl Test<'_> {
             "block"
         };
         reporter.check(
-            format!("{name}: the kernel uses the engine that was asked for"),
+            format!("{name}: the kernel uses the configured engine"),
             used == expected,
             used,
         )?;
@@ -119,18 +118,18 @@ impl Test<'_> {
         let (served, missed) = (count("served")?, count("missed")?);
         let inside = count("in_window")?;
         reporter.check(
-            format!("{name}: at least 99 % of the pages in windows come from the pool"),
+            format!("{name}: at least 99 % of the pages taken in windows come from the pool"),
             served >= 0.99 * (served + missed)
                 && served >= 0.9 * f64::from(WINDOWS * self.work.pages),
             format!("{served} served, {missed} missed"),
         )?;
         reporter.check(
-            format!("{name}: no page was zeroed ahead inside a window"),
+            format!("{name}: no page is zeroed in advance during a window"),
             inside == 0.0,
             format!("{inside}"),
         )?;
         reporter.check(
-            format!("{name}: the engine made no mistake"),
+            format!("{name}: the engine has no errors"),
             errors == 0,
             format!("{errors} errors"),
         )?;
@@ -138,12 +137,11 @@ impl Test<'_> {
         self.empty("after the daemon stopped", name)
     }
 
-    /// Checks that the app is served while the engine fails. Both the app and the kernel verify
-    /// that each page is zero: one that is not causes a warning in the kernel log, and a failed
-    /// run.
+    /// Checks that the app gets zeroed pages while the engine fails. Both the app and the kernel
+    /// verify each page: one that is not zero causes a kernel warning and fails the run.
     fn survives(&mut self, name: &str, engine: Engine, damage: Damage) -> Result<()> {
         let Engine::Block { disk, .. } = engine else {
-            bail!("{name}: only disks break");
+            bail!("{name}: only a disk can be damaged");
         };
         let device = self.stage.machine.zero_disks.get(disk as usize).cloned();
         let device = device.context("the plan's machine has no such disk")?;
@@ -162,7 +160,7 @@ impl Test<'_> {
         }
         for _ in 0..BROKEN {
             self.app.window(&mut windows)?;
-            // Without a working engine the pool cannot fill up; a short pause lets the kernel try.
+            // Without a working engine, the pool cannot fill up. The kernel gets time to try.
             sleep(Duration::from_millis(300));
         }
         let used = pool::text("engine")?;
@@ -175,7 +173,7 @@ impl Test<'_> {
         let reporter = &self.stage.reporter;
         reporter.check(
             format!(
-                "{name}: the engine is given up, and {} windows had zeroed pages",
+                "{name}: the kernel falls back to the CPU, and {} windows have zeroed pages",
                 BROKEN
             ),
             errors > 0.0 && used.starts_with("cpu"),
@@ -218,12 +216,12 @@ fn scribble(device: &str) -> Result<()> {
 fn remove(device: &str) -> Result<()> {
     let name = Path::new(device)
         .file_name()
-        .context("a device has a name")?;
+        .context("the device has no name")?;
     let block = Path::new("/sys/block").join(name);
     let mut at = fs::canonicalize(&block).with_context(|| format!("no {}", block.display()))?;
     while !(at.join("remove").exists() && at.join("vendor").exists() && at.join("class").exists()) {
         if !at.pop() {
-            bail!("{device} is no PCI device");
+            bail!("{device} is not a PCI device");
         }
     }
     let path = at.join("remove");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Checks `prezero`'s promises other than speed: every page handed out is zero, whatever the engine
-//! does; the pool is drained before an allocation fails; no page is lost; and no CPU time is spent
-//! on behalf of an app that is not entitled to it.
+//! Checks `prezero`'s promises other than speed. Every page handed out is zero, even if the engine
+//! fails. The pool is drained before an allocation fails. No page is lost. An app with a CPU limit
+//! gets no pages that were zeroed on other tasks' CPU time.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead};
@@ -33,7 +33,7 @@ const TARGET: u32 = 2048;
 const TAKEN: usize = 1500;
 /// Bytes of zeroes on a disk.
 const EXTENT: u64 = 4 << 20;
-/// Longer than the kernel waits for a disk.
+/// Time per request of a slow disk, in nanoseconds: longer than the kernel's timeout.
 const SLOW_NS: u64 = 4_000_000_000;
 const OPENINGS: usize = 1000;
 /// Number of times an app grows its heap in its first window, and pages per growth.
@@ -52,21 +52,21 @@ const IDLE: i32 = 5;
 /// The app's result.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Found {
-    /// Pages that it was given.
+    /// Number of pages that the app got.
     pages: usize,
-    /// Pages of those that were not zero.
+    /// Number of these pages that were not zero.
     dirty: usize,
 }
 
-/// The app's process: for each line `N` it maps N pages, reads every byte, dirties each page,
-/// unmaps them and answers; for `heap` it grows its heap instead.
+/// The app's process. For each line `N` it maps N pages, reads every byte, dirties each page,
+/// unmaps the pages and answers. For the line `heap` it grows its heap instead.
 pub fn app() -> Result<()> {
     println!("true");
     for line in io::stdin().lock().lines() {
         let line = line?;
         let found = match line.trim() {
             "heap" => grow_heap()?,
-            pages => map(pages.parse().context("a number of pages")?)?,
+            pages => map(pages.parse().context("the app expects a number of pages")?)?,
         };
         println!("{}", serde_json::to_string(&found)?);
     }
@@ -117,7 +117,7 @@ fn grow_heap() -> Result<Found> {
 pub fn run(mut stage: Stage, rounds: usize) -> Result<()> {
     let reporter = &stage.reporter;
     let free_before = settled_free_kib()?;
-    // The kernel also verifies each page that it hands out, and warns.
+    // The kernel also verifies each page that it hands out, and warns if one is not zero.
     pool::set_verify(true)?;
     {
         let app = start(None)?;
@@ -173,8 +173,8 @@ impl Rules<'_> {
         Ok(self.device.switch_off(Mechanism::Prezero)?)
     }
 
-    /// Has the app take pages repeatedly. Returns its result, and the number of pages served by the
-    /// pool.
+    /// Has the app take pages `rounds` times; `refill` waits for the pool before each round.
+    /// Returns the app's result and the number of pages that the pool has served.
     fn take(&mut self, rounds: usize, refill: bool) -> Result<(Found, u64)> {
         let before = counter("served")?;
         let mut all = Found::default();
@@ -194,14 +194,14 @@ impl Rules<'_> {
         self.on(TARGET, Zeroing::Cpu)?;
         let (found, served) = self.take(self.rounds, true)?;
         self.reporter.check(
-            "the processor fills the pool, and the topmost app is served from it",
+            "the CPU fills the pool, and 99 % of the topmost app's pages come from the pool",
             served * 100 >= found.pages as u64 * 99,
             format!("{served} of {} pages", found.pages),
         )?;
-        self.clean("processor", found)?;
+        self.clean("CPU", found)?;
         self.off()?;
         self.reporter.check(
-            "switched off, the pool is empty",
+            "after prezero is switched off, the pool is empty",
             pooled()? == 0,
             format!("{} pages", pooled()?),
         )
@@ -225,7 +225,7 @@ impl Rules<'_> {
         let kib = pooled()? * (PAGE as u64 >> 10);
         let (free_now, available_now) = (free_kib()?, memory_kib("MemAvailable")?);
         self.reporter.check(
-            "the pool is not counted as free, but as available",
+            "the pool counts as available memory, but not as free memory",
             full && free_now + kib <= free + SLACK_KIB && available_now + SLACK_KIB >= available,
             format!(
                 "{kib} KiB in the pool: MemFree {free} to {free_now}, MemAvailable {available} \
@@ -235,7 +235,7 @@ impl Rules<'_> {
         self.off()
     }
 
-    /// The thread's CPU time is bounded, and it yields to every other thread.
+    /// The zeroing thread's CPU time is bounded, and the thread yields to every other one.
     fn time(&mut self) -> Result<()> {
         self.on(TARGET, Zeroing::Cpu)?;
         let (start, spent) = (Instant::now(), zero_us()?);
@@ -245,15 +245,15 @@ impl Rules<'_> {
         let elapsed = start.elapsed().as_micros() as f64;
         let percent = (zero_us()? - spent) as f64 * 100.0 / elapsed;
         self.reporter.check(
-            "the zeroing thread takes at most a quarter of a processor",
+            "the zeroing thread uses at most a quarter of a CPU",
             percent > 0.0 && percent <= SHARE + SHARE_SLACK,
             format!("{percent:.1} %"),
         )?;
-        let thread = named("kprezerod0")?.context("the zeroing thread")?;
+        let thread = named("kprezerod0")?.context("there is no zeroing thread")?;
         // SAFETY: no pointers are passed.
         let class = unsafe { libc::sched_getscheduler(thread) };
         self.reporter.check(
-            "the zeroing thread yields to everybody",
+            "the zeroing thread runs under SCHED_IDLE",
             class == IDLE,
             format!("scheduling class {class}"),
         )?;
@@ -266,7 +266,7 @@ impl Rules<'_> {
         let full = wait(|| Ok(pooled()? >= target * 7 / 8))?;
         let (before, drained) = (pooled()?, counter("drained")?);
         let kills = keyed(Path::new("/proc/vmstat"), "oom_kill")?;
-        // More than is free, but no more than is free with the pool.
+        // More than the free memory, but less than free memory and pool together.
         let bytes = memory_kib("MemFree")? * 1024 + before * PAGE as u64 / 2;
         let mut hog = Mapping::anonymous(bytes as usize / PAGE * PAGE)?;
         for page in 0..hog.pages() {
@@ -276,9 +276,9 @@ impl Rules<'_> {
         let kills = keyed(Path::new("/proc/vmstat"), "oom_kill")? - kills;
         drop(hog);
         self.reporter.check(
-            "the pool goes back before anybody is refused memory or killed",
+            "the pool is freed before an allocation fails or a process is killed",
             full && after < before / 2 && drained > before / 2 && kills == 0,
-            format!("{before} pages before, {after} after, {drained} given back, {kills} killed"),
+            format!("{before} pages before, {after} after, {drained} freed, {kills} killed"),
         )?;
         self.off()
     }
@@ -291,9 +291,9 @@ impl Rules<'_> {
         fs::write("/proc/sys/vm/compact_memory", "1").context("compact_memory")?;
         let (after, drained) = (pooled()?, counter("drained")? - drained);
         self.reporter.check(
-            "compaction frees the pool, whose pages it cannot migrate",
+            "compaction frees the pool's pages, which it cannot migrate",
             full && drained >= before,
-            format!("{before} pages before, {after} after, {drained} given back"),
+            format!("{before} pages before, {after} after, {drained} freed"),
         )?;
         self.off()
     }
@@ -308,7 +308,7 @@ impl Rules<'_> {
         wait(|| Ok(pooled()? >= TAKEN as u64))?;
         let (found, served) = self.take(2, false)?;
         self.reporter.check(
-            "an app whose processor time is limited is served nothing",
+            "an app with a CPU limit gets no pages from the pool",
             served == 0 && found.dirty == 0,
             format!("{served} of {} pages", found.pages),
         )?;
@@ -317,7 +317,7 @@ impl Rules<'_> {
         self.topmost()
     }
 
-    /// Disks that hold zeroes, or claim to.
+    /// Fills the pool from disks of zeroes, working and defective ones.
     fn engines(&mut self) -> Result<()> {
         self.disk("a disk of zeroes", &[], |_| Ok(()), false)?;
         let bad = ("badblocks", "+100-163".to_owned());
@@ -352,12 +352,12 @@ impl Rules<'_> {
         let errors = counter("engine_errors")? - errors;
         self.clean(name, found)?;
         self.reporter.check(
-            format!("{name}: the app is served all the same"),
+            format!("{name}: at least half of the app's pages come from the pool"),
             served * 2 >= found.pages as u64,
             format!("{served} of {} pages", found.pages),
         )?;
         self.reporter.check(
-            format!("{name}: errors are counted"),
+            format!("{name}: errors are counted if the disk fails, and only then"),
             (errors > 0) == fails,
             format!("{errors} errors; engine {}", pool::text("engine")?),
         )?;
@@ -375,9 +375,9 @@ impl Rules<'_> {
         let (more, served) = self.take(self.rounds, true)?;
         found.pages += more.pages;
         found.dirty += more.dirty;
-        self.clean("a disk that is taken away", found)?;
+        self.clean("a removed disk", found)?;
         self.reporter.check(
-            "a disk that is taken away: the processor goes on",
+            "a removed disk: the CPU fills the pool instead",
             served > 0,
             format!("{served} pages; engine {}", pool::text("engine")?),
         )?;
@@ -400,7 +400,7 @@ fn openings(reporter: &Reporter, free_before: u64) -> Result<()> {
     }
     let free = settled_free_kib()?;
     reporter.check(
-        format!("after {OPENINGS} openings of the device no page is lost"),
+        format!("opening and closing the device {OPENINGS} times loses no page"),
         pooled()? == 0 && free + SLACK_KIB >= free_before,
         format!(
             "{} pages in the pool, {free_before} KiB free before, {free} after",
@@ -409,22 +409,26 @@ fn openings(reporter: &Reporter, free_before: u64) -> Result<()> {
     )
 }
 
-/// Runs the test of an app's first response window. The app grows its heap in the window, is
-/// started again, and once more under another daemon: from the second start on, the pool holds the
-/// pages it takes.
+/// Runs the test of an app's first response window, in which the app grows its heap. The app is
+/// started three times, the last time under another daemon. From the second start on, the pool
+/// holds the pages that the app takes.
 pub fn first_window(mut stage: Stage) -> Result<()> {
     let mut shares = Vec::new();
     let reporter = &stage.reporter;
     let mut daemon = Daemon::start(&[])?;
-    for (turn, what) in ["never", "once", "twice, by another daemon"]
-        .iter()
-        .enumerate()
+    for (turn, what) in [
+        "first start",
+        "second start",
+        "third start, under another daemon",
+    ]
+    .iter()
+    .enumerate()
     {
         if turn == 2 {
             let (_, before) = daemon.end()?;
             daemon = Daemon::start_after(before)?;
         }
-        // The pool is filled before the app starts, if the daemon has a record of it.
+        // If the daemon has a record of the app, it has the pool filled before the app starts.
         sleep(FILLS);
         let mut app = start(None)?;
         focus(app.process.pid())?;
@@ -433,19 +437,19 @@ pub fn first_window(mut stage: Stage) -> Result<()> {
         let found: Found = app.ask("heap")?;
         limelight(&["window", "close"])?;
         let (served, missed) = (counter("served")? - served, counter("missed")? - missed);
-        // The daemon reads the counters between windows.
+        // The daemon reads the kernel's counters after the window.
         sleep(FILLS);
         let share = served as f64 * 100.0 / (served + missed).max(1) as f64;
         shares.push(share);
         let enough = share >= 95.0 && served as usize >= GROWTHS * GROWTH / 2;
         reporter.check(
-            format!("an app that was seen {what} is given only zeroes in its first window"),
+            format!("{what}: the app gets only zeroed pages in its first window"),
             found.dirty == 0,
             format!("{found:?}"),
         )?;
         if turn > 0 {
             reporter.check(
-                format!("an app that was seen {what} has 95 % of its first window from the pool"),
+                format!("{what}: 95 % of the first window's pages come from the pool"),
                 enough,
                 format!("{served} pages served, {missed} missed"),
             )?;
@@ -466,13 +470,13 @@ fn killed(reporter: &Reporter) -> Result<()> {
     let daemon = Daemon::start(&[app.process.pid()])?;
     focus(app.process.pid())?;
     let filled = wait(|| Ok(pooled()? > 0))?;
-    // The kernel warns when a process is killed while it creates a tracefs instance
-    // (trace_rb_cpu_prepare()): by then limelightd has finished handling the focus change.
+    // Gives limelightd time to finish handling the focus change: the kernel warns when a process is
+    // killed while it creates a tracefs instance (trace_rb_cpu_prepare()).
     sleep(Duration::from_secs(2));
     let before = pooled()?;
     let left = daemon.kill()?;
     reporter.check(
-        "at once after kill -9 of limelightd the pool is empty",
+        "immediately after kill -9 of limelightd, the pool is empty",
         filled && pooled()? == 0,
         format!("{before} pages before, {} after", pooled()?),
     )?;
@@ -480,10 +484,7 @@ fn killed(reporter: &Reporter) -> Result<()> {
 }
 
 fn start(cgroup: Option<&Cgroup>) -> Result<Conversation> {
-    let start = Start {
-        cgroup,
-        ..Start::PLAIN
-    };
+    let start = Start::in_cgroup(cgroup);
     let mut app = start.conversation("zero-checker", &())?;
     let _ready: bool = app.hear()?;
     Ok(app)
@@ -499,8 +500,8 @@ fn zeroes(properties: &[(&str, String)]) -> Result<NullBlk> {
     NullBlk::create("zeroes", &all)
 }
 
-/// Free memory including per-CPU page lists: freed pages may stay there for seconds, and are
-/// neither in `MemFree` nor in the pool.
+/// Free memory in KiB, including the per-CPU page lists. Freed pages may stay on these lists for
+/// seconds; they are neither in `MemFree` nor in the pool.
 fn free_kib() -> Result<u64> {
     let text = fs::read_to_string("/proc/zoneinfo").context("cannot read /proc/zoneinfo")?;
     let counts = text.lines().filter_map(|line| {
@@ -510,19 +511,19 @@ fn free_kib() -> Result<u64> {
     Ok(memory_kib("MemFree")? + counts.sum::<u64>() * (PAGE as u64 >> 10))
 }
 
-/// Free memory once it has been stable for a second.
+/// Free memory in KiB, once it has been stable for a second.
 fn settled_free_kib() -> Result<u64> {
     drop_caches()?;
     let mut free = free_kib()?;
-    let (mut calm, mut looks) = (0, 0);
-    while calm < 5 && looks < 100 {
+    let (mut calm, mut samples) = (0, 0);
+    while calm < 5 && samples < 100 {
         sleep(Duration::from_millis(200));
         let now = free_kib()?;
         calm = match now.abs_diff(free) <= SLACK_KIB / 4 {
             true => calm + 1,
             false => 0,
         };
-        (free, looks) = (now, looks + 1);
+        (free, samples) = (now, samples + 1);
     }
     Ok(free)
 }

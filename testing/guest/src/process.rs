@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::cgroup::Cgroup;
 
-/// This program, whatever name it was started by.
+/// The executable of this program.
 const SELF: &str = "/proc/self/exe";
 
 /// A process that is killed on drop.
@@ -27,24 +27,33 @@ pub struct Process {
 
 /// How a process is started.
 pub struct Start<'a> {
-    /// Its initial cgroup; `None` leaves it in the root cgroup.
+    /// Its initial cgroup; `None` leaves it in the runner's cgroup. Under the lab's init that is
+    /// the root cgroup.
     pub cgroup: Option<&'a Cgroup>,
     /// Its nice value.
     pub nice: i32,
-    /// Whether it starts its own session, which the scheduler may treat as one group.
+    /// Whether it starts its own session, which the scheduler may treat as one task group.
     pub session: bool,
 }
 
-impl Start<'_> {
-    /// In the root cgroup, at nice 0.
+impl<'a> Start<'a> {
+    /// In the runner's cgroup, at nice 0.
     pub const PLAIN: Start<'static> = Start {
         cgroup: None,
         nice: 0,
         session: false,
     };
 
-    /// Prepares `command`: its cgroup, its nice value, and the default oom_score_adj, which the
-    /// cell's runner does not have.
+    /// At nice 0, in this cgroup; `None` is the runner's cgroup.
+    pub fn in_cgroup(cgroup: impl Into<Option<&'a Cgroup>>) -> Self {
+        Start {
+            cgroup: cgroup.into(),
+            ..Start::PLAIN
+        }
+    }
+
+    /// Prepares `command` to start with this cgroup, session and nice value, and with
+    /// oom_score_adj 0; the cell's runner has another one.
     pub fn prepare(&self, command: &mut Command) -> Result<()> {
         let procs: Option<File> = match self.cgroup {
             None => None,
@@ -130,6 +139,23 @@ impl Start<'_> {
     }
 }
 
+/// Has `command` change its root to this directory before it executes. The functions that were
+/// registered before run first.
+pub fn change_root(command: &mut Command, root: &str) -> Result<()> {
+    let root = std::ffi::CString::new(root)?;
+    // SAFETY: the closure runs between fork and exec of a single-threaded child and makes only
+    // async-signal-safe calls.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::chroot(root.as_ptr()) != 0 || libc::chdir(c"/".as_ptr()) != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
+    Ok(())
+}
+
 fn write_file(path: &std::ffi::CStr, bytes: &[u8]) -> std::io::Result<()> {
     // SAFETY: plain system calls on a valid path and buffer.
     unsafe {
@@ -183,22 +209,27 @@ impl Process {
             .child
             .stdin
             .as_mut()
-            .with_context(|| format!("{} has no pipe to listen to", self.name))?;
+            .with_context(|| format!("{} has no pipe as standard input", self.name))?;
         input
             .write_all(format!("{line}\n").as_bytes())
-            .with_context(|| format!("{} does not listen any more", self.name))
+            .with_context(|| format!("cannot write to the standard input of {}", self.name))
     }
 
     /// Sends a signal.
     pub fn signal(&self, signal: i32) -> Result<()> {
-        // The child has not been waited for, so the PID has not been reused.
+        // The child has not been reaped, so the PID has not been reused.
         send(self.pid(), signal).with_context(|| format!("cannot signal {}", self.name))
     }
 
     /// Runs it under SCHED_FIFO, above all tasks of the default class.
     pub fn make_realtime(&self) -> Result<()> {
-        set_policy(self.pid(), libc::SCHED_FIFO, 1)
-            .with_context(|| format!("cannot schedule {} (pid {}) first", self.name, self.pid()))
+        set_policy(self.pid(), libc::SCHED_FIFO, 1).with_context(|| {
+            format!(
+                "cannot run {} (pid {}) under SCHED_FIFO",
+                self.name,
+                self.pid()
+            )
+        })
     }
 
     /// Waits until it ends; returns its exit code, or 128 + signal.
@@ -240,14 +271,19 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// Sends a command without waiting for its answer.
+    /// Sends a command without waiting for the answer.
     pub fn say(&mut self, command: &str) -> Result<()> {
         self.stdin
             .write_all(format!("{command}\n").as_bytes())
-            .with_context(|| format!("{} does not listen any more", self.process.name))
+            .with_context(|| {
+                format!(
+                    "cannot write to the standard input of {}",
+                    self.process.name
+                )
+            })
     }
 
-    /// Waits for an answer.
+    /// Waits for an answer; the end of the process is an error.
     pub fn hear<T: DeserializeOwned>(&mut self) -> Result<T> {
         let mut line = String::new();
         self.stdout.read_line(&mut line)?;
@@ -262,14 +298,14 @@ impl Conversation {
             .with_context(|| format!("{} answered {line:?}", self.process.name))
     }
 
-    /// Sends a command and waits for its answer.
+    /// Sends a command and waits for the answer.
     pub fn ask<T: DeserializeOwned>(&mut self, command: &str) -> Result<T> {
         self.say(command)?;
         self.hear()
     }
 }
 
-/// Sends a signal to a process that has not been waited for.
+/// Sends a signal to a process that has not been reaped.
 pub fn send(pid: i32, signal: i32) -> Result<()> {
     // SAFETY: no memory is involved.
     match unsafe { libc::kill(pid, signal) } {
@@ -293,10 +329,10 @@ pub fn named(name: &str) -> Result<Option<i32>> {
     Ok(None)
 }
 
-/// Sets a task's scheduling policy and priority; 0 is the calling task. musl has no function for
-/// it.
+/// Sets the scheduling policy and priority of task `pid`; 0 is the calling task. It uses the system
+/// call because musl has no working function.
 pub fn set_policy(pid: i32, policy: i32, priority: i32) -> Result<()> {
-    // SAFETY: the kernel reads one int there (struct sched_param of linux/sched/types.h).
+    // SAFETY: the kernel reads one int (struct sched_param of linux/sched/types.h).
     match unsafe { libc::syscall(libc::SYS_sched_setscheduler, pid, policy, &priority) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()).context("sched_setscheduler failed"),
@@ -316,7 +352,7 @@ pub fn children(pid: i32) -> Result<Vec<i32>> {
     Ok(found)
 }
 
-/// Waits until a child ends without reaping it.
+/// Waits until a child ends, and leaves it unreaped.
 pub fn await_end(pid: i32) -> Result<()> {
     let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
     // SAFETY: `info` is valid; WNOWAIT leaves the child waitable.

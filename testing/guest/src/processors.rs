@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! CPUs go offline and come back under the daemon. Its guard is woken by work on any of them: it
-//! notices work on each online CPU, sleeps while there is none, and leaks no file descriptor.
+//! A CPU goes offline and comes back while the daemon runs. The daemon's guard must notice work on
+//! each online CPU, sleep while there is no work, and leak no file descriptor.
 
 use std::fs;
 use std::thread::{self, sleep};
@@ -16,19 +16,19 @@ use crate::guest_setup::{suspend, wait};
 use crate::record::Reporter;
 
 const GUARD: &str = "limelight-guard";
-/// Part of the daemon's log line when it is woken by running processes.
+/// Part of the daemon's log line if running tasks wake the guard.
 const WATCHES: &str = "any task that runs";
 /// Number of times the CPU goes offline and comes back.
 const ROUNDS: u32 = 4;
-/// The CPU that goes offline; the first one cannot on many machines.
+/// The CPU that goes offline; on many machines the first CPU cannot.
 const GOES: usize = 1;
 /// CPU time of one burst of work.
 const WORK: Duration = Duration::from_secs(2);
-/// Least wakeups of the guard in that time: its period is far below a tenth of it on the lab's
-/// machine.
+/// Least wakeups of the guard during [`WORK`]. On the lab's machine, the guard's period is far
+/// below a tenth of that time.
 const NOTICED: u64 = 4;
-/// Length of the idle period, and most wakeups of the guard in it: polling on a timer, the guard's
-/// fallback, would cause more.
+/// Length of the idle period, and most wakeups of the guard in it. The guard's fallback, polling on
+/// a timer, would cause more.
 const REST: Duration = Duration::from_secs(5);
 const SELDOM: u64 = 4;
 
@@ -36,25 +36,25 @@ const SELDOM: u64 = 4;
 pub fn run(stage: Stage, sleeps: bool) -> Result<()> {
     let daemon = Daemon::start(&[])?;
     let log = fs::read_to_string(LOG).with_context(|| format!("cannot read {LOG}"))?;
-    ensure!(log.contains(WATCHES), "the guard goes by the clock:\n{log}");
+    ensure!(log.contains(WATCHES), "the guard polls on a timer:\n{log}");
     let watch = Watch { pid: daemon.pid() };
     watch.check(&stage.reporter, "at the start", &[0, GOES])?;
     let open = daemon.footprint()?.descriptors;
     for round in 1..=ROUNDS {
         stage.reporter.progress(format!("round {round}"))?;
         serve(false)?;
-        watch.check(&stage.reporter, "with one processor less", &[0])?;
+        watch.check(&stage.reporter, "with one CPU offline", &[0])?;
         serve(true)?;
-        watch.check(&stage.reporter, "with the processor back", &[0, GOES])?;
+        watch.check(&stage.reporter, "with the CPU back online", &[0, GOES])?;
     }
     if sleeps {
         stage.reporter.progress("sleeping")?;
         suspend()?;
-        watch.check(&stage.reporter, "after a sleep", &[0, GOES])?;
+        watch.check(&stage.reporter, "after a suspend", &[0, GOES])?;
     }
     let now = daemon.footprint()?.descriptors;
     stage.reporter.check(
-        "as many files are open as at the start",
+        "the daemon has as many open files as at the start",
         now == open,
         format!("{open}, then {now}"),
     )?;
@@ -77,7 +77,9 @@ impl Watch {
     fn woken(&self) -> Result<u64> {
         let all = wakeups(self.pid)?;
         let guard = all.values().find(|(name, _)| name == GUARD);
-        guard.map(|(_, count)| *count).context("there is no guard")
+        guard
+            .map(|(_, count)| *count)
+            .context("limelightd has no guard thread")
     }
 
     /// Checks that work on each of `processors` wakes the guard, and that an idle machine does not.
@@ -87,7 +89,7 @@ impl Watch {
             work_on(processor)?;
             let woken = self.woken()? - before;
             reporter.check(
-                format!("{when}, work on processor {processor} is noticed"),
+                format!("{when}, work on CPU {processor} wakes the guard"),
                 woken >= NOTICED,
                 format!("woken {woken} times in {WORK:?} of work"),
             )?;
@@ -116,7 +118,7 @@ fn work_on(processor: usize) -> Result<()> {
     let worker = thread::spawn(move || -> Result<()> {
         let mut only = CpuSet::new();
         only.set(processor);
-        sched_setaffinity(None, &only).context("cannot choose a processor")?;
+        sched_setaffinity(None, &only).context("cannot set the CPU affinity")?;
         while thread_time() < WORK {
             std::hint::spin_loop();
         }
@@ -124,6 +126,6 @@ fn work_on(processor: usize) -> Result<()> {
     });
     match worker.join() {
         Ok(done) => done,
-        Err(_) => bail!("the worker on processor {processor} has panicked"),
+        Err(_) => bail!("the worker on CPU {processor} has panicked"),
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A small seeded generator, so that every arm of a repetition does the same work, and every
-//! repetition does different work (SplitMix64's recurrence).
+//! A small seeded random number generator (SplitMix64). All arms of a repetition do the same work,
+//! and every repetition does different work.
 
 /// The seed for a purpose in a repetition: the same in every arm, different in every repetition.
 pub fn seed(purpose: u64, repetition: u32) -> u64 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Checks the limits of the kernel's read-ahead for the topmost app: free memory, and the share of
-//! pages read in vain.
+//! pages that are read but never used.
 
 use std::fs;
 use std::path::Path;
@@ -19,17 +19,17 @@ use crate::store::Extent;
 
 /// Distance between the watermarks, in ten thousandths of memory.
 const SCALE: &str = "/proc/sys/vm/watermark_scale_factor";
-/// Puts the high watermark at a fifth of memory.
+/// Value of [`SCALE`] that puts the high watermark at a fifth of memory.
 const FAR: &str = "1000";
 /// Free memory as a percentage of the high watermark: too much to wake `kswapd`, and so little that
 /// memory freed meanwhile by other processes does not reach the watermark.
 const FREE_PERCENT: u64 = 65;
-/// How far `kswapd` reclaims beyond the watermarks after an allocation has mixed migrate types: it
-/// would run.
+/// Boost of the watermarks after an allocation has mixed migrate types. It is switched off because
+/// it would wake `kswapd`.
 const BOOST: &str = "/proc/sys/vm/watermark_boost_factor";
 const NEIGHBOURS: &str = "/sys/kernel/mm/limelight/readahead/neighbours_factor";
 
-/// Runs both checks with a file that no other process uses; a no-op on another kernel.
+/// Runs both checks with a file that no other process uses; a no-op on a kernel without Limelight.
 pub fn check(file: &Extent, clusters: u32, reporter: &Reporter) -> Result<()> {
     if !Path::new(DEVICE_PATH).exists() {
         return Ok(());
@@ -58,11 +58,11 @@ fn low_memory(file: &Extent, reporter: &Reporter) -> Result<()> {
         set(path, value.trim())?;
     }
     reporter.check(
-        "below the high watermark the topmost app's read-ahead is everybody's",
+        "below the high watermark, the topmost app gets no larger read-ahead",
         plenty > 0 && short == 0,
         format!(
-            "{short} larger requests with {before_kib} KiB free at first, {left_kib} KiB in the end \
-             and a watermark of {} KiB; {plenty} with plenty",
+            "{short} larger requests with {before_kib} KiB free at first, {left_kib} KiB at the \
+             end and a watermark of {} KiB; {plenty} with plenty of free memory",
             high >> 10
         ),
     )
@@ -93,10 +93,10 @@ fn waste(file: &Extent, clusters: u32, reporter: &Reporter) -> Result<()> {
     })?;
     let wasted = vmstat("limelight_readahead_wasted")? - wasted;
     reporter.check(
-        "read-ahead in vain is counted and lowers the factor",
+        "unused read-ahead is counted and lowers the factor",
         lowered && wasted > 0,
         format!(
-            "{wasted} pages in vain, factor {full} before, {} after",
+            "{wasted} unused pages, factor {full} before, {} after",
             factor()?
         ),
     )

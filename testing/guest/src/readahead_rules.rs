@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Checks `readahead`'s promises: a start is recorded and prefetched at the next one, a changed
-//! file and a damaged record are not, and of all readers only the topmost app needs fewer requests.
+//! Checks `readahead`'s promises. The files that an app reads at its start are recorded, and
+//! prefetched at its next start. Changed files and damaged records are not used. The topmost app's
+//! reads, and no others, take fewer requests.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, Write};
@@ -27,7 +28,7 @@ use crate::scenario::{Access, Pattern};
 use crate::store::{Extent, Store};
 
 const RECORDS: &str = "/var/lib/limelight/coldstart";
-/// Longer than the five seconds within which the daemon does not replay a start again.
+/// Pause before a start: the daemon replays a program's start at most once in five seconds.
 const AGAIN: Duration = Duration::from_secs(6);
 /// Length of a recorded start in seconds: enough for all of its reads, even on a busy host.
 const RECORD_S: u32 = 8;
@@ -43,11 +44,11 @@ const FEWER: u64 = 2;
 /// The app's reads when it starts.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Spec {
-    /// Whole files, or parts of them.
+    /// The files to read, whole or in part.
     pub parts: Vec<Extent>,
 }
 
-/// The app's process: reads, reports that it is ready, waits.
+/// The app's process: reads the files, reports that it is ready, and waits for input.
 pub fn starter(spec: &Spec) -> Result<()> {
     for part in &spec.parts {
         let mut bytes = vec![0u8; part.len as usize];
@@ -93,28 +94,28 @@ pub fn run(stage: Stage) -> Result<()> {
     let app = read(&front, stream, true)?;
     let background = read(&behind, stream, false)?;
     stage.reporter.check(
-        "the topmost app's reading takes at most half of the requests",
+        "the topmost app's sequential read takes at most half of the requests",
         app * FEWER <= alone,
         format!("{app} requests, without Limelight {alone}"),
     )?;
     stage.reporter.check(
-        "a background process's reading takes as many requests as ever",
+        "a background process's sequential read takes as many requests as without Limelight",
         background.abs_diff(alone) <= alone / 10 + 2,
         format!("{background} requests, without Limelight {alone}"),
     )?;
-    // The number of requests saved depends on the disk; the pages read do not.
+    // The number of saved requests depends on the disk; the number of pages read does not.
     read(&front, places, true)?;
     let most = u64::from(CLUSTERS) * (reading::CLUSTER / PAGE as u64) * 3 / 4;
     let done = wait(|| Ok(pages(&front)? >= most))?;
     stage.reporter.check(
-        "where the topmost app comes back to a place, the neighbours are read",
+        "when the topmost app reads in clusters, the neighbouring pages are read too",
         done,
         format!("{} pages, without Limelight {places_alone}", pages(&front)?),
     )?;
     read(&behind, places, false)?;
     let background = pages(&behind)?;
     stage.reporter.check(
-        "where a background process does, they are not",
+        "when a background process reads in clusters, only the usual pages are read",
         background == places_alone,
         format!("{background} pages, without Limelight {places_alone}"),
     )?;
@@ -149,14 +150,14 @@ impl Rules<'_> {
         })?;
         focus(app.pid())?;
         wait(|| Ok(records().len() == 1))?;
-        // The executable alone would yield a record; the check is about the files it read.
+        // The executable alone would yield a record; this check looks for the files that were read.
         let text = records().pop().map(fs::read_to_string).transpose()?;
         let text = text.unwrap_or_default();
         let files = [&self.one, &self.two, &self.three];
         let names = files.map(|file| file.path.to_string_lossy());
         let complete = names.iter().all(|name| text.contains(&**name));
         self.reporter.check(
-            "the start of the topmost app is recorded, with all that it read",
+            "the start of the topmost app is recorded with all files that it read",
             complete,
             match complete {
                 true => format!("{:?}", records()),
@@ -169,11 +170,11 @@ impl Rules<'_> {
         let app = self.start_cold()?;
         let boosted = wait(|| Ok(nice(&app)? == -20))?;
         self.reporter.check(
-            "a program whose start is known is boosted before it is in front",
+            "a program with a recorded start is boosted before it is in the foreground",
             boosted,
             format!("nice {}", nice(&app)?),
         )?;
-        // Requested in this order, but the disk completes them in its own.
+        // The daemon requests the files in this order; the disk may complete them in another one.
         let read = (3 * MIB / 2 / PAGE) as u64;
         let done = wait(|| {
             Ok(pages(&self.one)? >= read
@@ -182,7 +183,7 @@ impl Rules<'_> {
         })?;
         let one = pages(&self.one)?;
         self.reporter.check(
-            "what was read at the last start is read ahead at the next one",
+            "pages read at the last start are prefetched at the next one",
             done,
             match done {
                 true => format!("{one} pages of the first file"),
@@ -190,7 +191,7 @@ impl Rules<'_> {
             },
         )?;
         self.reporter.check(
-            "what was not read is not read ahead",
+            "pages that were not read are not prefetched",
             one < whole(&self.one),
             format!(
                 "{one} of {} pages of a file that is read in part",
@@ -199,7 +200,7 @@ impl Rules<'_> {
         )?;
         let back = wait(|| Ok(nice(&app)? == 0))?;
         self.reporter.check(
-            "and is as it was when its start is over and it is not in front",
+            "a program that is not in the foreground after its start loses the boost",
             back,
             format!("nice {}", nice(&app)?),
         )
@@ -214,14 +215,14 @@ impl Rules<'_> {
         let done = wait(|| Ok(pages(&self.two)? == whole(&self.two)))?;
         let three = pages(&self.three)?;
         self.reporter.check(
-            "a file that has changed since is not read ahead, the others are",
+            "a file that has changed since is not prefetched, the others are",
             done && three == 0,
             format!("{} and {three} pages", pages(&self.two)?),
         )
     }
 
     fn damaged(&self) -> Result<()> {
-        let path = records().pop().context("a record")?;
+        let path = records().pop().context("there is no record")?;
         let text = fs::read(&path)?;
         fs::write(&path, text.get(..text.len() / 2).unwrap_or_default())?;
         let _app = self.start_cold()?;
@@ -229,7 +230,7 @@ impl Rules<'_> {
         let warned = wait(|| Ok(log_tail().contains(&format!("{name}: the checksum"))))?;
         let cached = pages(&self.two)?;
         self.reporter.check(
-            "a damaged record is named in the log and nothing of it is read",
+            "a damaged record is named in the log, and its files are not prefetched",
             warned && cached == 0,
             if warned {
                 format!("{cached} pages")
@@ -239,13 +240,13 @@ impl Rules<'_> {
         )?;
         let answers = limelight(&["status"]);
         self.reporter.check(
-            "limelightd goes on after it",
+            "limelightd still answers after a damaged record",
             answers.is_ok(),
             format!("{answers:?}"),
         )
     }
 
-    /// Starts the app with nothing to read by itself.
+    /// Starts the app with an empty page cache; it reads no files itself.
     fn start_cold(&self) -> Result<Process> {
         sleep(AGAIN);
         drop_caches()?;
@@ -286,7 +287,7 @@ fn records() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Number of requests for reading a file, in the foreground or not.
+/// Reads a file in a new process, which has the focus if `front`. Returns the number of requests.
 pub fn read(file: &Extent, pattern: Pattern, front: bool) -> Result<u64> {
     drop_caches()?;
     let spec = reading::Spec {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! EIMOS's reader: a topmost app that reads a file in small pieces or in random clusters, and a
-//! background process that does the same afterwards and must be treated as without Limelight.
+//! EIMOS's reader: a topmost app reads a file in small pieces or in random clusters. Then a
+//! background process does the same with another file; Limelight must not affect it.
 
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
@@ -26,9 +26,9 @@ use crate::random::{seed, Random};
 use crate::scenario::{Access, Pattern, Reading};
 use crate::store::Extent;
 
-/// Bytes of a cluster.
+/// Length of a cluster, in bytes.
 pub const CLUSTER: u64 = 256 << 10;
-/// Pages that are read in a cluster.
+/// Number of pages that are read in a cluster.
 const CLUSTER_PAGES: usize = 24;
 
 /// Settling time before the measurement.
@@ -41,7 +41,7 @@ pub struct Spec {
     pub file: Extent,
     /// The access pattern.
     pub pattern: Pattern,
-    /// Seed of its random places.
+    /// Seed of the random offsets.
     pub seed: u64,
 }
 
@@ -72,7 +72,9 @@ pub fn reader(spec: &Spec) -> Result<()> {
             let mut left = spec.file.len;
             while left > 0 {
                 let len = left.min(piece.len() as u64) as usize;
-                let piece = piece.get_mut(..len).context("a piece has its length")?;
+                let piece = piece
+                    .get_mut(..len)
+                    .context("the buffer is shorter than a piece")?;
                 file.read_exact(piece).context("the reader cannot read")?;
                 sum = sum.wrapping_add(u64::from(piece.first().copied().unwrap_or(0)));
                 left -= len as u64;
@@ -106,7 +108,7 @@ pub fn reader(spec: &Spec) -> Result<()> {
         sum,
     };
     println!("{}", serde_json::to_string(&finished)?);
-    // It remains the topmost app until its next line of input.
+    // This process stays the topmost app until its next line of input.
     io::stdin().lock().read_line(&mut line)?;
     Ok(())
 }
@@ -117,20 +119,16 @@ pub fn run(mut stage: Stage, work: &Reading) -> Result<()> {
     let file = store.file("read", work.mib)?;
     let other = store.file("read-behind", work.mib)?;
     let disk = Disk::of(&file.path)?;
-    // As on every desktop: with the first inotify watch on a file system, reading its files becomes
-    // slightly slower, and that must not be attributed to limelightd's watch.
+    // The first inotify watch on a file system makes reading its files slightly slower. On every
+    // desktop there is one already, so this cost must not be attributed to limelightd's watch.
     let desktop = Inotify::new()?;
-    let directory = file.path.parent().context("a file has a directory")?;
+    let directory = file.path.parent().context("the file has no directory")?;
     desktop.watch(directory, WatchFlags::DELETE)?;
     let ordinary = disk.read_ahead_kib()?;
     let app = Cgroup::create(APP)?;
     let background = Cgroup::background("reader")?;
     let start = |file: &Extent, cgroup: &Cgroup| -> Result<Conversation> {
-        let start = Start {
-            cgroup: Some(cgroup),
-            nice: 0,
-            session: false,
-        };
+        let start = Start::in_cgroup(cgroup);
         let spec = Spec {
             file: file.clone(),
             pattern: work.pattern,
@@ -141,7 +139,7 @@ pub fn run(mut stage: Stage, work: &Reading) -> Result<()> {
         Ok(talk)
     };
     if stage.arm == Arm::BestStock {
-        // Files inherit the value when they are opened.
+        // A file inherits the disk's value when it is opened, so the disk is set up first.
         disk.set_read_ahead_kib(ordinary * u64::from(work.factor))?;
     }
     let mut reader = start(&file, &app)?;
@@ -149,7 +147,7 @@ pub fn run(mut stage: Stage, work: &Reading) -> Result<()> {
     drop_caches()?;
     let daemon = match stage.arm {
         Arm::Idle => {
-            // The limit: everything is in the page cache.
+            // The best possible result: everything is in the page cache.
             let whole = Pattern::Sequential { bytes: 1 << 20 };
             let spec = Spec {
                 file: file.clone(),
@@ -168,10 +166,10 @@ pub fn run(mut stage: Stage, work: &Reading) -> Result<()> {
             focus(reader.process.pid())?;
             Some(daemon)
         }
-        arm => bail!("readahead knows no arm {arm:?}"),
+        arm => bail!("readahead does not support arm {arm:?}"),
     };
 
-    // A freshly booted kernel still has deferred work.
+    // A freshly booted kernel still has deferred work to do.
     sleep(SETTLE);
     let counters = Counters::now()?;
     let before = disk.requests()?;
@@ -202,7 +200,7 @@ pub fn run(mut stage: Stage, work: &Reading) -> Result<()> {
         daemon.stop(&stage.reporter)?;
         let now = disk.read_ahead_kib()?;
         stage.reporter.check(
-            "the disk's own read-ahead is what it was",
+            "the disk's read-ahead setting is what it was at the start",
             now == ordinary,
             format!("{now} KiB"),
         )?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Records for the lab: one JSON line each on the second serial port.
+//! Records for the lab, which the guest writes as JSON lines to its second serial port.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 
 use crate::plan::Record;
 
-/// The port that carries records. On a PC the first one is the console; an ARM machine's console
-/// has another driver.
+/// The serial port that carries records. On a PC, the first port is the console. On ARM the console
+/// has another driver, so the records' port is the first one of its driver.
 pub const PORT: &str = match cfg!(target_arch = "x86_64") {
     true => "/dev/ttyS1",
     false => "/dev/ttyS0",
@@ -117,7 +117,7 @@ impl Reporter {
 
 /// Numbers that a record can carry; counts beyond 2^53 would lose precision and do not occur.
 pub trait IntoValue {
-    /// The number as a JSON one.
+    /// Converts the number to a JSON number.
     fn into_value(self) -> f64;
 }
 

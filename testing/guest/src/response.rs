@@ -13,7 +13,7 @@ pub struct Responses {
 }
 
 impl Responses {
-    /// Adds a response time after a pause; also adds it to the series of that pause.
+    /// Adds a response time after a pause, here and to the reporter's series for that pause.
     pub fn add(&mut self, pause_ms: u32, response_us: f64, reporter: &mut Reporter) {
         self.all.push((pause_ms, response_us));
         reporter.sample(series(pause_ms, "response_us"), response_us);

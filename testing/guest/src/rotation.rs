@@ -50,12 +50,11 @@ const PURPOSE: u64 = 0x7207_a710;
 /// Time before the first launch.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Memory management settings of a phone. Phones use neither huge pages nor the free memory that
-/// the kernel reserves for them. The reserve for the kernel itself must not depend on the memory
-/// taken by the lab's disks: 3 MiB are what a phone of 2 GB keeps with Android's
-/// `extra_free_kbytes`, at the guest's scale. Android (`init.rc`) does not boost the watermarks
-/// where migrate types are mixed: a pageblock is a hundredth of this guest's memory, but a
-/// thousandth of the phone's.
+/// Memory management settings of a phone. Phones use no huge pages, so the kernel keeps no free
+/// memory for them. The kernel's own reserve must not depend on the memory that the lab's disks
+/// take. It is 3 MiB: at the guest's scale, the reserve of a 2 GB phone with Android's
+/// `extra_free_kbytes`. Android (`init.rc`) does not boost the watermarks when migrate types are
+/// mixed: a pageblock is a hundredth of this guest's memory, but a thousandth of the phone's.
 const SETTINGS: [(&str, &str); 3] = [
     ("/sys/kernel/mm/transparent_hugepage/enabled", "never"),
     ("/proc/sys/vm/min_free_kbytes", "3072"),
@@ -92,7 +91,7 @@ pub fn run_real(stage: Stage, work: &Rotation) -> Result<()> {
     rotate(stage, work, cast, &directory)
 }
 
-/// Launches the apps of a cast in turn; `file` is one of its files.
+/// Launches the apps of a cast in turn. `file` is a file on the disk that the apps use.
 fn rotate<C: Cast>(mut stage: Stage, work: &Rotation, cast: C, file: &Path) -> Result<()> {
     guest_setup::drop_caches()?;
     for (file, value) in SETTINGS {
@@ -117,7 +116,7 @@ fn rotate<C: Cast>(mut stage: Stage, work: &Rotation, cast: C, file: &Path) -> R
             write_config(&configuration(&parts))?;
             Some(Daemon::start(&[])?)
         }
-        arm => bail!("rotation knows no arm {arm:?}"),
+        arm => bail!("rotation does not support arm {arm:?}"),
     };
     let rival = Rival::of(stage.arm)?;
     let own_killer = matches!(stage.arm, Arm::KillOnly | Arm::SwapAll);

@@ -2,8 +2,8 @@
 //! The scenarios that a cell of a [`crate::plan::Plan`] can run.
 //!
 //! Sizes are in MiB and times in milliseconds unless a name says otherwise. Each scenario's doc
-//! comment lists the values it reports; names of values end in their unit (`_us`, `_pages`, `_kib`,
-//! none for counts).
+//! comment lists the values that it reports. The name of a value ends in its unit (`_us`, `_pages`,
+//! `_kib`); counts have no unit.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ pub use crate::innocents::Day;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "scenario", rename_all = "kebab-case")]
 pub enum Work {
-    /// Run a static program of the initramfs and pass on its output and exit code.
+    /// Runs a static program of the initramfs and passes on its output and exit code.
     Command {
         /// Program and arguments.
         argv: Vec<String>,
@@ -24,7 +24,7 @@ pub enum Work {
     GalleryReal(RealGallery),
     /// Two apps: the focus moves from the first to the second, then memory gets short.
     FocusMove(FocusMove),
-    /// A topmost app that is larger than the memory it may use.
+    /// A topmost app that needs more memory than it may use.
     SelfHog(SelfHog),
     /// `kill -9 limelightd` under load, followed by a new daemon.
     DaemonKilled(Gallery),
@@ -43,9 +43,9 @@ pub enum Work {
     Boost(Boost),
     /// Checks boost's rules that do not concern speed.
     BoostRules,
-    /// Checks, one by one, that no user process keeps a value it was given or inherited.
+    /// Checks that no user process keeps a value that it got or inherited in the foreground.
     Heirs,
-    /// Checks the promises for a system laid out as Android's, with cgroup v1.
+    /// Checks the promises for a system with Android's cgroup v1 layout.
     AndroidRules,
     /// Checks the promises about apps and their classes.
     ClassRules,
@@ -55,6 +55,8 @@ pub enum Work {
     UsersChaos(UsersChaos),
     /// Checks that the unused part of the topmost app's reservation protects no other cgroup.
     Siblings,
+    /// Checks that the kernel empties the topmost set when a stopped daemon's lease has run out.
+    Lease,
     /// Checks the promises of `readahead`.
     ReadaheadRules,
     /// EIMOS's reader in the foreground, and one in the background.
@@ -63,8 +65,8 @@ pub enum Work {
     Heap(Heap),
     /// Checks that premap respects limits, boundaries and other kernel mechanisms.
     PremapRules,
-    /// Checks prezero's promises: only zeroed pages, whatever the engine does, and no starved
-    /// allocations.
+    /// Checks prezero's promises: all pages are zeroed, even if the engine fails, and no allocation
+    /// fails because of the pool.
     PrezeroRules {
         /// Number of times the app takes 1,500 pages with each engine.
         rounds: u32,
@@ -77,29 +79,31 @@ pub enum Work {
     CacheModel(CachePattern),
     /// Checks the promises of response windows.
     WindowRules,
-    /// The same without an agent: input devices and display frames are the only sources.
+    /// As [`Work::WindowRules`], without an agent: input devices and display frames are the only
+    /// sources.
     WindowSources,
     /// Compares the foreground app inferred by the wake graph with the window that has the focus,
-    /// in an X server with a keyboard and no session agent. Values: `moves` of the focus and the
-    /// daemon's answer after each: `right`, `wrong` (`wrong_idle`, `wrong_animation`,
-    /// `wrong_manager` of them), `none`; `quiet_wakeups` of the daemon's main thread in 5 s without
-    /// a key press, while a client draws.
+    /// in an X server with a keyboard and no session agent. Values: `moves` (focus changes); the
+    /// daemon's guesses after them: `right`, `wrong`, and `none` if there is no guess;
+    /// `wrong_idle`, `wrong_animation` and `wrong_manager` (wrong guesses by client);
+    /// `quiet_wakeups` (of the daemon's main thread, in 5 s without a key press while a client
+    /// draws).
     Wakes,
     /// Compares the daemon's response times with those of an independent observer.
     WindowOracle(WindowOracle),
     /// The cost of a response window. Values: `daemon_us_per_window`, the daemon's CPU time for
-    /// opening and closing one; `elapsed_us_per_window`, including both socket round trips;
-    /// `ioctl_us_per_window`, both ioctls alone; `ioctl_us_for_nothing`, two ioctls that close a
-    /// window that is not open.
+    /// opening and closing a window; `elapsed_us_per_window`, the elapsed time for this, including
+    /// both socket round trips; `ioctl_us_per_window`, the time for the two ioctls alone;
+    /// `ioctl_us_for_nothing`, the time for two ioctls that close a window that is not open.
     WindowCost,
     /// PREZERO's task, alone or with a background program.
     Prezero(Prezero),
-    /// The pool filled by each engine in turn, and by engines that fail.
+    /// Checks that each engine in turn fills the pool, and that failing engines do no harm.
     PrezeroEngines(PrezeroEngines),
-    /// OpenRC and elogind instead of systemd, with a session; values and series are [`Package`]'s
-    /// focus values.
+    /// OpenRC and elogind instead of systemd, with a session. Values and series are the focus
+    /// values of [`Package`].
     Openrc,
-    /// Well-behaved apps while memory runs short.
+    /// Checks that well-behaved apps survive while memory runs short.
     Innocents(Innocents),
     /// The foreground app shares its cgroup with background apps while memory runs short.
     Gate(Gate),
@@ -117,7 +121,7 @@ pub enum Work {
     },
     /// SWAP's experiment: 24 apps launched in turn.
     Rotation(Rotation),
-    /// The same with real programs on an X server, with systemd as PID 1.
+    /// As [`Work::Rotation`], with real programs on an X server, and systemd as PID 1.
     RotationReal(Rotation),
     /// An app leaks memory.
     Leak(Leak),
@@ -137,10 +141,11 @@ pub enum Work {
 pub enum Leaker {
     /// A background app of the class normal: it dies, all others survive.
     Background,
-    /// The same, with more reclaimable kernel caches pinned than would be left when a kill is due.
+    /// As [`Leaker::Background`], with pinned kernel caches. They count as reclaimable, and take
+    /// more memory than is left when a kill is due.
     Pinned,
-    /// The same, but the daemon may not kill: the kernel's OOM killer does, and history names its
-    /// victim.
+    /// As [`Leaker::Background`], but the daemon may not kill. The kernel's OOM killer kills
+    /// instead, and history names its victim.
     Unguarded,
     /// The topmost app: listeners are notified, and it is never the victim.
     Front,
@@ -160,16 +165,16 @@ pub struct Innocents {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sharing {
-    /// It is a child of the previous foreground app, in the same cgroup.
+    /// The foreground process is a child of the previous foreground app, in the same cgroup.
     Child,
-    /// It is in a cgroup below that of a background app.
+    /// The foreground process is in a cgroup below a background app's cgroup.
     Nested,
     /// Two windows of one program alternate in the foreground; both are children of a third
     /// process.
     Windows,
     /// All processes share the session's cgroup, as after startx.
     Session,
-    /// It is moved into a background app's cgroup while it is in the foreground.
+    /// The foreground process is moved into a background app's cgroup.
     Moved,
     /// As [`Sharing::Child`], in a container's PID and cgroup namespaces.
     Container,
@@ -188,17 +193,18 @@ pub struct Gate {
 /// Parameters of `own-tree`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OwnTree {
-    /// Whether controllers are enabled in the root's `cgroup.subtree_control`, as OpenRC does; else
-    /// they are enabled nowhere.
+    /// Whether controllers are enabled in the root's `cgroup.subtree_control`, as OpenRC does.
+    /// Otherwise they are enabled nowhere.
     pub handed_down: bool,
 }
 
 /// Parameters of `package`.
 ///
-/// Values: `focus_protect_us` and `focus_boost_us` from a focus change to the changed value
-/// (medians; `_p95_us` is the 95th percentile, `_max_us` the longest), `daemon_own_kib` and, with a
-/// desktop, `agent_own_kib` (resident memory, without the app files that the daemon keeps
-/// resident), `daemon_switches_per_s` (context switches while idle). Series: `focus_protect_us`,
+/// Values: `focus_protect_us` and `focus_boost_us` (median times from a focus change until the app
+/// is protected or boosted; `_p95_us` and `_max_us` are the 95th percentile and the maximum),
+/// `daemon_own_kib` and, with a desktop, `agent_own_kib` (resident memory, without the foreground
+/// app's files that the daemon keeps in memory), `daemon_switches_per_s` and, with a desktop,
+/// `agent_switches_per_s` (context switches while idle). Series: `focus_protect_us`,
 /// `focus_boost_us`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Package {
@@ -222,25 +228,26 @@ pub struct Leak {
 
 /// Parameters of `storm`.
 ///
-/// Values: `processes`, `processes_per_s`, `cgroups`, `bursts` (apps that leaked until they died),
-/// `kills` (those killed by the daemon), `innocent_dead`, `daemon_fds_before`, `daemon_fds_after`,
-/// `oom_kills`, `vmstat_*`.
+/// Values: `processes`, `processes_per_s`, `cgroups`, `bursts` (apps that leaked until they were
+/// killed or their time was up), `kills` (kills by the daemon), `innocent_dead`,
+/// `daemon_fds_before`, `daemon_fds_after`, `oom_kills`, `vmstat_*`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Storm {
     /// Minimum duration.
     pub seconds: u32,
     /// Short-lived processes created per second, as long as the machine keeps up.
     pub processes_per_s: u32,
-    /// It continues until the whole guest has created this many processes.
+    /// The storm continues until the whole guest has created this many processes, but no longer
+    /// than six times `seconds`.
     pub processes: u64,
 }
 
 /// Parameters of `kill-latency`.
 ///
-/// Values: `kills`, `kill_p50_us`, `kill_p99_us`, `kill_max_us`: from the last sample at which no
-/// kill was due until the memory was free, as recorded in the daemon's history; `survived`,
-/// `freed_p50_kib`, `innocent_dead`, `oom_kills`, `daemon_cpu_us`, and `daemon_cpu_<name>_us` for
-/// each of its threads. Series: `kill_us`.
+/// Values: `kills`; `kill_p50_us`, `kill_p99_us`, `kill_max_us` (time from the last sample at which
+/// no kill was due until the memory was free, as recorded in the daemon's history); `survived`
+/// (leaking apps that were not killed); `freed_p50_kib`; `innocent_dead`; `oom_kills`;
+/// `daemon_cpu_us`, and `daemon_cpu_<name>_us` for each of the daemon's threads. Series: `kill_us`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KillLatency {
     /// Number of apps that leak until they are killed, one after the other.
@@ -259,7 +266,7 @@ pub struct KillLatency {
 pub struct SwapSoak {
     /// Number of apps that come to the foreground, one after the other.
     pub switches: u32,
-    /// Time that each is in the foreground.
+    /// Time that each app is in the foreground.
     pub pause_ms: u32,
     /// Number of switches between two leaks.
     pub leak_every: u32,
@@ -269,17 +276,23 @@ pub struct SwapSoak {
 
 /// Parameters of `rotation` and `rotation-real`.
 ///
-/// Values, without a prefix over all apps and with `keep_`, `normal_` or `disposable_` for one
-/// class. In the first round every app is new: it has only `first_mean_us` and counts in no other
-/// delay or fault. `launch_{mean,p50,p95}_us` from the user's touch until the app is ready,
-/// `cold_mean_us` of cold launches and `warm_mean_us` of the others, `{cold,warm}_launches`,
-/// `launch_major_faults`, `kills` and `failed_launches` (apps that died, and those of them that
-/// died while the user waited; both in all rounds), `swapped_pages` (sum of each app life's peak in
-/// swap, in all rounds), `swapped_apps` (app lives with any pages in swap),
-/// `refaulted_{anon,file}_pages` (in all rounds). Without a class: `living_apps` at the end,
+/// Values for all apps, and with the prefix `keep_`, `normal_` or `disposable_` for one class:
+///
+/// - `launch_{mean,p50,p95}_us`: time from the user's touch until the app is ready;
+/// - `cold_mean_us` and `warm_mean_us`: the same for cold and for warm launches;
+/// - `{cold,warm}_launches`, `launch_major_faults`;
+/// - `kills` (apps that died) and `failed_launches` (apps that died while the user waited);
+/// - `swapped_pages` (sum of the peaks in swap, one for each start of an app) and `swapped_apps`
+///   (number of these peaks that are not 0);
+/// - `refaulted_{anon,file}_pages`.
+///
+/// Values without a class: `first_mean_us`, `living_apps` at the end,
 /// `{files,swap}_{read,written}_kib` of the disks, `swap_{reads,writes}` in requests,
-/// `swap_blocks_used` and `swap_block_hottest` (accesses of the most accessed block; all rounds),
-/// `vmstat_*`, `oom_kills`. Series: `launch_us`.
+/// `swap_blocks_used` and `swap_block_hottest` (accesses of the most accessed block), `vmstat_*`,
+/// `oom_kills`. Series: `launch_us`.
+///
+/// In the first round every app is new. That round counts only in `first_mean_us`, `kills`,
+/// `failed_launches`, `swapped_*`, `refaulted_*` and `swap_block*`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rotation {
     /// Launches of each app, including the first.
@@ -364,9 +377,9 @@ pub struct Pause {
 pub enum Family {
     /// The focused process itself.
     Single,
-    /// A child of it, created before it gets the focus.
+    /// A child of the focused process, created before the focus change.
     ChildBeforeFocus,
-    /// A child of it, created after it got the focus.
+    /// A child of the focused process, created after the focus change.
     ChildAfterFocus,
 }
 
@@ -387,11 +400,11 @@ pub struct Gallery {
     pub footprint: Footprint,
     /// Background loads; the idle arm omits them.
     pub loads: Vec<Load>,
-    /// The loads' nice value. Exact mode has one CPU, and sharing it is `boost`'s job, not
-    /// `protect`'s: it uses 19.
+    /// The loads' nice value. Exact mode uses 19: it has one CPU, and sharing the CPU is `boost`'s
+    /// job, not `protect`'s.
     pub load_nice: i32,
-    /// Whether the viewer runs under SCHED_FIFO, so that it preempts everything, including kswapd:
-    /// for exact mode, likewise.
+    /// Whether the viewer runs under SCHED_FIFO, so that it preempts everything, including kswapd.
+    /// Exact mode needs this for the same reason.
     pub app_realtime: bool,
     /// Time from the start of the loads to the first swipe.
     pub warm_up_ms: u32,
@@ -399,7 +412,7 @@ pub struct Gallery {
     pub pauses: Vec<Pause>,
     /// Percentage of the footprint that one swipe touches.
     pub swipe_percent: u32,
-    /// Whether app and loads have cgroups of their own; otherwise all are in the root cgroup.
+    /// Whether app and loads have their own cgroups; otherwise all are in the root cgroup.
     pub app_cgroup: bool,
     /// The process that does the app's work.
     pub family: Family,
@@ -407,20 +420,20 @@ pub struct Gallery {
 
 /// Parameters of `gallery-real`.
 ///
-/// Values and series as for [`Gallery`], except for the `resident_*` values; faults are those of
-/// the viewer's process tree.
+/// Values and series are those of [`Gallery`], without the `resident_*` values. Faults are counted
+/// for the viewer's process tree.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RealGallery {
     /// Number of photos that the viewer cycles through.
     pub photos: u32,
     /// Background loads; the idle arm omits them.
     pub loads: Vec<RealLoad>,
-    /// Longest time from the start of the loads to the first key, which is sent once they have
-    /// caused as many pages to be reclaimed as the machine has.
+    /// Longest time from the start of the loads to the first key. The key is sent earlier if as
+    /// many pages have been reclaimed as the machine has.
     pub warm_up_ms: u32,
     /// Keys, in this order.
     pub pauses: Vec<Pause>,
-    /// Whether viewer and loads have cgroups of their own.
+    /// Whether viewer and loads have their own cgroups.
     pub app_cgroup: bool,
 }
 
@@ -446,7 +459,7 @@ pub struct FocusMove {
     pub loads: Vec<Load>,
     /// Duration of the pressure.
     pub pressure_ms: u32,
-    /// Whether the apps have cgroups of their own.
+    /// Whether the apps have their own cgroups.
     pub app_cgroup: bool,
 }
 
@@ -471,13 +484,14 @@ pub struct SelfHog {
     pub mib: u32,
     /// Number of passes over all of it, in order.
     pub rounds: u32,
-    /// memory.max of the app's cgroup; with none, only the machine's memory is the limit.
+    /// memory.max of the app's cgroup; if absent, only the machine's memory is the limit.
     pub limit_mib: Option<u32>,
 }
 
 /// Parameters of `soak`.
 ///
-/// Values: `focus_changes`, `forks`, `exits`, `oom_kills`, `vmstat_*`; everything else is a check.
+/// Values: `focus_changes`, `forks`, `exits`, `apps_lost` (killed by the OOM killer), `oom_kills`,
+/// `vmstat_*`; everything else is a check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Soak {
     /// Random steps: focus changes, forks and exits with equal probability.
@@ -490,9 +504,10 @@ pub struct Soak {
 
 /// Parameters of `chaos`.
 ///
-/// Values: `trouble_*`, how often each trouble occurred, 0 where the machine does not support it;
-/// everything else is a check. With a root file system, the focus moves between windows of its X
-/// server, and limelight-agent reports them to the daemon; both get killed too.
+/// Values: `trouble_*`, the number of times that each trouble occurred, 0 where the machine does
+/// not support it; everything else is a check. With a root file system, the focus moves between
+/// windows of its X server, and limelight-agent reports them to the daemon; X server and agent get
+/// killed too.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Chaos {
     /// Number of troubles; each occurs once before any repeats.
@@ -505,8 +520,8 @@ pub struct Chaos {
 
 /// Parameters of `users-chaos`.
 ///
-/// Values: `innocent_dead` (idle apps of the users that take no memory), `taken_mib`, `oom_kills`,
-/// `vmstat_*`; everything else is a check.
+/// Values: `innocent_dead` (dead idle apps of the two users who do not take all memory),
+/// `taken_mib`, `oom_kills`, `vmstat_*`; everything else is a check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UsersChaos {
     /// Random operations before memory gets short.
@@ -553,11 +568,14 @@ pub enum Helper {
 
 /// Parameters of `boost`.
 ///
-/// Values: `run_us` and `run_median_us` of the app's runs, `mflops` (Linpack); for frames
-/// `wake_p50_us`, `wake_p99_us` (from due until drawing begins), `frame_p50_us`, `frame_p99_us`
-/// (from due until drawn), `missed_frames_percent`; with a helper these are the helper's, next to
-/// an app that never sleeps. `daemon_percent`: the daemon's share of a CPU meanwhile. With
-/// `switches`: `switch_p50_us`, `switch_max_us`, until the boost has moved.
+/// Values:
+///
+/// - `run_us` and `run_median_us` of the app's runs, `mflops` (Linpack);
+/// - for frames: `wake_p50_us`, `wake_p99_us` (from due until drawing begins), `frame_p50_us`,
+///   `frame_p99_us` (from due until drawn), `missed_frames_percent`. With a helper, the helper
+///   draws the frames, next to an app that never sleeps;
+/// - `daemon_percent`: the daemon's share of a CPU in the same time;
+/// - with `switches`: `switch_p50_us`, `switch_max_us` (time until the boost has moved).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Boost {
     /// The app's work.
@@ -572,7 +590,7 @@ pub struct Boost {
     pub place: Place,
     /// A program that draws frames for the app.
     pub helper: Option<Helper>,
-    /// Times focus changes to another app and back instead.
+    /// Whether to time focus changes to another app and back instead.
     pub switches: bool,
 }
 
@@ -658,20 +676,20 @@ pub enum Mechanisms {
 /// Parameters of `prezero`.
 ///
 /// Values: `response_us` (median of the runs, measured by the app), `response_mean_us`,
-/// `app_cpu_us`, `runs`, `vmstat_*`; with a background program `background_us` from its start to
-/// its end without rests, and `background_cpu_us`; with the cache model `cache_*`; with Limelight
-/// `prezero_cpu_us` (the zeroing thread's), `daemon_cpu_us`, and `pooled_pages` before the first
-/// run. Series: `run_us`.
+/// `app_cpu_us`, `runs`, `vmstat_*`; with a background program `background_us` (its running time
+/// without rests) and `background_cpu_us`; with the cache model `cache_*`; with Limelight
+/// `prezero_cpu_us` (CPU time of the zeroing thread), `daemon_cpu_us`, and `pooled_pages` (pages in
+/// the pool before the first run). Series: `run_us`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prezero {
     /// Pages that the app allocates, touches, computes on and frees in each run.
     pub pages: u32,
-    /// Number of runs; with a background program, as many as fit while it runs.
+    /// Number of runs. With a background program, the app runs until that program ends instead.
     pub runs: u32,
     /// Idle time between two runs.
     pub gap_ms: u32,
     /// Time after each gap in which the background program is stopped too, so that the machine is
-    /// idle. 0: it never rests.
+    /// idle. With 0 the program is never stopped.
     pub rest_ms: u32,
     /// Unmeasured runs at the start.
     pub warm_up: u32,
@@ -679,7 +697,7 @@ pub struct Prezero {
     pub background: Option<Program>,
     /// The zeroing engine in the arm with Limelight.
     pub engine: Engine,
-    /// The other mechanisms in that arm.
+    /// The mechanisms that the daemon uses in that arm.
     pub mechanisms: Mechanisms,
     /// Whether caches are modelled.
     pub cache_model: bool,
@@ -689,7 +707,7 @@ pub struct Prezero {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Damage {
-    /// Nothing: it is broken from the start.
+    /// Nothing: the disk is broken from the start.
     None,
     /// Other data is written to it.
     Written,
@@ -717,11 +735,11 @@ pub enum Pattern {
         /// Bytes per `read()`.
         bytes: u32,
     },
-    /// 24 random pages in each of several random 256 KiB stretches.
+    /// 24 random pages in each of several random 256 KiB clusters.
     Clusters {
         /// By `pread()` or through a mapping.
         access: Access,
-        /// Number of stretches.
+        /// Number of clusters.
         clusters: u32,
     },
 }
@@ -746,16 +764,16 @@ pub struct Reading {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "growth", rename_all = "kebab-case")]
 pub enum Growth {
-    /// As in a browser's swipe: brk() in steps of 132 KiB, and mappings of 64 KiB to 1 MiB; most of
-    /// it is used, from start to end, and all is freed at the end.
+    /// As in a browser's swipe: brk() in steps of 132 KiB, and mappings of 64 KiB to 1 MiB. Most of
+    /// the memory is used, from start to end, and all of it is freed at the end.
     Swipe {
         /// Pages per round.
         pages: u32,
     },
-    /// A large reservation with a few scattered pages used, and small ones of which only the first
-    /// page is used.
+    /// A large reservation with a few scattered pages used, and small reservations with only the
+    /// first page used.
     Sparse {
-        /// Size of the large one; the small ones add up to the same.
+        /// Size of the large reservation, and sum of the small ones.
         mib: u32,
         /// One page in this many is used.
         every: u32,
@@ -787,6 +805,7 @@ pub enum Pages {
 }
 
 /// Parameters of `heap`.
+///
 /// Values: `faults` (CPU page faults in all rounds; not with `timed`), `used_pages` (in all rounds;
 /// not for the program), `peak_kib`, `response_us` (median of the rounds), `vmstat_*`. Series:
 /// `round_us`.
@@ -798,17 +817,17 @@ pub struct Heap {
     pub rounds: u32,
     /// The system-wide page size.
     pub pages: Pages,
-    /// Memory fragmented into single free pages; none leaves memory as it is.
+    /// Amount of memory to fragment into single free pages; if absent, none is.
     pub fragmented_mib: Option<u32>,
-    /// Whether time is measured; then nothing else is counted.
+    /// Whether the run measures time; faults are then not counted.
     pub timed: bool,
 }
 
 /// Parameters of `cold-start`.
 ///
-/// Values: `start_us`, from exec until the program reports that it is ready; `requests` and
-/// `read_kib` of the disk meanwhile, loads included, `major_faults` of the program,
-/// `load_kib_per_s` of all loads together, `vmstat_*`.
+/// Values: `start_us` (time from exec until the program reports that it is ready); `requests` and
+/// `read_kib` of the disk in this time, loads included; `major_faults` of the program;
+/// `load_kib_per_s` of all loads together; `vmstat_*`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ColdStart {
     /// Processes that concurrently read and write the same disk, 0 to 5.
@@ -819,11 +838,17 @@ pub struct ColdStart {
 
 /// Parameters of `window-oracle`.
 ///
-/// Values: `keys`, `windows_opened`, `daemon_answers`; for `p50`, `p95` and `max`: `daemon_<x>_us`
-/// as measured by the daemon, `oracle_<x>_us` from the key to the last change of the window before
-/// it stays unchanged, or to the frame, as timestamped by the X server or the kernel;
-/// `heard_<x>_us` until the oracle received the event (in an X server also from before it sent the
-/// key), and `off_<x>_us`, the daemon's figure minus the timestamped one. Series: `oracle_us`.
+/// Values: `keys`, `windows_opened`, `daemon_answers`, and for `p50`, `p95` and `max` as `<x>`:
+///
+/// - `daemon_<x>_us`: response time as measured by the daemon;
+/// - `oracle_<x>_us`: time from the key to the last change of the window before it stays unchanged
+///   (X server), or to the frame (kernel's display), by the timestamps of the X server or the
+///   kernel;
+/// - `heard_<x>_us`: time from the key until the oracle received the event; with an X server, it
+///   begins before the oracle sends the key;
+/// - `off_<x>_us`: `daemon_<x>_us` minus `oracle_<x>_us`.
+///
+/// Series: `oracle_us`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WindowOracle {
     /// The app's display, and its observer.
@@ -842,7 +867,7 @@ pub struct WindowOracle {
 pub enum OracleDisplay {
     /// feh in an X server; the observer is a second client.
     X11,
-    /// A test app on the kernel's display; the observer is the app itself, which gets frame events
+    /// A test app on the kernel's display. The observer is the app itself, which gets frame events
     /// from the kernel.
     Kms,
 }

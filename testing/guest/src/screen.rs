@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A phone's screen on an X server: a launched app gets all of it. This program is the window
-//! manager, so it knows which window belongs to which launch, and decides which is in the
+//! A phone's screen on an X server: a launched app fills the screen. This program is the window
+//! manager, so it knows which window belongs to which launch, and decides which app is in the
 //! foreground.
 
 use std::fs;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
-use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use x11rb::connection::Connection;
 use x11rb::protocol::damage::{ConnectionExt as _, ReportLevel};
 use x11rb::protocol::xproto::{
     ChangeWindowAttributesAux, ConfigureWindowAux, ConnectionExt as _, EventMask, InputFocus,
-    StackMode, Window, KEY_PRESS_EVENT, KEY_RELEASE_EVENT,
+    StackMode, Window,
 };
 use x11rb::protocol::xtest::ConnectionExt as _;
 use x11rb::protocol::Event;
@@ -22,7 +20,7 @@ use x11rb::rust_connection::RustConnection;
 
 use crate::counters::keyed;
 use crate::memory::now_ns;
-use crate::x11::connect;
+use crate::x11::{connect, keycode, strike, wait_readable};
 
 /// Time for which an app must neither draw nor compute nor wait for the disk to count as ready.
 /// Blinking cursors pause for longer.
@@ -39,14 +37,14 @@ pub struct Screen {
     connection: RustConnection,
     root: Window,
     size: (u16, u16),
-    /// Windows shown since the last call of [`Screen::expect`], the first one first.
+    /// Windows shown since the last call of [`Screen::expect`], in the order of their appearance.
     shown: Vec<Window>,
     /// Time of the last damage.
     drawn: Instant,
 }
 
 impl Screen {
-    /// Waits for the display, and manages its windows.
+    /// Waits for the display and becomes its window manager.
     pub fn manage(display: &str) -> Result<Self> {
         let (connection, number) = connect(display)?;
         let screen = &connection.setup().roots[number];
@@ -60,7 +58,7 @@ impl Screen {
         connection
             .change_window_attributes(root, &ChangeWindowAttributesAux::new().event_mask(mask))?
             .check()
-            .context("another window manager is there")?;
+            .context("another window manager is running")?;
         Ok(Screen {
             connection,
             root,
@@ -70,14 +68,14 @@ impl Screen {
         })
     }
 
-    /// Windows shown from now on belong to another app.
+    /// Starts a new launch: windows shown from now on belong to another app.
     pub fn expect(&mut self) -> Result<()> {
         self.take_events()?;
         self.shown.clear();
         Ok(())
     }
 
-    /// The windows shown since then, the main one first.
+    /// The windows shown since the last [`Screen::expect`], the main window first.
     pub fn shown(&self) -> &[Window] {
         &self.shown
     }
@@ -97,44 +95,27 @@ impl Screen {
 
     /// Presses and releases a key for the focused window.
     pub fn press(&mut self, keysym: u32) -> Result<()> {
-        let setup = self.connection.setup();
-        let (first, last) = (setup.min_keycode, setup.max_keycode);
-        let mapping = self
-            .connection
-            .get_keyboard_mapping(first, last - first + 1)?
-            .reply()?;
-        let per_key = usize::from(mapping.keysyms_per_keycode);
-        let index = mapping
-            .keysyms
-            .chunks(per_key)
-            .position(|symbols| symbols.contains(&keysym));
-        let key = first
-            + index.with_context(|| format!("the keyboard has no key for keysym {keysym:#x}"))?
-                as u8;
-        for kind in [KEY_PRESS_EVENT, KEY_RELEASE_EVENT] {
-            self.connection
-                .xtest_fake_input(kind, key, 0, self.root, 0, 0, 0)?;
-        }
-        Ok(self.connection.flush()?)
+        let key = keycode(&self.connection, keysym)?;
+        strike(&self.connection, self.root, key)
     }
 
-    /// Waits until the app in `cgroup` has a window, if it `needs` one, and is idle: it neither
-    /// draws nor computes nor waits for the disk. Returns the time from `sent_ns` until it was last
-    /// busy; an app that has died is an error.
+    /// Waits until the app in `cgroup` is idle: it neither draws nor computes nor waits for the
+    /// disk. With `needs_window`, it must have a window as well. Returns the time from `sent_ns`
+    /// until the app was last busy, in nanoseconds. An app that has died is an error.
     pub fn settle(&mut self, cgroup: &Path, needs_window: bool, sent_ns: u64) -> Result<u64> {
         let deadline = Instant::now() + LIMIT;
         let mut used_us = computed_us(cgroup)?;
-        let (mut looked, mut busy_ns) = (Instant::now(), now_ns());
+        let (mut sampled, mut busy_ns) = (Instant::now(), now_ns());
         loop {
             let begun = Instant::now();
-            self.wait(INTERVAL)?;
+            wait_readable(&self.connection, INTERVAL)?;
             self.take_events()?;
             let used = computed_us(cgroup)?;
-            let elapsed_us = looked.elapsed().as_micros() as u64;
+            let elapsed_us = sampled.elapsed().as_micros() as u64;
             let busy = (used - used_us) * 100 > elapsed_us * BUSY_PERCENT
                 || self.drawn >= begun
                 || waits(cgroup)?;
-            (used_us, looked) = (used, Instant::now());
+            (used_us, sampled) = (used, Instant::now());
             if busy {
                 busy_ns = now_ns();
             }
@@ -200,20 +181,6 @@ impl Screen {
             .set_input_focus(InputFocus::POINTER_ROOT, window, x11rb::CURRENT_TIME)?;
         Ok(())
     }
-
-    /// Waits until the server sends something, or `limit` has passed.
-    fn wait(&self, limit: Duration) -> Result<()> {
-        let time = Timespec {
-            tv_sec: limit.as_secs() as i64,
-            tv_nsec: i64::from(limit.subsec_nanos()),
-        };
-        let stream = self.connection.stream();
-        let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
-        match poll(&mut fds, Some(&time)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error).context("cannot wait for the X server"),
-        }
-    }
 }
 
 /// CPU time of all processes in a cgroup.
@@ -228,7 +195,7 @@ fn waits(cgroup: &Path) -> Result<bool> {
     let text =
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     if text.is_empty() {
-        bail!("nothing is left in {}", cgroup.display());
+        bail!("no process is left in {}", cgroup.display());
     }
     // A thread that has just exited waits for nothing.
     Ok(text

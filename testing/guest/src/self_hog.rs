@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A topmost app that needs more memory than there is: protection must give way, and the machine
-//! must behave as without it.
+//! A topmost app that needs more memory than the machine or its cgroup has. Protection must yield,
+//! and the machine must behave as without protection.
 
 use std::io::{self, BufRead};
 use std::time::Duration;
@@ -31,9 +31,9 @@ pub struct Spec {
     pub file: Option<Extent>,
     /// Amount of memory, in MiB.
     pub mib: u32,
-    /// Number of passes over all of it.
+    /// Number of passes over all of the memory.
     pub rounds: u32,
-    /// Seed of its contents.
+    /// Seed of the memory's contents.
     pub seed: u64,
 }
 
@@ -46,7 +46,7 @@ pub struct Finished {
     pub major_faults: u64,
 }
 
-/// The hog's process: waits for a line, touches everything, answers.
+/// The hog's process: waits for a line, touches all of its memory, answers.
 pub fn hog(spec: &Spec) -> Result<()> {
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line)?;
@@ -98,12 +98,7 @@ pub fn run(mut stage: Stage, work: &SelfHog) -> Result<()> {
         rounds: work.rounds,
         seed: seed(u64::from(work.mib), stage.repetition),
     };
-    let mut hog = Start {
-        cgroup: Some(&cgroup),
-        nice: 0,
-        session: false,
-    }
-    .conversation("hog", &spec)?;
+    let mut hog = Start::in_cgroup(&cgroup).conversation("hog", &spec)?;
     let pid = hog.process.pid();
     let daemon = match stage.arm {
         Arm::Stock => None,
@@ -113,7 +108,7 @@ pub fn run(mut stage: Stage, work: &SelfHog) -> Result<()> {
             focus(pid)?;
             Some(daemon)
         }
-        arm => bail!("self-hog knows no arm {arm:?}"),
+        arm => bail!("self-hog does not support arm {arm:?}"),
     };
     let counters = Counters::now()?;
     match hog.ask::<Finished>("go") {

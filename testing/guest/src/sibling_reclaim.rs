@@ -21,18 +21,18 @@ use crate::swap_app::{App, Spec, Touched, KEEP};
 
 const APP_MIB: u32 = 32;
 const OTHER_MIB: u32 = 40;
-/// How much is then allocated beyond what is free, and how much of that must come from the sibling,
-/// which has nearly all reclaimable memory. If the unused part of the app's reservation protected
-/// it, little could be reclaimed.
+/// Memory that is allocated beyond the free memory, and the least part of it that must come from
+/// the sibling, in MiB. The sibling has nearly all reclaimable memory. If the unused part of the
+/// app's reservation protected the sibling, little could be reclaimed.
 const WANTED_MIB: usize = 24;
 const GIVEN_MIB: u64 = 8;
-/// More than the guest's files, which are in memory.
+/// More than the guest's files in memory, in MiB.
 const FILES_MIB: u64 = 32;
-/// What the ancestors may hold beyond what the app uses: twice the spare of a machine of this size,
-/// plus what the app may have freed meanwhile.
+/// Most protection of the ancestors beyond the app's memory usage, in MiB: twice the spare of a
+/// machine of this size, plus memory that the app may have freed meanwhile.
 const BEYOND_MIB: u64 = 20;
 
-/// Step in which memory is taken until it is short.
+/// Step in which memory is taken until it is short, in bytes.
 const STEP: usize = 2 * MIB;
 /// Timeout; only a hang takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -42,24 +42,17 @@ const FOLLOWED: Duration = Duration::from_secs(2);
 /// Runs all checks.
 pub fn run(stage: Stage) -> Result<()> {
     let reporter = &stage.reporter;
-    let spec = |mib| Spec {
-        mib,
-        leak_mib_per_s: 0,
-        seed: u64::from(mib),
-    };
-    // These pages would be reclaimed instead.
+    let spec = |mib| Spec::new(mib, u64::from(mib));
+    // Otherwise the kernel would reclaim file pages instead of the sibling's memory.
     reclaim(Path::new(ROOT), FILES_MIB)?;
     let mut app = App::start(KEEP, "returning", &spec(APP_MIB))?;
-    // A service, not an app, so that only reclaim takes its memory.
+    // The sibling is a service, not an app, so that only the kernel's reclaim takes its memory.
     let beside = Cgroup::create("app.slice/beside.service")?;
-    let start = Start {
-        cgroup: Some(&beside),
-        ..Start::PLAIN
-    };
+    let start = Start::in_cgroup(&beside);
     let mut other = start.conversation("swap-app", &spec(OTHER_MIB))?;
     other.ask::<Touched>("touch")?;
     reclaim(app.cgroup().path(), u64::from(APP_MIB))?;
-    // Leaves its memory to the kernel's reclaim.
+    // The daemon leaves the service's memory to the kernel's reclaim.
     daemon::write_config("[swap]\nservices = false\n")?;
     let daemon = Daemon::start(&[app.pid()])?;
     let taken = take_until_short()?;
@@ -68,7 +61,7 @@ pub fn run(stage: Stage) -> Result<()> {
     focus(app.pid())?;
     sleep(FOLLOWED);
     let knob = if mglru() { "memory.min" } else { "memory.low" };
-    // On a busy host the guest may stall, and protection is lowered for some seconds.
+    // On a busy host the guest may stall, and the daemon then lowers protection for some seconds.
     let covers = u64::from(APP_MIB) * MIB as u64;
     let deadline = Instant::now() + PATIENCE;
     let mut own = app.cgroup().number(knob)?;
@@ -77,27 +70,27 @@ pub fn run(stage: Stage) -> Result<()> {
         own = app.cgroup().number(knob)?;
     }
     reporter.check(
-        "the app's reservation covers what it has in swap",
+        "the app's reservation covers its memory in swap",
         own >= covers,
         format!("{} MiB", own / MIB as u64),
     )?;
     let used = app.cgroup().number("memory.current")?;
     let carried = Cgroup::create("app.slice")?.number(knob)?;
     reporter.check(
-        "while memory is short, its slice holds what the app uses and a little more",
+        "while memory is short, the slice's protection is the app's usage plus at most 20 MiB",
         carried >= used && carried <= used + BEYOND_MIB * MIB as u64,
-        format!("{carried} bytes, of which it uses {used}"),
+        format!("{carried} bytes protected, {used} used"),
     )?;
     let before = beside.number("memory.current")?;
-    // Not memory.reclaim: under MGLRU only kswapd determines which cgroups are protected
+    // memory.reclaim cannot be used: under MGLRU only kswapd determines which cgroups are protected
     // (kswapd_age_node()).
     let free = memory_kib("MemFree")? as usize;
     let wanted = Mapping::locked((free << 10) / PAGE * PAGE + WANTED_MIB * MIB)?;
     let given = before.saturating_sub(beside.number("memory.current")?);
     reporter.check(
-        "reclaim takes from the app that is not in front",
+        "reclaim takes memory from the sibling",
         given >= GIVEN_MIB * MIB as u64,
-        format!("{given} of {before} bytes of its sibling"),
+        format!("{given} of the sibling's {before} bytes"),
     )?;
     let dead = !app.alive() || !other.process.alive();
     let mut values = stage.reporter.values.clone();
@@ -117,13 +110,13 @@ pub fn run(stage: Stage) -> Result<()> {
 fn reclaim(cgroup: &Path, mib: u64) -> Result<()> {
     let below = Path::new("/").join(cgroup.strip_prefix(ROOT)?);
     let path = below.to_str().and_then(CgroupPath::parse);
-    let path = path.with_context(|| format!("{} is no cgroup", cgroup.display()))?;
+    let path = path.with_context(|| format!("{} is not a cgroup", cgroup.display()))?;
     let cgroup = Hierarchy::at(ROOT)?.open(&path)?;
     cgroup.reclaim(mib * MIB as u64, None)?;
     Ok(())
 }
 
-/// Locks memory until the daemon finds it short.
+/// Locks memory until the daemon reports that memory is short.
 fn take_until_short() -> Result<Vec<Mapping>> {
     let deadline = Instant::now() + PATIENCE;
     let mut taken = Vec::new();
@@ -136,7 +129,7 @@ fn take_until_short() -> Result<Vec<Mapping>> {
         taken.push(Mapping::locked(STEP)?);
     }
     bail!(
-        "{} MiB were taken, and memory is not short: {}",
+        "memory is not short after {} MiB were taken: {}",
         taken.len() * STEP / MIB,
         daemon::log_tail()
     )

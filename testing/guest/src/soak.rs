@@ -14,7 +14,6 @@ use crate::daemon::{focus, limelight, Daemon};
 use crate::dispatch::Stage;
 use crate::gallery::Prepared;
 use crate::memory::{Mapping, MIB};
-use crate::plan::Arm;
 use crate::process::{Conversation, Start};
 use crate::random::{seed, Random};
 use crate::scenario::Soak;
@@ -37,8 +36,9 @@ pub struct Spec {
     pub library: Extent,
 }
 
-/// An app's process: `fork` starts a child, `reap` kills the oldest one; each answers with the
-/// number of children.
+/// An app's process. The command `fork` starts a child, `reap` kills the oldest child, and `touch`
+/// does neither. Each command touches all of the app's memory, and is answered with the number of
+/// children.
 pub fn app(spec: &Spec) -> Result<()> {
     let library = Mapping::file(
         &spec.library.open()?,
@@ -110,12 +110,7 @@ struct App {
 
 impl App {
     fn start(cgroup: Option<&Cgroup>, spec: &Spec) -> Result<Self> {
-        let mut talk = Start {
-            cgroup,
-            nice: 0,
-            session: false,
-        }
-        .conversation("soak-app", spec)?;
+        let mut talk = Start::in_cgroup(cgroup).conversation("soak-app", spec)?;
         talk.ask::<usize>("touch")?;
         Ok(App { talk, children: 0 })
     }
@@ -143,9 +138,7 @@ impl App {
 
 /// Runs the scenario.
 pub fn run(mut stage: Stage, work: &Soak) -> Result<()> {
-    if !matches!(stage.arm, Arm::Limelight | Arm::LimelightOnDebian) {
-        bail!("soak runs with limelightd, not as {:?}", stage.arm);
-    }
+    stage.need_daemon("soak")?;
     let mut store = stage.store()?;
     let prepared = Prepared::new(&work.loads, &mut store, true, 0, stage.repetition)?;
     let spec = Spec {

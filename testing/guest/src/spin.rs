@@ -15,13 +15,13 @@ use crate::memory::{now_ns, Mapping};
 use crate::random::Random;
 use crate::scenario::Spin;
 
-/// Additions in the inner loop, and its repetitions in one run: as many in all as in EIMOS's loop.
+/// Additions in the inner loop, and its repetitions in one run. The total is that of EIMOS's loop.
 const INNER: u64 = 1000;
 const OUTER: u64 = 1000;
 /// Order of Linpack's matrix, and systems solved per run.
 const ORDER: usize = 100;
 const SYSTEMS: usize = 2;
-/// Time between two frames: 60 a second.
+/// Time between two frames, for 60 frames a second.
 const FRAME_NS: u64 = 16_666_667;
 /// Outer loops to draw a frame: about a fifth of the frame time.
 const DRAW: u64 = 600;
@@ -55,7 +55,8 @@ pub struct Done {
     pub missed: u64,
 }
 
-/// A foreground app: does its work for each `go RUNS` and answers with the times.
+/// A foreground app: for each command `go RUNS`, it does its work RUNS times and answers with the
+/// times.
 pub fn app(spec: &Spec) -> Result<()> {
     if let Some(name) = &spec.name {
         take_name(name)?;
@@ -64,7 +65,7 @@ pub fn app(spec: &Spec) -> Result<()> {
         let line = line?;
         let runs = line.strip_prefix("go ").and_then(|runs| runs.parse().ok());
         let Some(runs) = runs else {
-            bail!("an app does not know {line:?}");
+            bail!("the app does not expect {line:?}");
         };
         let done = match spec.spin {
             Spin::Frames => frames(runs),
@@ -297,7 +298,7 @@ fn subtract(from: &mut [f64], factor: f64, vector: &[f64]) {
     }
 }
 
-/// Floating-point operations in one run of Linpack, by its own formula for each system.
+/// Floating-point operations in one run of Linpack, by Linpack's formula for each system.
 pub fn linpack_flops() -> f64 {
     let n = ORDER as f64;
     SYSTEMS as f64 * (2.0 / 3.0 * n * n * n + 2.0 * n * n)

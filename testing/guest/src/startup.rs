@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `limelightd` where it cannot work: each case has its own message and exit code.
+//! Starts `limelightd` where it cannot work. Each cause has its own message and exit code.
 
 use std::fs::{self, File};
 use std::io;
@@ -27,15 +27,7 @@ const UNPRIVILEGED: u32 = 65534;
 
 /// Starts the daemon repeatedly: each start and stop switches the kernel's static keys.
 pub fn repeat(mut stage: Stage, times: u32) -> Result<()> {
-    let app = App::start(
-        NORMAL,
-        "front",
-        &Spec {
-            mib: 8,
-            leak_mib_per_s: 0,
-            seed: 1,
-        },
-    )?;
+    let app = App::start(NORMAL, "front", &Spec::new(8, 1))?;
     for _ in 0..times {
         let daemon = Daemon::start(&[app.pid()])?;
         focus(app.pid())?;
@@ -105,7 +97,8 @@ pub fn run(stage: Stage) -> Result<()> {
     stage.reporter.finish()
 }
 
-/// Removes the device node, as if the kernel had none; returns its number if there was one.
+/// Removes the device node, as if the kernel had no device. Returns the device number if there was
+/// a node.
 fn hide_device() -> Result<Option<u64>> {
     match fs::metadata(DEVICE_PATH) {
         Ok(found) => {
@@ -125,7 +118,7 @@ fn show_device(number: Option<u64>) -> Result<()> {
     // SAFETY: `path` is a valid string.
     if unsafe { libc::mknod(path.as_ptr(), libc::S_IFCHR | 0o600, number) } != 0 {
         return Err(io::Error::last_os_error())
-            .with_context(|| format!("cannot make {DEVICE_PATH} again"));
+            .with_context(|| format!("cannot create {DEVICE_PATH} again"));
     }
     Ok(())
 }

@@ -42,7 +42,7 @@ pub enum Store {
     Device {
         /// The device.
         path: PathBuf,
-        /// The device for writes, which discards them, so that they take no guest memory.
+        /// The device for writes. It discards them, so that they take no guest memory.
         sink: PathBuf,
         /// Size of both, in bytes.
         size: u64,
@@ -52,8 +52,8 @@ pub enum Store {
 }
 
 impl Store {
-    /// A file of `mib` MiB for reading. In a directory it is created unless it exists with that
-    /// size; its pages are numbered so that no two are identical.
+    /// A file of `mib` MiB for reading. In a directory, the file is created unless it exists with
+    /// that size. Its pages are numbered, so that no two are identical.
     pub fn file(&mut self, name: &str, mib: u32) -> Result<Extent> {
         let len = u64::from(mib) * MIB as u64;
         match self {
@@ -75,7 +75,8 @@ impl Store {
                 let offset = *next;
                 if offset + len > *size {
                     bail!(
-                        "{} has {size} bytes, but {name} would end at byte {}: give the machine a larger data device",
+                        "{} has {size} bytes, but {name} would end at byte {}: \
+                         give the machine a larger data device",
                         path.display(),
                         offset + len
                     );

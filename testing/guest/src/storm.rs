@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Hundreds of processes and cgroups come and go, and apps exit while they are selected as victims.
+//! Hundreds of processes and cgroups come and go, and apps exit while the daemon selects victims.
 
 use std::io::{self, BufRead};
 use std::os::fd::AsRawFd;
@@ -17,7 +17,6 @@ use crate::counters::{forks, Counters};
 use crate::daemon::{self, focus, history, Daemon, Footprint};
 use crate::dispatch::Stage;
 use crate::memory::Mapping;
-use crate::plan::Arm;
 use crate::process::{Conversation, Start};
 use crate::random::{seed, Random};
 use crate::scenario::Storm;
@@ -27,44 +26,44 @@ use crate::swap_app::{App, Spec, CLASSES, DISPOSABLE, KEEP, NORMAL};
 const CHILD: usize = 64 << 10;
 /// One process in this many gets its own cgroup.
 const GROUP_EVERY: u64 = 20;
-/// Interval at which a batch of processes is created.
+/// Interval between two batches of processes.
 const TURN: Duration = Duration::from_millis(50);
 
 /// The innocent apps: class, name and memory in MiB.
 const INNOCENT: [(&str, &str, u32); 2] = [(KEEP, "office", 16), (KEEP, "bank", 16)];
 const FRONT_MIB: u32 = 24;
 const BURST_MIB: u32 = 8;
-/// A burst's leak rate: two of them exhaust memory within a second.
+/// A burst's leak rate: two bursts exhaust memory within a second.
 const BURST_MIB_PER_S: u32 = 64;
-/// Number of concurrent bursts, and the longest life of one that is not killed.
+/// Number of concurrent bursts, and the longest life of a burst that is not killed.
 const BURSTS: usize = 2;
 const BURST_MS: u64 = 2500;
 
 /// Time for the daemon to scan all apps.
-const LOOK: Duration = Duration::from_secs(3);
+const SCAN: Duration = Duration::from_secs(3);
 /// Time within which the daemon notices ended apps.
 const SETTLED: Duration = Duration::from_secs(5);
-/// A slow machine needs longer for the same number of processes: up to this many times the
-/// scenario's length.
+/// Longest duration of the storm, in multiples of [`Storm::seconds`]: a slow machine needs longer
+/// for the same number of processes.
 const PATIENCE: u32 = 6;
-/// File descriptors that come and go with a request or an app.
+/// Allowed increase in file descriptors: some come and go with a request or an app.
 const SLACK: u64 = 8;
 
 /// Specification of the process that creates the short-lived processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StormerSpec {
-    /// Processes a second.
+    /// Processes per second.
     pub processes_per_s: u32,
 }
 
-/// Its result.
+/// The stormer's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stormed {
-    /// Processes created.
+    /// Number of processes created.
     pub processes: u64,
-    /// Cgroups created and removed.
+    /// Number of cgroups created and removed.
     pub cgroups: u64,
-    /// Elapsed time.
+    /// Duration of the storm.
     pub elapsed_ms: u64,
 }
 
@@ -72,7 +71,7 @@ pub struct Stormed {
 /// result.
 pub fn stormer(spec: &StormerSpec) -> Result<()> {
     let mut lines = io::stdin().lock().lines();
-    lines.next().context("no word to begin")??;
+    lines.next().context("no command to start")??;
     drop(lines);
     let started = Instant::now();
     let mut done = Stormed {
@@ -85,7 +84,7 @@ pub fn stormer(spec: &StormerSpec) -> Result<()> {
         while done.processes < due {
             let number = done.processes;
             let group = number.is_multiple_of(GROUP_EVERY).then(|| {
-                // A short-lived process is an app like any other.
+                // By its name, this is the cgroup of a disposable app.
                 Cgroup::create(&format!("app.slice/app-{DISPOSABLE}.storm-{number}.scope"))
             });
             let group = group.transpose()?;
@@ -111,7 +110,7 @@ fn readable(patience: Duration) -> Result<bool> {
     };
     // SAFETY: `wait` is one valid pollfd.
     match unsafe { libc::poll(&mut wait, 1, patience.as_millis() as i32) } {
-        -1 => Err(io::Error::last_os_error()).context("cannot wait for a word"),
+        -1 => Err(io::Error::last_os_error()).context("cannot wait for standard input"),
         ready => Ok(ready > 0),
     }
 }
@@ -153,19 +152,15 @@ pub fn home() -> Result<Cgroup> {
 }
 
 impl Stormer {
-    /// Starts in its [`home`].
+    /// Starts the storm in `cgroup`, the stormer's [`home`].
     pub fn start(cgroup: &Cgroup, processes_per_s: u32) -> Result<Stormer> {
-        let start = Start {
-            cgroup: Some(cgroup),
-            nice: 0,
-            session: false,
-        };
+        let start = Start::in_cgroup(cgroup);
         let mut talk = start.conversation("stormer", &StormerSpec { processes_per_s })?;
         talk.say("storm")?;
         Ok(Stormer(talk))
     }
 
-    /// Stops and returns the result.
+    /// Stops the storm and returns the result.
     pub fn stop(mut self) -> Result<Stormed> {
         self.0.ask("enough")
     }
@@ -193,26 +188,20 @@ impl Burst {
         })
     }
 
-    /// Ends it and removes its cgroup.
+    /// Kills the app, if it is still alive, and removes its cgroup.
     fn end(self) -> Result<()> {
         let cgroup = self.app.cgroup().clone();
         drop(self.app);
-        // The kernel frees its memory; the cgroup is empty as soon as the process is dead.
+        // The cgroup is empty as soon as the process is dead, even if its memory is not free yet.
         cgroup.remove()
     }
 }
 
 /// Runs the scenario.
 pub fn run(mut stage: Stage, work: &Storm) -> Result<()> {
-    if !matches!(stage.arm, Arm::Limelight | Arm::LimelightOnDebian) {
-        bail!("storm runs with limelightd, not as {:?}", stage.arm);
-    }
+    stage.need_daemon("storm")?;
     let mut random = Random::new(seed(0x5702, stage.repetition));
-    let spec = |mib| Spec {
-        mib,
-        leak_mib_per_s: 0,
-        seed: u64::from(mib),
-    };
+    let spec = |mib| Spec::new(mib, u64::from(mib));
     let innocent = INNOCENT
         .iter()
         .map(|(class, name, mib)| App::start(class, name, &spec(*mib)));
@@ -224,7 +213,7 @@ pub fn run(mut stage: Stage, work: &Storm) -> Result<()> {
     for app in &innocent {
         focus(app.pid())?;
     }
-    sleep(LOOK);
+    sleep(SCAN);
     let before = daemon.footprint()?;
     let counters = Counters::now()?;
     let stormer = Stormer::start(&home, work.processes_per_s)?;
@@ -253,11 +242,11 @@ pub fn run(mut stage: Stage, work: &Storm) -> Result<()> {
     bursts.drain(..).try_for_each(Burst::end)?;
     let stormed = stormer.stop()?;
     sleep(SETTLED);
-    // The daemon scans apps when another one comes to the foreground.
+    // The daemon scans apps when the foreground app changes.
     for app in &innocent {
         focus(app.pid())?;
     }
-    sleep(LOOK);
+    sleep(SCAN);
     counters.report(&mut stage.reporter.values)?;
     let after = daemon.alive().then(|| daemon.footprint()).transpose()?;
     judge(&mut stage, &mut innocent, before, after)?;
@@ -293,7 +282,11 @@ fn judge(
     reporter.value("kills", kills.len());
     reporter.value("innocent_dead", dead);
     reporter.value("daemon_fds_before", before.descriptors);
-    reporter.check("the daemon lives", after.is_some(), daemon::log_tail())?;
+    reporter.check(
+        "the daemon survives the storm",
+        after.is_some(),
+        daemon::log_tail(),
+    )?;
     if let Some(after) = after {
         reporter.value("daemon_fds_after", after.descriptors);
         reporter.check(
@@ -312,7 +305,7 @@ fn judge(
     });
     let wrong: Vec<_> = wrong.collect();
     reporter.check(
-        "only disposable apps were killed, and some were",
+        "at least one app is killed, and all killed apps are disposable",
         wrong.is_empty() && dead == 0 && !kills.is_empty(),
         format!(
             "{} kills, wrong: {wrong:?}, {dead} innocent dead",

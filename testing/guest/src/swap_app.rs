@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! An app of the killing scenarios: some memory that it touches on request, and a leak.
+//! An app of the scenarios that test kills. It touches its memory on request, and can leak.
 
 use std::io::{self, BufRead};
 use std::thread::sleep;
@@ -14,11 +14,11 @@ use crate::process::{Conversation, Start};
 use crate::random::Random;
 use crate::x11::show_window;
 
-/// Class part of an app's cgroup name, as matched by the daemon's configuration.
+/// Class part of the cgroup name of an app of class keep, which [`CLASSES`] matches.
 pub const KEEP: &str = "keep";
-/// As [`KEEP`].
+/// Class part of the cgroup name of an app of class normal, the default.
 pub const NORMAL: &str = "normal";
-/// As [`KEEP`].
+/// Class part of the cgroup name of a disposable app, which [`CLASSES`] matches.
 pub const DISPOSABLE: &str = "disposable";
 
 /// Patterns from cgroup names to classes, for the daemon's configuration.
@@ -31,15 +31,26 @@ const STEP: usize = MIB / 4;
 /// Parameters of the app's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
-    /// Its memory.
+    /// The app's memory.
     pub mib: u32,
-    /// Rate of its leak; 0 is as fast as possible.
+    /// Rate of a leak; 0 is as fast as possible.
     pub leak_mib_per_s: u32,
-    /// Seed of its memory's contents.
+    /// Seed of the memory's contents.
     pub seed: u64,
 }
 
-/// Its answer after touching all of its memory.
+impl Spec {
+    /// An app whose leak is as fast as possible.
+    pub fn new(mib: u32, seed: u64) -> Self {
+        Spec {
+            mib,
+            leak_mib_per_s: 0,
+            seed,
+        }
+    }
+}
+
+/// The app's answer after it has touched all of its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Touched {
     /// Elapsed time.
@@ -48,8 +59,8 @@ pub struct Touched {
     pub major_faults: u64,
 }
 
-/// The app's process: `touch` touches all its memory, `leak` takes memory until the process is
-/// killed, `show DISPLAY` opens a window.
+/// The app's process. The command `touch` touches all its memory, `leak` takes memory until the
+/// process is killed, and `show DISPLAY` opens a window.
 pub fn app(spec: &Spec) -> Result<()> {
     let mut random = Random::new(spec.seed);
     let mut heap = Mapping::anonymous(spec.mib as usize * MIB)?;
@@ -113,12 +124,7 @@ impl App {
     pub fn start(class: &str, name: &str, spec: &Spec) -> Result<App> {
         let name = format!("{class}.{name}");
         let cgroup = Cgroup::create(&format!("app.slice/app-{name}-1.scope"))?;
-        let mut talk = Start {
-            cgroup: Some(&cgroup),
-            nice: 0,
-            session: false,
-        }
-        .conversation("swap-app", spec)?;
+        let mut talk = Start::in_cgroup(&cgroup).conversation("swap-app", spec)?;
         talk.ask::<Touched>("touch")?;
         Ok(App { name, talk, cgroup })
     }
@@ -133,7 +139,7 @@ impl App {
         self.talk.process.alive()
     }
 
-    /// Has it open a window and close the previous one.
+    /// Has it open a window and close the previous one; returns the window's ID.
     pub fn show(&mut self, display: &str) -> Result<u32> {
         self.talk.ask(&format!("show {display}"))
     }

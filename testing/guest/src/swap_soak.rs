@@ -12,7 +12,6 @@ use crate::counters::Counters;
 use crate::daemon::{self, focus, history, Daemon, Footprint};
 use crate::dispatch::Stage;
 use crate::memory::now_ns;
-use crate::plan::Arm;
 use crate::process::Conversation;
 use crate::random::{seed, Random};
 use crate::scenario::SwapSoak;
@@ -31,24 +30,23 @@ const APPS: [(&str, &str, u32); 8] = [
     (DISPOSABLE, "feed", 20),
 ];
 
-/// Memory of an app before it leaks, and the leak's rate: free memory is exhausted in less than
-/// half a second. Without a rate limit it would take less than a tenth of a second, because exact
-/// mode clears a page in one instruction; the guard assumes 160 ms for all of a machine's memory.
+/// Memory of an app before it leaks, and the leak's rate, which exhausts free memory in less than
+/// half a second. Without a rate limit, a leak would take less than a tenth of a second, because
+/// exact mode clears a page in one instruction. The guard assumes that filling all of a machine's
+/// memory takes at least 160 ms.
 const LEAKING_MIB: u32 = 8;
 const LEAKS_MIB_PER_S: u32 = 400;
-/// Timeout for a leak, and length of a storm.
+/// Timeout for a leak; length of a storm, and its processes per second.
 const LEAK_END: Duration = Duration::from_secs(60);
 const STORM: Duration = Duration::from_secs(2);
 const STORM_PER_S: u32 = 200;
 
-/// Number of equal parts in which descriptor counts are compared.
+/// Number of equal parts of the run. Descriptor counts of the first and the last are compared.
 const PARTS: u32 = 10;
 
 /// Runs the scenario.
 pub fn run(mut stage: Stage, work: &SwapSoak) -> Result<()> {
-    if !matches!(stage.arm, Arm::Limelight | Arm::LimelightOnDebian) {
-        bail!("swap-soak runs with limelightd, not as {:?}", stage.arm);
-    }
+    stage.need_daemon("swap-soak")?;
     let mut random = Random::new(seed(0x50ac, stage.repetition));
     let home = storm::home()?;
     daemon::write_config(CLASSES)?;
@@ -129,12 +127,7 @@ pub fn run(mut stage: Stage, work: &SwapSoak) -> Result<()> {
 
 fn start(place: usize) -> Result<App> {
     let (class, name, mib) = APPS[place];
-    let spec = Spec {
-        mib,
-        leak_mib_per_s: 0,
-        seed: place as u64,
-    };
-    App::start(class, name, &spec)
+    App::start(class, name, &Spec::new(mib, place as u64))
 }
 
 /// Gives the focus to an app and has it touch all its memory. True when it had to be restarted.
@@ -144,7 +137,7 @@ fn bring_to_front(apps: &mut [App], place: usize) -> Result<bool> {
         let touched = |talk: &mut Conversation| talk.ask::<Touched>("touch");
         match given.and_then(|()| touched(&mut app.talk)) {
             Ok(_) => Ok(true),
-            // It was killed meanwhile, or before.
+            // The app was killed, now or before.
             Err(_) if app.talk.process.wait(Duration::from_secs(5)).is_ok() => Ok(false),
             Err(error) => Err(error),
         }
@@ -169,7 +162,7 @@ fn leak(number: u64) -> Result<()> {
     let began = Instant::now();
     while app.alive() {
         if began.elapsed() > LEAK_END {
-            bail!("no leak was ended within {LEAK_END:?}");
+            bail!("the leaking app is still alive after {LEAK_END:?}");
         }
         sleep(Duration::from_millis(20));
     }

@@ -21,7 +21,7 @@ use crate::systemd::systemctl;
 const SERVICE: &str = "sway.service";
 /// Log of sway and the programs it starts, without systemd.
 const LOG: &str = "/home/lab/sway.log";
-/// Runs without a display and without input devices.
+/// sway's environment: it runs without a display and without input devices.
 const ENVIRONMENT: &str = "XDG_SESSION_TYPE=wayland XDG_CURRENT_DESKTOP=sway LANG=C.UTF-8 \
     WLR_BACKENDS=headless WLR_RENDERER=pixman WLR_LIBINPUT_NO_DEVICES=1";
 /// The login terminal.
@@ -106,14 +106,14 @@ impl Sway {
             }
             if Instant::now() > deadline {
                 let log = log(login.is_some())?;
-                bail!("sway has made no socket after {LIMIT:?}:\n{log}");
+                bail!("sway has created no socket after {LIMIT:?}:\n{log}");
             }
             sleep(POLL);
         }
     }
 
-    /// Has sway start a program, with systemd in its own scope as a launcher would, and waits for
-    /// its window.
+    /// Has sway start a program, and waits for its window. With systemd, the program starts in its
+    /// own scope, as from a launcher.
     pub fn launch(&mut self, name: &str, command: &str) -> Result<Window> {
         let scope = match self.login {
             Some(_) => String::new(),
@@ -164,7 +164,7 @@ impl Sway {
         match &mut self.login {
             Some(login) => login.wait(LIMIT).map(drop),
             None => {
-                // The service may have ended with sway, and is gone then.
+                // The service may have ended with sway; then it no longer exists.
                 let stopped = systemctl(&["stop", SERVICE]);
                 let (code, _) = run("/bin/systemctl", &["is-active", "--quiet", SERVICE])?;
                 if code == 0 {
@@ -227,8 +227,8 @@ impl Sway {
             answer.resize(length as usize, 0);
             self.socket.read_exact(&mut answer)
         })()
-        .with_context(|| format!("sway does not answer to {payload:?}"))?;
-        serde_json::from_slice(&answer).context("sway's answer is no JSON")
+        .with_context(|| format!("sway does not answer {payload:?}"))?;
+        serde_json::from_slice(&answer).context("sway's answer is not JSON")
     }
 }
 

@@ -13,7 +13,7 @@ use crate::process::run;
 
 /// The slice of the user's apps, relative to the cgroup root.
 pub const APPS: &str = "user.slice/user-1000.slice/user@1000.service/app.slice";
-/// The slice of the services of that user's session.
+/// The slice of the services of the user's session.
 pub const SESSION: &str = "user.slice/user-1000.slice/user@1000.service/session.slice";
 
 const SYSTEMD: &str = "/lib/systemd/systemd";
@@ -48,7 +48,7 @@ const MASKED: [&str; 13] = [
     "systemd-timesyncd.service",
     "networking.service",
 ];
-/// OOM daemons that their packages enable on installation.
+/// OOM daemons that their packages enable on installation. Only their arm may start them.
 const RIVALS: [&str; 4] = [
     "earlyoom.service",
     "nohang.service",
@@ -76,12 +76,12 @@ pub fn furnish(root: &Path) -> Result<&'static str> {
         let _ = fs::remove_file(&link);
         symlink("/dev/null", &link).with_context(|| format!("cannot mask {unit}"))?;
     }
-    // With a machine ID it is not the first boot, on which every unit would be enabled.
+    // Without a machine ID, systemd would enable every unit, as on a first boot.
     write(root, "etc/machine-id", "6c696d656c696768742d6c6162000000\n")?;
     Ok(SYSTEMD)
 }
 
-/// Starts the user's service manager: a session's apps have their cgroups below it.
+/// Starts the user's service manager, which has the cgroups of the session's apps.
 pub fn start_user() -> Result<()> {
     systemctl(&["start", &format!("user@{USER}.service")])?;
     let slice = Path::new(crate::cgroup::ROOT).join(APPS);

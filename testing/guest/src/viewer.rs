@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The foreground app of `gallery-synthetic`: an image viewer reduced to its memory accesses.
 //!
-//! It reads one command per line from its standard input and answers each with one JSON line:
-//! `load` maps everything and touches it twice, `visit` touches everything once more,
-//! `swipe SENT_NS` shows the next photo, `report` returns what is resident. `SENT_NS` is
-//! CLOCK_MONOTONIC at the user's swipe, so that the response time includes waking up the viewer.
+//! The viewer reads one command per line from its standard input and answers each with one JSON
+//! line: `load` maps all memory and touches it twice, `visit` touches all of it once more,
+//! `swipe SENT_NS` shows the next photo, `report` returns the number of resident pages. `SENT_NS`
+//! is CLOCK_MONOTONIC at the user's swipe, so that the response time includes waking up the viewer.
 
 use std::fs::File;
 use std::io::{self, BufRead, Write};
@@ -18,7 +18,7 @@ use crate::random::{seed, Random};
 use crate::scenario::{Family, Footprint};
 use crate::store::{Extent, Store};
 
-/// Pages that belong together on the screen: a swipe touches whole chunks, in random order.
+/// Pages in a chunk, which is shown as a whole: a swipe touches chunks in random order.
 const CHUNK_PAGES: usize = 16;
 
 /// Seed purpose of its random choices.
@@ -31,11 +31,11 @@ pub struct Spec {
     pub photos: Extent,
     /// Files that are only `read()`.
     pub thumbnails: Extent,
-    /// The library; another process faulted in its pages.
+    /// The library, whose pages another process has faulted in.
     pub library: Extent,
     /// Anonymous memory.
     pub heap_mib: u32,
-    /// Percentage of everything that a swipe touches.
+    /// Percentage of all memory that a swipe touches.
     pub swipe_percent: u32,
     /// The process that does the work.
     pub family: Family,
@@ -72,9 +72,9 @@ pub struct Swipe {
     pub response_ns: u64,
     /// Faults that waited for the disk.
     pub major_faults: u64,
-    /// Faults of those in the library, which is charged to another cgroup.
+    /// Number of these faults in the library, which is charged to another cgroup.
     pub library_major_faults: u64,
-    /// Pages for `read()` that were not in the page cache when the swipe began.
+    /// Pages to `read()` that were not in the page cache when the swipe began.
     pub read_miss_pages: u64,
 }
 
@@ -106,7 +106,7 @@ pub fn run(spec: &Spec) -> Result<()> {
         Family::Single => {}
         Family::ChildBeforeFocus => hand_over()?,
         Family::ChildAfterFocus => {
-            // The first command arrives when the focus is set.
+            // The first command arrives after the focus change.
             match lines.next() {
                 Some(first) => line = first?,
                 None => return Ok(()),
@@ -203,7 +203,7 @@ impl<'a> Viewer<'a> {
         Ok(viewer)
     }
 
-    /// Touches everything.
+    /// Touches all memory.
     fn visit(&mut self) -> Result<()> {
         for chunk in 0..chunks(self.spec.thumbnails.pages()) {
             self.read_chunk(chunk)?;
@@ -238,8 +238,8 @@ impl<'a> Viewer<'a> {
         let heap = pick(self.heap.pages());
         let library = pick(self.library.pages());
 
-        // The time for checking residency must not count as response.
-        let looked = now_ns();
+        // The time for checking residency must not count as response time.
+        let check_start_ns = now_ns();
         let mut read_miss_pages = 0;
         for &chunk in &thumbnails {
             let range = chunk_pages(chunk, self.spec.thumbnails.pages());
@@ -248,7 +248,7 @@ impl<'a> Viewer<'a> {
             let cached = cached_pages(&self.thumbnails, offset, pages * PAGE as u64)?;
             read_miss_pages += pages.saturating_sub(cached);
         }
-        let looking_ns = now_ns() - looked;
+        let checking_ns = now_ns() - check_start_ns;
 
         let before = major_faults();
         for chunk in thumbnails {
@@ -273,7 +273,7 @@ impl<'a> Viewer<'a> {
         }
         let after = major_faults();
         Ok(Swipe {
-            response_ns: now_ns().saturating_sub(sent_ns + looking_ns),
+            response_ns: now_ns().saturating_sub(sent_ns + checking_ns),
             major_faults: after - before,
             library_major_faults: after - before_library,
             read_miss_pages,
@@ -300,8 +300,8 @@ fn chunk_pages(chunk: usize, pages: usize) -> std::ops::Range<usize> {
     first..(first + CHUNK_PAGES).min(pages)
 }
 
-/// Maps and touches the library before the viewer does, then sleeps with it mapped: the library's
-/// pages are charged to this process's cgroup.
+/// Maps and touches the library before the viewer does, so that its pages are charged to this
+/// process's cgroup, and sleeps.
 pub fn prime(library: &Extent) -> Result<()> {
     let mapping = Mapping::file(&library.open()?, library.offset, library.len as usize)?;
     for page in 0..mapping.pages() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The wake graph's guess of the foreground app, without any agent: Debian's X server with a
-//! keyboard, two terminals between which the focus moves, an idle terminal, and a client that draws
-//! all the time. The daemon has no other source than the wake graph, and its guess is compared with
+//! The wake graph's guess of the foreground app, in a session without an agent. Debian's X server
+//! has a keyboard, two terminals between which the focus moves, an idle terminal, and a client that
+//! draws all the time. The wake graph is the daemon's only source, and its guess is compared with
 //! the focused window.
 
 use std::fs;
@@ -30,12 +30,12 @@ const KEYS: [u16; 3] = [30, 31, 32];
 /// Number of focus moves, and of key presses after each.
 const MOVES: usize = 24;
 const STROKES: usize = 6;
-/// Time that a key is held, pause until the next one, as in human typing, and time for the daemon
-/// to update its guess.
+/// Time that a key is held and pause until the next key, as in human typing; time for the daemon to
+/// update its guess.
 const HELD: Duration = Duration::from_millis(70);
 const PAUSE: Duration = Duration::from_millis(110);
 const SETTLED: Duration = Duration::from_millis(400);
-/// Time without a key press: longer than tracing lasts after a key.
+/// Time without a key press, longer than the daemon traces after a key.
 const QUIET: Duration = Duration::from_secs(5);
 
 /// The daemon's trace instance, its event switch, and its restore record.
@@ -98,10 +98,7 @@ impl Session {
             display: DISPLAY.to_owned(),
             animates: true,
         };
-        let start = Start {
-            cgroup: Some(&scope),
-            ..Start::PLAIN
-        };
+        let start = Start::in_cgroup(&scope);
         let mut animation = start.conversation("presenter", &spec)?;
         let _shown: presenter::Said = animation.hear()?;
         Ok(Session {
@@ -174,7 +171,7 @@ impl Front {
 /// Runs all checks.
 pub fn run(mut stage: Stage) -> Result<()> {
     if stage.machine.rootfs.is_none() {
-        bail!("the wake graph needs an X server in a root file system, and the plan's machine has none");
+        bail!("the wake graph needs a root file system, and the plan's machine has none");
     }
     stage.reporter.progress("starting the X session")?;
     let mut session = Session::start()?;
@@ -218,10 +215,11 @@ pub fn run(mut stage: Stage) -> Result<()> {
     reporter.value("none", none);
     let seen = Front::now()?;
     reporter.check(
-        "the foreground app is inferred right at least 20 times of 24, and never a background app",
+        "at least 20 of 24 guesses are right, and none is a background app",
         right >= 20 && idle == 0 && animation == 0,
         format!(
-            "{right} right, {none} none, {} wrong, {idle} the idle app, {animation} the one that draws; {}",
+            "{right} right, {none} none, {} wrong, of them {idle} the idle and {animation} the \
+             drawing app; {}",
             wrong.len(),
             seen.wake_graph().1
         ),
@@ -232,7 +230,7 @@ pub fn run(mut stage: Stage) -> Result<()> {
     let traced = fs::read_to_string(Path::new(INSTANCE).join(TRACED))?;
     let record = fs::read_to_string(RECORD).unwrap_or_default();
     reporter.check(
-        "when nothing has been pressed for a while nothing is traced, and the app stays in front",
+        "after 5 s without a key press, nothing is traced and the foreground app stays",
         traced.trim() == "0" && Front::now()?.pid == seen.pid,
         traced,
     )?;
@@ -245,16 +243,20 @@ pub fn run(mut stage: Stage) -> Result<()> {
     focus(session.idle.0.pid())?;
     let gone = wait(|| Ok(!Path::new(INSTANCE).exists()))?;
     session.type_letters()?;
-    let told = Front::now()?;
+    let reported = Front::now()?;
     reporter.check(
-        "once a source reports, nothing is traced, and no inferred app counts",
-        gone && told.pid == Some(session.idle.0.pid()) && told.wake_graph().0 == "idle",
-        format!("gone {gone}, {:?}: {}", told.pid, told.wake_graph().1),
+        "once another source reports, nothing is traced and no app is inferred",
+        gone && reported.pid == Some(session.idle.0.pid()) && reported.wake_graph().0 == "idle",
+        format!(
+            "gone {gone}, {:?}: {}",
+            reported.pid,
+            reported.wake_graph().1
+        ),
     )?;
     limelight(&["focus", "--none"])?;
     let again = session.work_with(0)?;
     reporter.check(
-        "when no source reports any more, it is inferred again",
+        "when no other source reports any more, the foreground app is inferred again",
         again == Some(session.apps[0].0.pid()),
         format!("{again:?}"),
     )?;
@@ -262,20 +264,20 @@ pub fn run(mut stage: Stage) -> Result<()> {
     let daemon = daemon.succeed(Path::new(INSTANCE), reporter)?;
     let again = session.work_with(1)?;
     reporter.check(
-        "and guesses itself",
+        "the successor infers the foreground app",
         again == Some(session.apps[1].0.pid()),
         format!("{again:?}"),
     )?;
     daemon.stop(reporter)?;
     reporter.check(
-        "a daemon that stopped leaves no trace instance",
+        "a stopped daemon leaves no trace instance",
         !Path::new(INSTANCE).exists(),
         INSTANCE,
     )?;
     stage.reporter.finish()
 }
 
-/// Checks that `status`, `explain` and `doctor` report a guess, and what it is based on.
+/// Checks that `status`, `explain` and `doctor` call the app a guess and name the guess's basis.
 fn explained(seen: &Front, reporter: &Reporter) -> Result<()> {
     let pid = seen.pid.context("no app is in the foreground")?.to_string();
     let (_, explained) = json(&["explain", &pid])?;
@@ -290,7 +292,7 @@ fn explained(seen: &Front, reporter: &Reporter) -> Result<()> {
     let doubts = findings.filter(|one| one["check"] == "topmost app").count();
     let (state, detail) = seen.wake_graph();
     reporter.check(
-        "status, explain and doctor call it a guess, and say from what",
+        "status, explain and doctor call the app a guess and name its basis",
         seen.source == WAKE_GRAPH
             && state == "active"
             && note(&detail.into())

@@ -15,10 +15,10 @@ use crate::dispatch::Stage;
 use crate::memory::now_ns;
 use crate::windows::Seen;
 
-/// Number of windows that the cost is averaged over, and of warm-up windows.
+/// Number of measured windows, whose cost is averaged, and of warm-up windows.
 const WINDOWS: u64 = 500;
 const WARM_UP: u64 = 50;
-/// A new app's deadline.
+/// Deadline of a window of a new app.
 const DEADLINE: Duration = Duration::from_millis(500);
 
 /// Measures the cost of opening and closing a window: the kernel's through its ioctls, and the
@@ -59,7 +59,7 @@ pub fn run(mut stage: Stage) -> Result<()> {
     let seen = Seen::now()?;
     let counted = seen.tally("answered");
     stage.reporter.check(
-        "each window that was told is counted",
+        "each reported window is counted",
         counted == WARM_UP + WINDOWS,
         seen.text(),
     )?;

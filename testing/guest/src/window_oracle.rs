@@ -26,12 +26,12 @@ pub fn run(stage: Stage, work: &WindowOracle) -> Result<()> {
 /// The oracle is another X client with its own damage events.
 fn oracle_of_x11(mut stage: Stage, work: &WindowOracle) -> Result<()> {
     let (session, daemon, agent) = start(&stage)?;
-    // Every photo once, as in an app that has been running for a while.
+    // Shows every photo once, as in an app that has been running for a while.
     for _ in 0..PHOTOS {
         session.user.press(SPACE)?.context("feh does not answer")?;
     }
     let loads = loads(work)?;
-    // The daemon's earlier measurements end with it.
+    // A new daemon starts without the measurements so far.
     let before = daemon.kill()?;
     let daemon = Daemon::start_after(before)?;
     gallery_real::wait_for_focus(session.viewer.pid())?;
@@ -60,24 +60,27 @@ fn realtime(on: bool) -> Result<()> {
         true => (libc::SCHED_FIFO, 1),
         false => (libc::SCHED_OTHER, 0),
     };
-    set_policy(0, policy, priority).context("cannot schedule the oracle first")
+    set_policy(0, policy, priority).context("cannot change the oracle's scheduling policy")
 }
 
-/// The oracle is the app: the kernel's timestamps of the keyboard event and of the frame's
-/// completion.
+/// The oracle is the app itself. It uses the kernel's timestamps of the keyboard event and of the
+/// frame's completion.
 fn oracle_of_kms(mut stage: Stage, work: &WindowOracle) -> Result<()> {
     let mut desk = Desk::set_up(0)?;
     let daemon = Daemon::start(&[desk.pid()])?;
     focus(desk.pid())?;
     let seen = Seen::when(|seen| seen.source("display frames") == "active")?;
     if seen.source("evdev") != "active" {
-        bail!("input devices are not listened to: {}", seen.0["sources"]);
+        bail!(
+            "limelightd does not read input devices: {}",
+            seen.0["sources"]
+        );
     }
     let loads = loads(work)?;
     let (mut stamped, mut heard) = (Vec::new(), Vec::new());
     for key in 0..work.keys {
-        // Each answer takes slightly longer than the one before, so that the order of answers is
-        // distinguishable.
+        // Each of 20 answers takes slightly longer than the one before, so that the response times
+        // differ.
         desk.app.say(&format!("think {}", key % 20 * 3))?;
         sleep(Duration::from_millis(work.pause_ms.into()));
         let (pressed, shown) = desk.press()?;
@@ -98,7 +101,7 @@ fn loads(work: &WindowOracle) -> Result<Vec<Process>> {
         .collect()
 }
 
-/// Quantiles that are compared.
+/// The quantiles to compare.
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.50), ("p95", 0.95), ("max", 1.0)];
 
 /// Reports the daemon's figures of an app next to the oracle's.
@@ -112,15 +115,15 @@ fn compare(stage: &mut Stage, mut oracle: Vec<f64>, mut heard: Vec<f64>, app: i3
     let figure = |name: &str| figures[name].as_f64().unwrap_or(0.0);
     reporter.value("daemon_answers", figure("answers"));
     for (name, quantile) in QUANTILES {
-        let told = figure(&format!("{name}_us"));
+        let reported = figure(&format!("{name}_us"));
         let truth = at_quantile(&mut oracle, quantile);
-        reporter.value(format!("daemon_{name}_us"), told);
+        reporter.value(format!("daemon_{name}_us"), reported);
         reporter.value(format!("oracle_{name}_us"), truth);
         reporter.value(
             format!("heard_{name}_us"),
             at_quantile(&mut heard, quantile),
         );
-        reporter.value(format!("off_{name}_us"), told - truth);
+        reporter.value(format!("off_{name}_us"), reported - truth);
     }
     Ok(())
 }

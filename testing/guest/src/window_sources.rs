@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Response windows without a session agent or compositor: opened by keyboard events and closed by
-//! the kernel's tracepoint of frames, with a real input device, a real display driver and an app
-//! between them.
+//! Response windows without a session agent or compositor. Keyboard events open them, and the
+//! kernel's tracepoint of frames closes them. The test has a real input device, a real display
+//! driver, and an app that answers input with frames.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -20,7 +20,7 @@ use crate::kms::{in_memory, Shown, Spec};
 use crate::process::{Conversation, Start};
 use crate::windows::{Seen, QUIET};
 
-/// Codes of the letters A and B, and of the left shift key.
+/// Codes of the letters A and B, and of the left shift key. The app answers only A.
 pub const ANSWERED: u16 = 30;
 const IGNORED: u16 = 48;
 const SHIFT: u16 = 42;
@@ -50,10 +50,7 @@ impl Desk {
             answers: ANSWERED,
             think_ms,
         };
-        let start = Start {
-            cgroup: Some(&cgroup),
-            ..Start::PLAIN
-        };
+        let start = Start::in_cgroup(&cgroup);
         let mut app = start.conversation("kms", &spec)?;
         let _first: Shown = app.hear()?;
         Ok(Desk { keyboard, app })
@@ -113,13 +110,17 @@ pub fn run(stage: Stage) -> Result<()> {
     }
     let seen = Seen::when(|seen| seen.answers() >= TIMES)?;
     let each = seen.tally("opened") == TIMES && seen.answers() == TIMES && !seen.is_open();
-    check("each key opens one, which its frame closes", each, &seen)?;
+    check(
+        "each key opens one window, which the frame closes",
+        each,
+        &seen,
+    )?;
     let pattern = in_memory(last, ANSWERED);
     let kept = [desk.pid(), daemon.pid()].map(|pid| holds(pid, &pattern));
     let [app, ours] = kept;
     let (app, ours) = (app?, ours?);
     reporter.check(
-        "the key's event is in the app's memory, which read it, and nowhere in the daemon's",
+        "the key's event is in the memory of the app, but not of the daemon",
         app && !ours,
         format!("app {app}, daemon {ours}"),
     )?;
@@ -128,12 +129,12 @@ pub fn run(stage: Stage) -> Result<()> {
     sleep(QUIET);
     let seen = Seen::now()?;
     let unchanged = seen.tally("opened") == TIMES;
-    check("a modifier alone opens none", unchanged, &seen)?;
+    check("a modifier key alone opens no window", unchanged, &seen)?;
     desk.keyboard.tap(IGNORED)?;
     let seen = Seen::when(|seen| seen.tally("expired") > seen.tally("late") && !seen.is_open())?;
     let ended = seen.tally("opened") == TIMES + 1 && seen.answers() == TIMES;
     check(
-        "a key that shows nothing opens one that ends at its deadline",
+        "a key without a frame opens a window that expires at its deadline",
         ended,
         &seen,
     )?;
@@ -142,14 +143,14 @@ pub fn run(stage: Stage) -> Result<()> {
     let node = desk.keyboard.node.clone();
     let away = wait(|| Ok(!is_open(daemon.pid(), &node)? && !Path::new(INSTANCE).exists()))?;
     reporter.check(
-        "as soon as a compositor tells, no input device is open and the trace instance is gone",
+        "once a compositor reports, input devices are closed and the trace instance is gone",
         away,
         Seen::now()?.0["sources"].to_string(),
     )?;
     drop(compositor);
     let back = wait(|| Ok(is_open(daemon.pid(), &node)? && Path::new(INSTANCE).exists()))?;
     reporter.check(
-        "when it leaves, they are listened to again",
+        "after the compositor has disconnected, input and frames are read again",
         back,
         Seen::now()?.0["sources"].to_string(),
     )?;
@@ -160,19 +161,23 @@ pub fn run(stage: Stage) -> Result<()> {
     desk.press()?;
     let seen = Seen::when(|seen| seen.answers() >= 1)?;
     let again = seen.tally("opened") == 1 && seen.answers() == 1;
-    check("and listens itself", again, &seen)?;
+    check(
+        "the successor opens a window for a key, and the frame closes it",
+        again,
+        &seen,
+    )?;
     limelight(&["focus", "--none"])?;
     let away = wait(|| Ok(!Path::new(INSTANCE).exists()))?;
     let listens = is_open(daemon.pid(), &node)?;
     reporter.check(
-        "without a topmost app no frame is traced, and input is read, to find the topmost app",
+        "without a topmost app, no frame is traced, but input is read to infer the topmost app",
         away && listens,
-        format!("away {away}, listens {listens}"),
+        format!("trace gone {away}, input read {listens}"),
     )?;
     focus(desk.pid())?;
     daemon.stop(reporter)?;
     reporter.check(
-        "a daemon that stopped leaves no trace instance",
+        "a stopped daemon leaves no trace instance",
         !Path::new(INSTANCE).exists(),
         INSTANCE,
     )?;

@@ -18,19 +18,20 @@ use crate::record::Reporter;
 use crate::store::Store;
 use crate::x11::User;
 
-/// feh's key for the next photo, one that it ignores, and a modifier.
+/// Keysyms: feh's key for the next photo, a key that feh ignores, and a modifier.
 pub(crate) const SPACE: u32 = 0x20;
 const F12: u32 = 0xffc9;
 const SHIFT: u32 = 0xffe1;
 
 /// Timeout for an event that must happen. Emulated machines are slow.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
-/// Longer than an animation's frame, a settled frame and the report to the daemon together.
+/// Time after which the daemon has counted an answer: longer than an animation's frame, the wait
+/// until the window has settled, and the report to the daemon together.
 pub(crate) const QUIET: Duration = Duration::from_millis(1500);
 /// Number of photos that the viewer cycles through.
 pub(crate) const PHOTOS: u32 = 6;
 
-/// Number of answers that the rules expect.
+/// Number of key presses that feh, and then the presenter, must answer.
 const KEYS: u64 = 8;
 
 /// The cgroup of an app that shows its frames through Present.
@@ -46,16 +47,16 @@ impl Seen {
         if code != 0 {
             bail!("limelight status exits with {code}: {text}\n{}", log_tail());
         }
-        let status: Value = serde_json::from_str(&text).context("status is no JSON")?;
+        let status: Value = serde_json::from_str(&text).context("status is not JSON")?;
         Ok(Seen(status["window"].clone()))
     }
 
-    /// One of the daemon's tallies of windows.
+    /// One of the daemon's counters of windows; `u64::MAX` if there is none of this name.
     pub(crate) fn tally(&self, name: &str) -> u64 {
         self.0["tallies"][name].as_u64().unwrap_or(u64::MAX)
     }
 
-    /// Answers in time plus late ones: how they divide depends on the host.
+    /// Number of answers, in time or late. How many are late depends on the host's speed.
     pub(crate) fn answers(&self) -> u64 {
         self.tally("answered").saturating_add(self.tally("late"))
     }
@@ -96,7 +97,7 @@ pub(crate) fn latency(app: &str) -> Result<Value> {
     if code != 0 {
         bail!("limelight latency {app} exits with {code}: {text}");
     }
-    let report: Value = serde_json::from_str(&text).context("latency is no JSON")?;
+    let report: Value = serde_json::from_str(&text).context("latency is not JSON")?;
     Ok(report["apps"][0].clone())
 }
 
@@ -133,7 +134,7 @@ pub fn rules(stage: Stage) -> Result<()> {
     let seen = Seen::now()?;
     let none = seen.tally("opened") == 0 && seen.tally("frames_unasked") == 0;
     check(
-        "without input no window opens and no frame is told",
+        "without input, no window opens and no frame is reported",
         none,
         &seen,
     )?;
@@ -153,7 +154,7 @@ pub fn rules(stage: Stage) -> Result<()> {
     let figure = |name: &str| figures[name].as_u64().unwrap_or(0);
     let names = ["p50_us", "p95_us", "p99_us", "max_us"].map(figure);
     reporter.check(
-        "limelight latency has all answers, and figures in order",
+        "limelight latency counts all answers, and its quantiles ascend",
         figure("answers") == KEYS && names[0] > 0 && names.windows(2).all(|two| two[0] <= two[1]),
         figures.to_string(),
     )?;
@@ -162,13 +163,13 @@ pub fn rules(stage: Stage) -> Result<()> {
     sleep(QUIET);
     let seen = Seen::now()?;
     let unchanged = seen.tally("opened") == KEYS;
-    check("a modifier alone opens none", unchanged, &seen)?;
+    check("a modifier key alone opens no window", unchanged, &seen)?;
 
     user.tap(F12)?;
     let seen = Seen::when(|seen| seen.tally("expired") > seen.tally("late"))?;
     let ended = seen.tally("opened") == KEYS + 1 && seen.answers() == KEYS && !seen.is_open();
     check(
-        "a key that shows nothing opens one that ends at its deadline",
+        "a key without a frame opens a window that expires at its deadline",
         ended,
         &seen,
     )?;
@@ -182,14 +183,18 @@ pub fn rules(stage: Stage) -> Result<()> {
     limelight(&["window", "open"])?;
     limelight(&["window", "close"])?;
     let seen = Seen::now()?;
-    let told = seen.tally("opened") == opened + 1 && seen.answers() == answers + 1;
-    check("limelight window open and close are one, too", told, &seen)?;
+    let one = seen.tally("opened") == opened + 1 && seen.answers() == answers + 1;
+    check(
+        "limelight window open and close count as one answered window",
+        one,
+        &seen,
+    )?;
     limelight(&["window", "open"])?;
     let expired = seen.tally("expired");
     let seen = Seen::when(|seen| seen.tally("expired") > expired)?;
     let ended = seen.tally("expired") == expired + 1 && !seen.is_open();
     check(
-        "one that is never closed ends at its deadline",
+        "a window that is never closed expires at its deadline",
         ended,
         &seen,
     )?;
@@ -203,7 +208,7 @@ pub fn rules(stage: Stage) -> Result<()> {
     let seen = Seen::now()?;
     let moved = seen.tally("moved") == 1 && seen.answers() == answers;
     check(
-        "the focus takes the window along, and its time is no response",
+        "a window during which the focus moves is not an answer",
         moved,
         &seen,
     )?;
@@ -212,7 +217,7 @@ pub fn rules(stage: Stage) -> Result<()> {
     let seen = Seen::when(|seen| seen.tally("inputs_elsewhere") > 0)?;
     let ignored = seen.tally("opened") == opened && seen.tally("inputs_elsewhere") > 0;
     check(
-        "input for an app that is not topmost opens none",
+        "input for an app that is not topmost opens no window",
         ignored,
         &seen,
     )?;
@@ -225,7 +230,7 @@ pub fn rules(stage: Stage) -> Result<()> {
     let seen = Seen::when(|seen| seen.answers() >= 1)?;
     let again = seen.tally("opened") == 1 && seen.answers() == 1;
     check(
-        "a daemon that was killed and started again is told again",
+        "the agent reports to a daemon that was killed and started again",
         again,
         &seen,
     )?;
@@ -253,39 +258,36 @@ impl KernelCount {
     }
 }
 
-/// Checks that the kernel has counted the same windows as the daemon; none is open.
+/// Checks that the kernel has counted the same windows as the daemon. No window may be open.
 fn in_kernel(before: &KernelCount, reporter: &Reporter) -> Result<()> {
     // The kernel's timer may be slightly late.
     sleep(QUIET);
     let seen = Seen::now()?;
     let after = KernelCount::now()?;
     let (opened, expired) = (after.opened - before.opened, after.expired - before.expired);
-    let told = |name: &str| seen.0["kernel"][name].as_u64().unwrap_or(u64::MAX);
+    let reported = |name: &str| seen.0["kernel"][name].as_u64().unwrap_or(u64::MAX);
     reporter.check(
-        "the kernel knows of each window, and closes by itself those that stay open",
+        "the kernel counts each window, and closes windows at their deadlines",
         opened > 0
-            && opened == told("opened")
+            && opened == reported("opened")
             && expired > 0
-            && opened == told("closed").saturating_add(expired)
-            && told("failed") == 0,
+            && opened == reported("closed").saturating_add(expired)
+            && reported("failed") == 0,
         format!(
-            "in the kernel {opened} opened, {expired} expired; told {}",
+            "in the kernel {opened} opened, {expired} expired; by the daemon {}",
             seen.0["kernel"]
         ),
     )
 }
 
-/// Frames without damage, reported by Present only.
+/// Checks that frames without damage, which only Present reports, close windows.
 fn presented(user: &User, reporter: &Reporter) -> Result<()> {
     let cgroup = Cgroup::create(PRESENTER)?;
     let spec = presenter::Spec {
         display: DISPLAY.to_owned(),
         animates: false,
     };
-    let start = Start {
-        cgroup: Some(&cgroup),
-        ..Start::PLAIN
-    };
+    let start = Start::in_cgroup(&cgroup);
     let mut app = start.conversation("presenter", &spec)?;
     let begun: presenter::Said = app.hear()?;
     user.activate(begun.window)?;
@@ -301,7 +303,7 @@ fn presented(user: &User, reporter: &Reporter) -> Result<()> {
     let seen = Seen::when(|seen| seen.answers() >= answers)?;
     let opened = before.tally("opened") + KEYS;
     reporter.check(
-        "a frame that only Present knows of closes a window, too",
+        "a frame that only Present reports closes a window",
         seen.tally("opened") == opened && seen.answers() == answers && !seen.is_open(),
         format!("{}, before {}", seen.text(), before.text()),
     )

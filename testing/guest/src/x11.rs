@@ -3,8 +3,8 @@
 //! through DAMAGE.
 //!
 //! **Response** is the time from the key event to the last damage of the window before it stays
-//! unchanged for [`QUIET`]: a viewer that first clears and then draws has answered when it has
-//! drawn.
+//! unchanged for [`QUIET`]. If a viewer first clears its window and then draws, only the drawing is
+//! the answer.
 
 use std::os::fd::AsFd;
 use std::thread::sleep;
@@ -42,9 +42,9 @@ const PAGER: u32 = 2;
 pub struct Answer {
     /// The first damage.
     pub first: Duration,
-    /// The last one before it stayed unchanged.
+    /// The last damage before the window stayed unchanged.
     pub last: Duration,
-    /// The same by the server's own timestamps, in whole milliseconds: without the round trip.
+    /// As `last`, by the server's timestamps: in whole milliseconds, and without the round trip.
     pub stamped: Duration,
 }
 
@@ -99,7 +99,7 @@ pub struct User {
 }
 
 impl User {
-    /// Waits for the display, as its first client.
+    /// Waits for the display and connects to it.
     pub fn connect(display: &str) -> Result<Self> {
         let (connection, screen) = connect(display)?;
         let root = connection.setup().roots[screen].root;
@@ -129,8 +129,8 @@ impl User {
         })
     }
 
-    /// Waits until a window manager is running: one that finds a mapped window when it starts
-    /// manages it, but does not activate it.
+    /// Waits until a window manager is running. A window that is mapped before the window manager
+    /// starts would be managed, but not activated.
     pub fn wait_for_window_manager(&self) -> Result<()> {
         self.wait_for_window(b"_NET_SUPPORTING_WM_CHECK")
             .context("no window manager")?;
@@ -178,7 +178,7 @@ impl User {
         }
     }
 
-    /// Waits for a managed window that is none of these.
+    /// Waits for a managed window that is not in `known`.
     pub fn another_window(&self, known: &[Window]) -> Result<Window> {
         let mut found = None;
         wait(|| {
@@ -187,7 +187,7 @@ impl User {
             found = windows.into_iter().find(|window| !known.contains(window));
             Ok(found.is_some())
         })?;
-        found.with_context(|| format!("no window but {known:x?}"))
+        found.with_context(|| format!("no window other than {known:x?}"))
     }
 
     /// Windows listed in a property of the root window.
@@ -213,8 +213,8 @@ impl User {
         Ok(())
     }
 
-    /// Sends the window manager an event that changes nothing. openbox was seen to sleep although
-    /// it had read the request to map its first window: the next event makes it handle the request.
+    /// Sends the window manager an event that changes nothing. openbox sometimes sleeps although it
+    /// has read the request to map its first window; the next event makes it handle the request.
     fn wake_window_manager(&self) -> Result<()> {
         self.ask_window_manager(b"_NET_CURRENT_DESKTOP", self.root, [0; 5])
     }
@@ -256,10 +256,10 @@ impl User {
 
     /// As [`User::press`], with the time of the first damage as well.
     pub fn answer(&self, keysym: u32) -> Result<Option<Answer>> {
-        let key = self.keycode(keysym)?;
+        let key = keycode(&self.connection, keysym)?;
         while self.connection.poll_for_event()?.is_some() {}
         let start = Instant::now();
-        // Sent before the key, in the same batch.
+        // This request precedes the key in the same batch, so its event has the time of the key.
         self.connection.change_property8(
             PropMode::APPEND,
             self.clock,
@@ -267,7 +267,7 @@ impl User {
             AtomEnum::STRING,
             &[],
         )?;
-        self.strike(key)?;
+        strike(&self.connection, self.root, key)?;
         let mut struck = None;
         let mut answer: Option<Answer> = None;
         loop {
@@ -282,7 +282,7 @@ impl User {
                 Some(Event::DamageNotify(event)) if event.drawable == self.window => {
                     let last = start.elapsed();
                     let first = answer.map_or(last, |answer| answer.first);
-                    let struck = struck.context("the server does not say what time it is")?;
+                    let struck = struck.context("the server has not sent its time")?;
                     let ms = event.timestamp.wrapping_sub(struck);
                     answer = Some(Answer {
                         first,
@@ -298,15 +298,8 @@ impl User {
 
     /// Presses and releases a key without waiting.
     pub fn tap(&self, keysym: u32) -> Result<()> {
-        self.strike(self.keycode(keysym)?)
-    }
-
-    fn strike(&self, key: Keycode) -> Result<()> {
-        for kind in [KEY_PRESS_EVENT, KEY_RELEASE_EVENT] {
-            self.connection
-                .xtest_fake_input(kind, key, 0, self.root, 0, 0, 0)?;
-        }
-        Ok(self.connection.flush()?)
+        let key = keycode(&self.connection, keysym)?;
+        strike(&self.connection, self.root, key)
     }
 
     /// Waits until the window has stayed unchanged for [`QUIET`].
@@ -326,32 +319,45 @@ impl User {
             if left.is_zero() {
                 return Ok(None);
             }
-            let time = Timespec {
-                tv_sec: left.as_secs() as i64,
-                tv_nsec: i64::from(left.subsec_nanos()),
-            };
-            let stream = self.connection.stream();
-            let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
-            match poll(&mut fds, Some(&time)) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error).context("cannot wait for the X server"),
-            }
+            wait_readable(&self.connection, left)?;
         }
     }
+}
 
-    fn keycode(&self, keysym: u32) -> Result<Keycode> {
-        let setup = self.connection.setup();
-        let (first, last) = (setup.min_keycode, setup.max_keycode);
-        let mapping = self
-            .connection
-            .get_keyboard_mapping(first, last - first + 1)?
-            .reply()?;
-        let per_key = usize::from(mapping.keysyms_per_keycode);
-        mapping
-            .keysyms
-            .chunks(per_key)
-            .position(|symbols| symbols.contains(&keysym))
-            .map(|index| first + index as u8)
-            .with_context(|| format!("the keyboard has no key for keysym {keysym:#x}"))
+/// Presses and releases a key.
+pub(crate) fn strike(connection: &RustConnection, root: Window, key: Keycode) -> Result<()> {
+    for kind in [KEY_PRESS_EVENT, KEY_RELEASE_EVENT] {
+        connection.xtest_fake_input(kind, key, 0, root, 0, 0, 0)?;
     }
+    Ok(connection.flush()?)
+}
+
+/// Waits until the server sends something, or `limit` has passed.
+pub(crate) fn wait_readable(connection: &RustConnection, limit: Duration) -> Result<()> {
+    let time = Timespec {
+        tv_sec: limit.as_secs() as i64,
+        tv_nsec: i64::from(limit.subsec_nanos()),
+    };
+    let stream = connection.stream();
+    let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
+    match poll(&mut fds, Some(&time)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error).context("cannot wait for the X server"),
+    }
+}
+
+/// The keycode of a keysym.
+pub(crate) fn keycode(connection: &RustConnection, keysym: u32) -> Result<Keycode> {
+    let setup = connection.setup();
+    let (first, last) = (setup.min_keycode, setup.max_keycode);
+    let mapping = connection
+        .get_keyboard_mapping(first, last - first + 1)?
+        .reply()?;
+    let per_key = usize::from(mapping.keysyms_per_keycode);
+    mapping
+        .keysyms
+        .chunks(per_key)
+        .position(|symbols| symbols.contains(&keysym))
+        .map(|index| first + index as u8)
+        .with_context(|| format!("the keyboard has no key for keysym {keysym:#x}"))
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A model of one processor's data caches, and of which cause evicts the lines of which other one.
+ * A model of the data caches of one processor, which records which cause evicts which lines.
  *
- * Three levels with true LRU, write-allocate, 64-byte lines, indexed by guest physical address. The
- * last level includes the others: what it loses, they lose. There is no prefetcher, so misses are
- * what the program asked for, and no instruction fetch. What a device writes by DMA does not pass
- * through here: it neither allocates lines (no DDIO) nor drops those of the page that it writes.
+ * Three levels with true LRU and write-allocate, lines of 64 bytes, indexed by guest physical
+ * address. The last level is inclusive: a line that it evicts leaves the other levels too. There is
+ * no prefetcher, so all misses are demand misses, and no instruction fetch. DMA writes of devices
+ * are not modelled: they neither allocate lines (no DDIO) nor drop the lines of the written page.
  *
- * For each line that leaves the last level the model records the cause that evicted it. A later
- * miss on that line is charged to the cause of the access and, in a second table, to the evicting
- * cause.
+ * For each line that leaves the last level, the model records the cause of the eviction. A later
+ * miss on that line is charged to the cause of the access and, in a second table, to the cause of
+ * the eviction.
  */
 #ifndef LIMELIGHT_CACHE_H
 #define LIMELIGHT_CACHE_H
@@ -21,7 +21,7 @@
 
 enum { LINE_SHIFT = 6, LEVELS = 3, MAX_WAYS = 32 };
 
-/* Who executes. The zeroing of pages is apart from whatever else the same task does. */
+/* Cause of an access: a role, with the zeroing of pages counted apart. */
 enum cause {
 	CAUSE_SYSTEM,
 	CAUSE_SYSTEM_ZEROING,
@@ -49,16 +49,16 @@ struct level {
 struct counters {
 	uint64_t accesses[CAUSES];
 	uint64_t misses[LEVELS][CAUSES];
-	/* Misses of the last level, by the cause of the access and by the evicting cause: a cause + 1,
-	 * or 0 if the line was never cached. */
+	/* Misses of the last level by cause of the access, and by cause of the eviction + 1;
+	 * 0: the line was never cached. */
 	uint64_t taken[CAUSES][CAUSES + 1];
-	/* Stores past the caches. */
+	/* Stores that bypass the caches. */
 	uint64_t bypassing[CAUSES];
 };
 
 struct caches {
 	struct level level[LEVELS];
-	/* By line number: the cause that evicted it from the last level, as in `taken`. */
+	/* By line number: cause of the eviction from the last level + 1, as in `taken`. */
 	uint8_t *taker;
 	uint64_t taker_lines;
 	struct counters seen;
@@ -84,7 +84,7 @@ static inline uint64_t *level_set(const struct level *level, uint64_t line)
 	return level->lines + (line & (level->sets - 1)) * level->ways;
 }
 
-/* Whether the line is there; it is the most recently used one afterwards. */
+/* Whether the line is cached. Makes it the most recently used line of its set. */
 static inline bool level_find(struct level *level, uint64_t line)
 {
 	uint64_t *set = level_set(level, line);
@@ -100,7 +100,7 @@ static inline bool level_find(struct level *level, uint64_t line)
 	return false;
 }
 
-/* Puts a line in that is not there; returns what had to leave, + 1, or 0. */
+/* Inserts a line that is not cached. Returns the evicted line + 1, or 0 if none was evicted. */
 static inline uint64_t level_insert(struct level *level, uint64_t line)
 {
 	uint64_t *set = level_set(level, line);
@@ -111,7 +111,7 @@ static inline uint64_t level_insert(struct level *level, uint64_t line)
 	return victim;
 }
 
-/* Takes a line out; whether it was there. */
+/* Removes a line. Returns whether it was cached. */
 static inline bool level_drop(struct level *level, uint64_t line)
 {
 	uint64_t *set = level_set(level, line);
@@ -142,7 +142,7 @@ static inline bool caches_init(struct caches *caches, const uint64_t bytes[LEVEL
 	return caches->taker != NULL;
 }
 
-/* Empties the caches and forgets the evicting causes. */
+/* Empties the caches and clears the causes of evictions. */
 static inline void caches_clear(struct caches *caches)
 {
 	int i;
@@ -161,7 +161,7 @@ static inline void caches_took(struct caches *caches, uint64_t line, enum cause 
 		caches->taker[line] = by + 1;
 }
 
-/* A load or a store of `line`. */
+/* Models a load or a store of `line`. */
 static inline void caches_access(struct caches *caches, uint64_t line, enum cause by)
 {
 	struct level *l1 = &caches->level[0], *l2 = &caches->level[1], *llc = &caches->level[2];
@@ -189,7 +189,7 @@ static inline void caches_access(struct caches *caches, uint64_t line, enum caus
 	level_insert(l1, line);
 }
 
-/* A store that bypasses the caches: every cached copy of the line is dropped. */
+/* Models a store to `line` that bypasses the caches: it drops the line from all levels. */
 static inline void caches_bypass(struct caches *caches, uint64_t line, enum cause by)
 {
 	caches->seen.bypassing[by]++;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The cache model on access patterns whose misses are known. The lab's tests compile and run it; it
- * prints what is wrong and then ends with 1.
+ * Checks the cache model with access patterns whose misses are known. The lab's tests compile and
+ * run it. It prints each wrong count; the exit status is then 1.
  */
 #include <stdio.h>
 
@@ -51,51 +51,51 @@ int main(void)
 	walk(&caches, 1000, 512, 10, CAUSE_APP);
 	expect("inside L1: accesses", seen->accesses[CAUSE_APP], 5120);
 	expect("inside L1: only the first round misses", seen->misses[0][CAUSE_APP], 512);
-	expect("inside L1: nothing was there before", seen->taken[CAUSE_APP][0], 512);
+	expect("inside L1: the lines were never cached before", seen->taken[CAUSE_APP][0], 512);
 
 	start(&caches);
 	walk(&caches, 0, 1024, 4, CAUSE_APP);
-	expect("twice L1: LRU misses always", seen->misses[0][CAUSE_APP], 4096);
-	expect("twice L1: L2 holds it", seen->misses[1][CAUSE_APP], 1024);
+	expect("twice L1: every access misses", seen->misses[0][CAUSE_APP], 4096);
+	expect("twice L1: L2 holds all lines", seen->misses[1][CAUSE_APP], 1024);
 
 	start(&caches);
 	walk(&caches, 0, 8192, 3, CAUSE_APP);
-	expect("twice L2: LRU misses always", seen->misses[1][CAUSE_APP], 3 * 8192);
-	expect("twice L2: the last level holds it", seen->misses[2][CAUSE_APP], 8192);
+	expect("twice L2: every access misses", seen->misses[1][CAUSE_APP], 3 * 8192);
+	expect("twice L2: the LLC holds all lines", seen->misses[2][CAUSE_APP], 8192);
 
 	start(&caches);
 	walk(&caches, 0, 2 * 131072, 2, CAUSE_APP);
-	expect("twice the last level: every access misses", seen->misses[2][CAUSE_APP], 4 * 131072);
-	expect("twice the last level: it takes its own lines",
+	expect("twice the LLC: every access misses", seen->misses[2][CAUSE_APP], 4 * 131072);
+	expect("twice the LLC: the app evicts its own lines",
 	       seen->taken[CAUSE_APP][CAUSE_APP + 1], 2 * 131072);
 
-	/* The background's lines fill the last level; half as many zeroed ones push half of it out. */
+	/* Background lines fill the last level; zeroing half as many lines evicts half of them. */
 	start(&caches);
 	walk(&caches, 0, 131072, 1, CAUSE_BACKGROUND);
 	walk(&caches, 1 << 19, 65536, 1, CAUSE_APP_ZEROING);
 	memset(seen, 0, sizeof(*seen));
 	for (i = 131072; i-- > 65536;)
 		caches_access(&caches, i, CAUSE_BACKGROUND);
-	expect("what the zeroing did not reach is there", seen->misses[2][CAUSE_BACKGROUND], 0);
+	expect("lines that zeroing did not evict hit", seen->misses[2][CAUSE_BACKGROUND], 0);
 	walk(&caches, 0, 65536, 1, CAUSE_BACKGROUND);
-	expect("what the zeroing took is missed",
+	expect("lines that zeroing evicted miss",
 	       seen->taken[CAUSE_BACKGROUND][CAUSE_APP_ZEROING + 1], 65536);
 
-	/* Stores past the caches take nothing of others. */
+	/* Stores that bypass the caches do not evict other lines. */
 	start(&caches);
 	walk(&caches, 0, 131072, 1, CAUSE_BACKGROUND);
 	for (i = 0; i < 65536; i++)
 		caches_bypass(&caches, (1 << 19) + i, CAUSE_PREZERO_ZEROING);
 	memset(seen, 0, sizeof(*seen));
 	walk(&caches, 0, 131072, 1, CAUSE_BACKGROUND);
-	expect("past the caches: nothing is missed", seen->misses[2][CAUSE_BACKGROUND], 0);
+	expect("bypassing stores: no line is evicted", seen->misses[2][CAUSE_BACKGROUND], 0);
 	caches_bypass(&caches, 7, CAUSE_PREZERO_ZEROING);
 	walk(&caches, 7, 1, 1, CAUSE_BACKGROUND);
-	expect("past the caches: a line that was there is gone",
+	expect("bypassing stores: the written line is dropped",
 	       seen->taken[CAUSE_BACKGROUND][CAUSE_PREZERO_ZEROING + 1], 1);
 
-	/* Inclusion: what the last level loses leaves L1. One line that L1 keeps hot, one set of the
-	 * last level (8192 sets) full of others. */
+	/* Inclusion: a line that leaves the last level leaves L1 too. L1 keeps one line hot, while
+	 * other lines fill its set of the last level (8192 sets). */
 	start(&caches);
 	caches_access(&caches, 0, CAUSE_APP);
 	for (i = 1; i <= 16; i++) {
@@ -103,9 +103,9 @@ int main(void)
 		if (i < 16)
 			caches_access(&caches, 0, CAUSE_APP);
 	}
-	expect("inclusion: L1 kept the line hot meanwhile", seen->misses[0][CAUSE_APP], 1);
+	expect("inclusion: L1 keeps the line hot at first", seen->misses[0][CAUSE_APP], 1);
 	caches_access(&caches, 0, CAUSE_APP);
-	expect("inclusion: then the last level took it",
+	expect("inclusion: the LLC evicts the line at last",
 	       seen->taken[CAUSE_APP][CAUSE_BACKGROUND + 1], 1);
 	return wrong;
 }

@@ -1,29 +1,31 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A plugin for QEMU's translator that runs the model of cache.h over every load and store of a guest
- * with one processor, and tells who caused the misses.
+ * A plugin for QEMU's translator (TCG). It runs the model of cache.h over every load and store of a
+ * guest with one processor, and reports the cause of the misses.
  *
- * Who executes is known in three ways, none of which changes the guest's kernel:
+ * The cause of an access is found without changes to the guest's kernel:
  *
- * - Which task: __switch_to_asm loads the next task's stack pointer from its task_struct; the address
- *   of that load names the task. A new task begins at ret_from_fork_asm.
- * - The purpose of the task: a program reports it by a load with a displacement that no other code
- *   uses (`mov al, [rax + 0x6c696d65]`, "lime"). The low 12 bits of the address are an operation and
- *   its argument. The load reads the program's own memory and has no other effect. The kernel's
- *   zeroing thread cannot report; it is known by the functions that only it executes.
- * - Whether a page is being zeroed: by the address of the instruction, inside clear_page_*.
+ * - The current task: __switch_to_asm loads the next task's stack pointer from its task_struct; the
+ *   address of that load identifies the task. A new task starts at ret_from_fork_asm.
+ * - The task's role: a program announces its role by a load with a displacement that no other code
+ *   uses (`mov al, [rax + 0x6c696d65]`, "lime"). The low 12 bits of the address are an operation
+ *   and its argument. The load reads the program's own memory and has no other effect. The kernel's
+ *   zeroing thread is recognised by the functions that only this thread executes.
+ * - Zeroing of a page: the address of the instruction lies inside clear_page_*.
  *
  * Interrupts count for the task that they interrupt.
  *
- * Operations: 1 ROLE, this task is 0 system, 1 the app, 2 background; 2 BEGIN, start modelling with
- * empty caches, or go on with the caches as they are and counters at zero; 3 END, write the counters
- * as report ARGUMENT, stop.
+ * Operations:
+ * 1 ROLE: this task is 0 system, 1 the app, 2 background.
+ * 2 BEGIN: start modelling with empty caches; if started already, keep the caches and reset the
+ *   counters to zero.
+ * 3 END: write the counters as report ARGUMENT, and stop modelling.
  *
  * Arguments: out=FILE memory=BYTES l1=BYTES:WAYS l2=... llc=... switch=ADDRESS fork=ADDRESS
  * zeroing=FROM-TO prezero=FROM-TO (both as often as needed, hexadecimal, TO excluded).
  *
- * QEMU's plugin interface, version 1, is documented in its docs/devel/tcg-plugins; the header is in
- * no Debian package, so that what is used of it is declared here.
+ * QEMU's plugin interface, version 1, is documented in its docs/devel/tcg-plugins. No Debian
+ * package contains the header, so the parts in use are declared here.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -62,7 +64,7 @@ uint64_t qemu_plugin_hwaddr_phys_addr(const struct qemu_plugin_hwaddr *address);
 EXPORT int qemu_plugin_version = 1;
 EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv);
 
-/* The load that programs speak with: its first six bytes. */
+/* The first six bytes of the load by which programs send operations. */
 static const uint8_t mark[] = { 0x8a, 0x80, 0x65, 0x6d, 0x69, 0x6c };
 /* The load of the next task's stack pointer: mov rsp, [rsi + displacement]. */
 static const uint8_t switch_load[] = { 0x48, 0x8b, 0xa6 };
@@ -72,7 +74,7 @@ enum { SWITCH_BYTES = 64 };
 enum { OP_ROLE = 1, OP_BEGIN = 2, OP_END = 3 };
 enum { ROLE_SYSTEM, ROLE_APP, ROLE_BACKGROUND, ROLE_PREZERO, ROLES };
 
-/* What translation knows about an instruction. */
+/* Properties of an instruction, found at translation; flags. */
 enum { INSN_ZEROING = 1, INSN_BYPASSING = 2 };
 
 enum { MAX_RANGES = 16, TASKS = 4096 };
@@ -114,7 +116,7 @@ static void set_role(int new_role)
 		if (new_role == ROLE_SYSTEM)
 			return;
 		if (++task_count == TASKS) {
-			fprintf(stderr, "cache_model: more than %d tasks have had a role\n", TASKS - 1);
+			fprintf(stderr, "cache_model: more than %d tasks with a role\n", TASKS - 1);
 			exit(1);
 		}
 		tasks[slot].task = current;
@@ -129,7 +131,7 @@ static void on_switch(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t vad
 	role = tasks[task_slot(current)].role;
 }
 
-/* The task_struct may be that of one that has ended. */
+/* The task_struct may have belonged to a task that has ended. */
 static void on_new_task(unsigned int cpu, void *data)
 {
 	(void)cpu, (void)data;
@@ -213,8 +215,8 @@ static void on_access(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t vad
 		return;
 	}
 	caches_access(&caches, line, by);
-	/* What crosses into the next line touches that one too; into the next page, which may lie
-	 * anywhere, is not followed. */
+	/* An access that crosses into the next line touches that line too. The next page may have
+	 * any physical address, so an access that crosses into it is not followed. */
 	if ((vaddr & 63) + (UINT64_C(1) << qemu_plugin_mem_size_shift(info)) > 64 &&
 	    (vaddr & 4095) < 4032)
 		caches_access(&caches, line + 1, by);
@@ -230,7 +232,7 @@ static bool within(const struct range *ranges, size_t count, uint64_t address)
 	return false;
 }
 
-/* MOVNTI, MOVNTPS, MOVNTPD, MOVNTDQ: stores past the caches. */
+/* MOVNTI, MOVNTPS, MOVNTPD, MOVNTDQ: stores that bypass the caches. */
 static bool bypasses(const uint8_t *code, size_t size)
 {
 	bool operand_size = false;
@@ -321,16 +323,16 @@ int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, 
 		else
 			ok = false;
 		if (!ok) {
-			fprintf(stderr, "cache_model: cannot take the argument %s\n", argv[i]);
+			fprintf(stderr, "cache_model: invalid argument %s\n", argv[i]);
 			return -1;
 		}
 	}
 	if (!out || !memory || !switch_from || !fork_at || !zeroing_count) {
-		fprintf(stderr, "cache_model: out, memory, switch, fork and zeroing must be given\n");
+		fprintf(stderr, "cache_model: out, memory, switch, fork, zeroing are required\n");
 		return -1;
 	}
 	if (!caches_init(&caches, bytes, ways, memory)) {
-		fprintf(stderr, "cache_model: no cache has sizes like these, or no memory is left\n");
+		fprintf(stderr, "cache_model: invalid cache sizes, or out of memory\n");
 		return -1;
 	}
 	qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);

@@ -3,7 +3,6 @@
 
 pub mod cache;
 pub mod cli;
-pub mod demo;
 pub mod image;
 pub mod kernel;
 pub mod ktap;

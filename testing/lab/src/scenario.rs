@@ -2,17 +2,19 @@
 //! The interface between a scenario and the lab: which machines to boot, what runs in them, and
 //! what must hold.
 //!
-//! A scenario knows nothing of QEMU, images or results files. The lab queries its variants, arms
-//! and cells, boots one machine per kernel (all repetitions interleaved), and passes the collected
-//! figures to [`Scenario::must_hold`].
+//! A [`Spec`] knows nothing of QEMU, images or results files. The lab reads its variants, arms and
+//! tasks, boots one machine per kernel (all repetitions interleaved), and passes the collected
+//! figures to [`Spec::must_hold`].
+
+mod machine;
 
 use std::fmt;
-use std::time::Duration;
 
-use limelight_apps::plan::{Arm, Init};
+use limelight_apps::plan::Arm;
 use limelight_apps::scenario::Work;
 use serde::{Deserialize, Serialize};
 
+pub use self::machine::{Bus, DiskSpeed, FlashSpeed, MachineSize, ZeroDisk, Zeroes};
 use crate::results::Aggregates;
 
 /// A kernel that the lab can build or fetch.
@@ -96,7 +98,7 @@ impl std::str::FromStr for Kernel {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Run by `limelight-lab test`. Its guest sends `Check` records; counters may be judged by
-    /// [`Scenario::must_hold`]; times never decide.
+    /// [`Spec::must_hold`]; times never decide.
     Test,
     /// Run by `limelight-lab bench`, repeated, and shown in the report. Carries timings.
     Benchmark,
@@ -217,6 +219,11 @@ impl ArmOn {
     pub const fn new(arm: Arm, kernel: Kernel) -> Self {
         ArmOn { arm, kernel }
     }
+
+    /// Whether it has limelightd.
+    pub fn is_ours(self) -> bool {
+        matches!(self.arm, Arm::Limelight | Arm::LimelightOnDebian)
+    }
 }
 
 impl fmt::Display for ArmOn {
@@ -241,136 +248,6 @@ pub fn arm_name(arm: Arm) -> &'static str {
         Arm::SystemdOomd => "systemd-oomd",
         Arm::LimelightOnDebian => "limelight-on-debian",
         Arm::Limelight => "limelight",
-    }
-}
-
-/// How a disk of zeroes is attached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Bus {
-    /// virtio-blk.
-    Virtio,
-    /// NVMe.
-    Nvme,
-}
-
-/// Source of the zeroes of a zero disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Zeroes {
-    /// QEMU generates them (`null-co`); writes are discarded.
-    Null,
-    /// A file of zeroes; writes persist until the machine is off.
-    File,
-    /// QEMU generates them, but a read that touches the sector in the middle fails.
-    Failing,
-}
-
-/// A disk that serves as a source of zeroes; [`ZeroDisk::MIB`] large.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ZeroDisk {
-    /// Its bus.
-    pub bus: Bus,
-    /// Its backend.
-    pub zeroes: Zeroes,
-}
-
-impl ZeroDisk {
-    /// Size of each, in MiB.
-    pub const MIB: u32 = 16;
-
-    /// A disk of zeroes.
-    pub const fn new(bus: Bus, zeroes: Zeroes) -> Self {
-        ZeroDisk { bus, zeroes }
-    }
-}
-
-/// Speed of a modelled flash disk, which serves one request at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FlashSpeed {
-    /// Time per request, in nanoseconds.
-    pub request_nsec: u32,
-    /// Largest request, in KiB.
-    pub request_kib: u32,
-}
-
-/// Combined speed of all virtio disks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DiskSpeed {
-    /// Requests per second of host time.
-    pub requests_per_s: u32,
-    /// Largest size in KiB that counts as one request.
-    pub request_kib: u32,
-}
-
-/// The machine of a variant.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MachineSize {
-    /// Guest memory in MiB. In exact mode it includes the files that the guest writes, and the swap
-    /// disk is added to it.
-    pub memory_mib: u32,
-    /// Free memory in MiB when the first cell begins, whatever the kernel itself uses; with none,
-    /// all that there is.
-    pub free_mib: Option<u32>,
-    /// Virtual CPUs; exact mode always has one.
-    pub vcpus: u32,
-    /// Size in MiB of the data disk, an empty ext4 that the guest mounts; 0 for none.
-    pub data_mib: u32,
-    /// Size in MiB of the swap disk or zram, if the variant has one.
-    pub swap_mib: u32,
-    /// Debian packages of the root file system to mount; empty for no root file system.
-    pub rootfs_packages: Vec<String>,
-    /// The Debian release of those packages, by its name.
-    pub suite: &'static str,
-    /// PID 1; the root file system must contain its package.
-    pub init: Init,
-    /// Whether the guest gets Limelight as the Debian package built by `make lab-deb`, and that
-    /// package's successor; not with the lab's PID 1.
-    pub packaged: bool,
-    /// Time per request of the data disk, in nanoseconds, whatever the number in flight: the disk
-    /// is then in guest memory, with a file system in either mode. 0: as fast as the host.
-    pub request_nsec: u32,
-    /// A flash disk in guest memory for the data disk's files and, if the variant swaps to a disk,
-    /// for its swap; the sizes are those above.
-    pub flash: Option<FlashSpeed>,
-    /// Combined speed of all virtio disks. `None`: as fast as the host.
-    pub disk_speed: Option<DiskSpeed>,
-    /// Disks that serve as sources of zeroes.
-    pub zero_disks: Vec<ZeroDisk>,
-    /// Whether the guest can use the BFQ scheduler for its disks.
-    pub bfq: bool,
-    /// Whether caches are modelled and their misses counted by cause; only in exact mode, and on a
-    /// kernel built by the lab.
-    pub cache_model: bool,
-    /// Whether memory and cpuset are on cgroup v1, mounted where Android mounts them; only on a
-    /// kernel that has them.
-    pub cgroup_v1: bool,
-    /// Whether the CPU has ERMS and FSRM, with which the kernel clears pages by `rep stosb`. TCG
-    /// executes it one byte at a time, which makes it appear many times more expensive than it is.
-    pub fast_strings: bool,
-}
-
-impl Default for MachineSize {
-    fn default() -> Self {
-        MachineSize {
-            memory_mib: 256,
-            free_mib: None,
-            vcpus: 2,
-            data_mib: 0,
-            swap_mib: 256,
-            rootfs_packages: Vec::new(),
-            suite: "bookworm",
-            init: Init::Lab,
-            packaged: false,
-            request_nsec: 0,
-            flash: None,
-            disk_speed: None,
-            zero_disks: Vec::new(),
-            bfq: false,
-            cache_model: false,
-            cgroup_v1: false,
-            fast_strings: false,
-        }
     }
 }
 
@@ -405,13 +282,27 @@ pub struct Metric {
 }
 
 impl Metric {
-    /// Creates a figure from its name in the guest's `values`.
-    pub const fn new(name: &'static str, label: &'static str, better: Better) -> Self {
+    const fn new(name: &'static str, label: &'static str, better: Better) -> Self {
         Metric {
             name,
             label,
             better,
         }
+    }
+
+    /// The figure `name` of the guest's `values`; less of it is better.
+    pub const fn lower(name: &'static str, label: &'static str) -> Self {
+        Metric::new(name, label, Better::Lower)
+    }
+
+    /// The figure `name` of the guest's `values`; more of it is better.
+    pub const fn higher(name: &'static str, label: &'static str) -> Self {
+        Metric::new(name, label, Better::Higher)
+    }
+
+    /// The figure `name` of the guest's `values`, as context.
+    pub const fn neutral(name: &'static str, label: &'static str) -> Self {
+        Metric::new(name, label, Better::Neutral)
     }
 }
 
@@ -448,7 +339,7 @@ impl Mode {
 }
 
 /// A promise of a scenario, and whether it held.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// The promise, as a sentence.
     pub what: String,
@@ -469,6 +360,9 @@ impl Verdict {
     }
 }
 
+/// Every combination of page replacements, swaps and loads, in this order.
+pub type Product = (&'static [Lru], &'static [SwapKind], &'static [&'static str]);
+
 /// A test, benchmark or soak that runs in virtual machines.
 ///
 /// The guest's initramfs contains `/init` and `/bin/limelight-guest` (the program of
@@ -476,77 +370,106 @@ impl Verdict {
 /// `/plan.json`, and the kernel modules that the plan lists. The data disk is `/dev/vda`,
 /// formatted; further disks follow in the order data, swap, root file system, and the plan names
 /// them.
-pub trait Scenario: Sync {
+#[derive(Debug, Clone, Copy)]
+pub struct Spec {
     /// Name on the command line and of the results folder; letters, digits and `-`.
-    fn name(&self) -> &'static str;
-
+    pub name: &'static str,
     /// One line for `limelight-lab list`.
-    fn about(&self) -> &'static str;
-
+    pub about: &'static str,
     /// Purpose, which decides which command runs it.
-    fn kind(&self) -> Kind;
-
+    pub kind: Kind,
     /// The settings under which the arms are compared.
-    fn variants(&self) -> Vec<Variant>;
-
-    /// The arms of a variant, in the order of the tables.
-    fn arms(&self, variant: &Variant) -> Vec<ArmOn>;
-
+    pub variants: &'static [Product],
+    /// The arms, in the order of the tables.
+    pub arms: &'static [ArmOn],
     /// Arms that run only when named on the command line.
-    fn further_arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        Vec::new()
-    }
-
+    pub further_arms: &'static [ArmOn],
+    /// Whether an arm does not run in a variant.
+    pub excludes: fn(&Variant, ArmOn) -> bool,
     /// The machine of a variant.
-    fn machine(&self, variant: &Variant) -> MachineSize;
-
+    pub machine: fn(&Variant) -> MachineSize,
     /// The tasks of one repetition of an arm.
-    fn tasks(&self, variant: &Variant, arm: ArmOn) -> Vec<Task>;
-
-    /// Time limit of one repetition of one arm of a variant, on two cores without KVM; the lab
-    /// multiplies it by the cells in a boot and adds the boot itself.
-    fn time_limit(&self, variant: &Variant) -> Duration;
-
+    pub tasks: fn(&Variant, ArmOn) -> Vec<Task>,
+    /// Time limit in seconds of one repetition of one arm of a variant, on two cores without KVM;
+    /// the lab multiplies it by the cells in a boot and adds the boot itself.
+    pub time_limit_s: u64,
     /// What must hold, judged on everything that ran (an arm or variant that the command line
-    /// excludes is absent from the aggregates).
-    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict>;
-
+    /// excludes is absent from the aggregates). Empty where the guest's checks cover everything.
+    pub must_hold: fn(&Aggregates) -> Vec<Verdict>,
     /// The figures that tables and the report show, most important first.
-    fn metrics(&self) -> Vec<Metric> {
-        Vec::new()
-    }
-
+    pub metrics: &'static [&'static [Metric]],
     /// Default number of repetitions.
-    fn repetitions(&self) -> u32 {
-        match self.kind() {
-            Kind::Test | Kind::Soak | Kind::Named => 1,
-            Kind::Benchmark => 5,
-        }
-    }
-
+    pub repetitions: u32,
     /// Most repetitions that share a boot; the boots of different kernels alternate.
-    fn repetitions_per_boot(&self) -> u32 {
-        5
-    }
-
+    pub repetitions_per_boot: u32,
     /// Whether every arm gets its own boot, even where arms share a kernel.
-    fn boot_per_arm(&self) -> bool {
-        false
-    }
-
+    pub boot_per_arm: bool,
     /// Default mode.
-    fn mode(&self) -> Mode {
-        Mode::Fast
-    }
-
-    /// Parameters added to the kernel's command line. Arms with different parameters share no boot.
-    fn kernel_parameters(&self, _variant: &Variant, _arm: ArmOn) -> Vec<String> {
-        Vec::new()
-    }
-
+    pub mode: Mode,
     /// Console texts that the lab would take for a kernel failure but that are expected (an OOM
     /// report, for example): any line that contains one is ignored.
-    fn expected_console(&self) -> &'static [&'static str] {
-        &[]
+    pub expected_console: &'static [&'static str],
+}
+
+impl Spec {
+    /// A test of limelightd on both kernels.
+    pub const TEST: Spec = Spec {
+        name: "",
+        about: "",
+        kind: Kind::Test,
+        variants: &[(&[Lru::Mglru], &[SwapKind::None], &["none"])],
+        arms: &[
+            ArmOn::new(Arm::LimelightOnDebian, Kernel::Debian),
+            ArmOn::new(Arm::Limelight, Kernel::Limelight),
+        ],
+        further_arms: &[],
+        excludes: |_, _| false,
+        machine: |_| MachineSize::default(),
+        tasks: |_, _| Vec::new(),
+        time_limit_s: 0,
+        must_hold: |_| Vec::new(),
+        metrics: &[],
+        repetitions: 1,
+        repetitions_per_boot: 5,
+        boot_per_arm: false,
+        mode: Mode::Fast,
+        expected_console: &[],
+    };
+
+    /// The same as a benchmark, with five repetitions.
+    pub const BENCHMARK: Spec = Spec {
+        kind: Kind::Benchmark,
+        repetitions: 5,
+        ..Spec::TEST
+    };
+
+    /// The same as a soak.
+    pub const SOAK: Spec = Spec {
+        kind: Kind::Soak,
+        ..Spec::TEST
+    };
+
+    /// The same, run only by name.
+    pub const NAMED: Spec = Spec {
+        kind: Kind::Named,
+        ..Spec::TEST
+    };
+
+    /// The settings under which the arms are compared.
+    pub fn variants(&self) -> Vec<Variant> {
+        let product = |&(lrus, swaps, loads): &Product| Variant::product(lrus, swaps, loads);
+        self.variants.iter().flat_map(product).collect()
+    }
+
+    /// The arms of a variant, in the order of the tables.
+    pub fn arms(&self, variant: &Variant) -> Vec<ArmOn> {
+        let mut arms = self.arms.to_vec();
+        arms.retain(|arm| !(self.excludes)(variant, *arm));
+        arms
+    }
+
+    /// The figures that tables and the report show, most important first.
+    pub fn metrics(&self) -> Vec<Metric> {
+        self.metrics.concat()
     }
 }

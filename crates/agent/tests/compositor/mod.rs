@@ -232,13 +232,13 @@ impl Place {
 }
 
 /// A daemon that accepts everything and passes on what it receives.
-pub struct Daemon {
+pub struct TestDaemon {
     said: Receiver<Said>,
 }
 
-impl Daemon {
+impl TestDaemon {
     /// Serves one connection.
-    pub fn serve(place: &Place) -> Daemon {
+    pub fn serve(place: &Place) -> TestDaemon {
         let socket = place.path("control.sock");
         let listener = UnixListener::bind(&socket).unwrap();
         place.give(socket);
@@ -267,7 +267,7 @@ impl Daemon {
                 }
             }
         });
-        Daemon { said }
+        TestDaemon { said }
     }
 
     /// Waits for this message and skips earlier ones.

@@ -7,10 +7,10 @@ use limelight_proto::{
     ErrorCode, Explain, FocusTarget, LatencyReport, Request, Response, Role, Status, WindowEvent,
 };
 
-use crate::daemon::{app, change, latency, limelight, status, text, Daemon};
+use crate::daemon::{app, change, latency, limelight, status, text, TestDaemon};
 #[test]
 fn status_shows_the_foreground_app_and_its_protection() {
-    let daemon = Daemon::answering(Response::Status(Box::new(status())));
+    let daemon = TestDaemon::answering(Response::Status(Box::new(status())));
     let out = daemon.limelight(&["status"]).success();
     let out = text(&out.get_output().stdout);
     assert!(
@@ -52,7 +52,7 @@ fn name_with_a_newline_forges_no_line() {
         (&["focus", "7"], Response::Ok { message }, 0),
         (&["focus", "7"], refused, 4),
     ] {
-        let daemon = Daemon::answering(answer);
+        let daemon = TestDaemon::answering(answer);
         let out = daemon.limelight(arguments).code(code);
         let out = out.get_output();
         let out = text(&out.stdout) + &text(&out.stderr);
@@ -95,7 +95,7 @@ fn hidden_data_is_mentioned() {
             },
         ),
     ] {
-        let daemon = Daemon::answering(answer);
+        let daemon = TestDaemon::answering(answer);
         let out = daemon.limelight(arguments).success();
         let out = text(&out.get_output().stdout);
         assert!(out.contains(HIDDEN), "{arguments:?}: {out}");
@@ -108,7 +108,7 @@ fn latency_lists_apps_or_one() {
         apps: vec![latency()],
         hidden: None,
     };
-    let daemon = Daemon::answering(Response::Latency(report.clone()));
+    let daemon = TestDaemon::answering(Response::Latency(report.clone()));
     let out = daemon.limelight(&["latency"]).success();
     let out = text(&out.get_output().stdout);
     let words: Vec<&str> = out.lines().nth(1).unwrap().split_whitespace().collect();
@@ -116,14 +116,14 @@ fn latency_lists_apps_or_one() {
     assert_eq!(words.join(" "), wanted, "{out}");
     assert_eq!(daemon.request(), Request::Latency { app: None });
 
-    let daemon = Daemon::answering(Response::Latency(report.clone()));
+    let daemon = TestDaemon::answering(Response::Latency(report.clone()));
     let out = daemon.limelight(&["latency", "viewer", "--json"]).success();
     let printed = serde_json::from_slice::<LatencyReport>(&out.get_output().stdout).unwrap();
     assert_eq!(printed, report);
     let app = Some("viewer".to_owned());
     assert_eq!(daemon.request(), Request::Latency { app });
 
-    let without_answers = Daemon::answering(Response::Latency(LatencyReport {
+    let without_answers = TestDaemon::answering(Response::Latency(LatencyReport {
         apps: vec![],
         hidden: None,
     }));
@@ -133,7 +133,7 @@ fn latency_lists_apps_or_one() {
 
 #[test]
 fn window_show_sends_no_event() {
-    let daemon = Daemon::answering(Response::Status(Box::new(status())));
+    let daemon = TestDaemon::answering(Response::Status(Box::new(status())));
     let out = daemon.limelight(&["window", "show"]).success();
     let told = text(&out.get_output().stdout);
     assert!(told.contains("open for viewer for 12.0 ms"), "{told}");
@@ -151,7 +151,7 @@ fn window_commands_send_events() {
             Some(7),
         ),
     ] {
-        let daemon = Daemon::answering(Response::Ok {
+        let daemon = TestDaemon::answering(Response::Ok {
             message: "noted".into(),
         });
         daemon.limelight(args).success().stdout("noted\n");
@@ -170,7 +170,7 @@ fn window_commands_send_events() {
 
 #[test]
 fn status_as_json_is_the_daemons_answer_with_the_kernels_counters() {
-    let daemon = Daemon::answering(Response::Status(Box::new(status())));
+    let daemon = TestDaemon::answering(Response::Status(Box::new(status())));
     let out = daemon.limelight(&["--json", "status"]).success();
     let value: serde_json::Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
     assert_eq!(value["topmost"]["pid"], 4242);
@@ -189,7 +189,7 @@ fn focus_takes_a_pid_a_cgroup_or_none() {
         ),
         (vec!["focus", "--none"], FocusTarget::None),
     ] {
-        let daemon = Daemon::answering(Response::Ok {
+        let daemon = TestDaemon::answering(Response::Ok {
             message: "done".into(),
         });
         daemon.limelight(&args).success().stdout("done\n");
@@ -234,7 +234,7 @@ fn each_refusal_has_its_exit_code_and_its_cure() {
         (ErrorCode::BadRequest, 4),
         (ErrorCode::Internal, 1),
     ] {
-        let daemon = Daemon::answering(Response::Error {
+        let daemon = TestDaemon::answering(Response::Error {
             code,
             message: "pid 4242: no".into(),
             cure: "ask nicely".into(),
@@ -279,10 +279,10 @@ fn cure_without_a_daemon_is_to_start_it() {
 
 #[test]
 fn unparsable_answer_suggests_another_version() {
-    let daemon = Daemon::sending("{\"result\":\"riddle\"}\n".into());
+    let daemon = TestDaemon::sending("{\"result\":\"riddle\"}\n".into());
     let out = daemon.limelight(&["status"]).code(1);
     assert!(text(&out.get_output().stderr).contains("same version"));
-    let daemon = Daemon::sending(String::new());
+    let daemon = TestDaemon::sending(String::new());
     let out = daemon.limelight(&["status"]).code(1);
     assert!(text(&out.get_output().stderr).contains("without an answer"));
 }
@@ -298,7 +298,7 @@ fn explain_shows_each_knob_and_its_undo() {
         changes: vec![change()],
         notes: vec!["shared pages are not reached".into()],
     };
-    let daemon = Daemon::answering(Response::Explain(Box::new(explain)));
+    let daemon = TestDaemon::answering(Response::Explain(Box::new(explain)));
     let out = daemon.limelight(&["explain", "4242"]).success();
     let out = text(&out.get_output().stdout);
     assert!(out.contains("in the foreground, reported by cli"), "{out}");
@@ -335,7 +335,7 @@ fn busy_daemon_is_asked_again_after_its_retry_time() {
     };
     let line = |answer: &Response| serde_json::to_string(answer).unwrap() + "\n";
     let answers = vec![line(&busy), line(&Response::Status(Box::new(status())))];
-    let daemon = Daemon::sending_each(answers);
+    let daemon = TestDaemon::sending_each(answers);
     let out = daemon.limelight(&["status"]).success();
     assert!(text(&out.get_output().stdout).contains("viewer"));
 
@@ -345,7 +345,7 @@ fn busy_daemon_is_asked_again_after_its_retry_time() {
         cure: "ask again in 9000 ms".into(),
         retry_ms: Some(9000),
     };
-    let daemon = Daemon::answering(busy);
+    let daemon = TestDaemon::answering(busy);
     let out = daemon.limelight(&["--timeout", "1", "status"]).code(4);
     assert!(text(&out.get_output().stderr).contains("ask again in 9000 ms"));
 }

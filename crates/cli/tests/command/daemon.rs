@@ -17,12 +17,12 @@ use limelight_proto::{
 };
 
 /// A simulated daemon that answers requests and records them.
-pub struct Daemon {
+pub struct TestDaemon {
     dir: tempfile::TempDir,
     thread: JoinHandle<Request>,
 }
 
-impl Daemon {
+impl TestDaemon {
     pub fn answering(response: Response) -> Self {
         Self::sending(serde_json::to_string(&response).unwrap() + "\n")
     }
@@ -45,7 +45,7 @@ impl Daemon {
             }
             serde_json::from_str(&last).unwrap()
         });
-        Daemon { dir, thread }
+        TestDaemon { dir, thread }
     }
 
     pub fn socket(&self) -> PathBuf {

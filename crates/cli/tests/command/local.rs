@@ -5,7 +5,7 @@ use assert_cmd::Command;
 use limelight_proto::Class;
 use limelight_proto::{Request, Response};
 
-use crate::daemon::{limelight, text, Daemon};
+use crate::daemon::{limelight, text, TestDaemon};
 #[test]
 fn each_value_is_shown_with_its_origin() {
     let temp = tempfile::tempdir().unwrap();
@@ -137,7 +137,7 @@ fn class_needs_a_scope() {
 
 #[test]
 fn program_in_its_scope_gets_its_class_and_is_executed() {
-    let daemon = Daemon::answering(Response::Ok {
+    let daemon = TestDaemon::answering(Response::Ok {
         message: "done".into(),
     });
     daemon

@@ -10,7 +10,7 @@ use rustix::process::{kill_process, Pid, Signal};
 use rustix::pty::{openpt, ptsname, unlockpt, OpenptFlags};
 use rustix::termios::{tcgetattr, tcsetwinsize, LocalModes, Winsize};
 
-use crate::daemon::{app_report, latency, limelight, status, text, Daemon};
+use crate::daemon::{app_report, latency, limelight, status, text, TestDaemon};
 
 #[test]
 fn metrics_are_in_prometheus_format() {
@@ -27,7 +27,7 @@ fn metrics_are_in_prometheus_format() {
             }),
         ];
         let line = |answer| serde_json::to_string(answer).unwrap() + "\n";
-        Daemon::sending_each(answers.iter().map(line).collect())
+        TestDaemon::sending_each(answers.iter().map(line).collect())
     };
     let out = daemon().limelight(&["metrics"]).success();
     let told = text(&out.get_output().stdout);
@@ -95,7 +95,7 @@ fn top_prints_text_without_a_terminal() {
             },
         ];
         let line = |answer| serde_json::to_string(answer).unwrap() + "\n";
-        Daemon::sending_each(answers.iter().map(line).collect())
+        TestDaemon::sending_each(answers.iter().map(line).collect())
     };
     let out = daemon().limelight(&["top"]).success();
     let told = text(&out.get_output().stdout);
@@ -143,7 +143,7 @@ fn top_restores_the_terminal_when_terminated() {
         },
     ];
     let line = |answer| serde_json::to_string(answer).unwrap() + "\n";
-    let daemon = Daemon::sending_each(answers.iter().map(line).collect());
+    let daemon = TestDaemon::sending_each(answers.iter().map(line).collect());
 
     let shown = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     unlockpt(&shown).unwrap();
@@ -190,7 +190,7 @@ fn top_restores_the_terminal_when_terminated() {
     assert!(is_for_lines(&terminal));
 }
 
-fn doctor(daemon: &Daemon, args: &[&str]) -> std::process::Output {
+fn doctor(daemon: &TestDaemon, args: &[&str]) -> std::process::Output {
     // The library does not exist at this path, so --strict has something to report.
     limelight()
         .env("LIMELIGHT_PREMAP_LIBRARY", "/no/such/library.so")
@@ -204,7 +204,7 @@ fn doctor(daemon: &Daemon, args: &[&str]) -> std::process::Output {
 
 #[test]
 fn doctor_reports_the_daemon_and_fails_when_something_is_missing() {
-    let daemon = Daemon::answering(Response::Status(Box::new(status())));
+    let daemon = TestDaemon::answering(Response::Status(Box::new(status())));
     let output = doctor(&daemon, &["--json", "--strict"]);
     assert_eq!(output.status.code(), Some(1));
     let findings: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -247,7 +247,7 @@ fn missing_source_is_a_note_while_others_work() {
         detail: "no /dev/input".into(),
     });
     let states = |status: Status| {
-        let daemon = Daemon::answering(Response::Status(Box::new(status)));
+        let daemon = TestDaemon::answering(Response::Status(Box::new(status)));
         let output = doctor(&daemon, &["--json"]);
         let findings: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
         move |check: &str| {
@@ -270,7 +270,7 @@ fn doctor_marks_a_guess_as_guessed() {
         let mut status = status();
         let topmost = status.topmost.as_mut().expect("a foreground app");
         topmost.source = source.into();
-        let daemon = Daemon::answering(Response::Status(Box::new(status)));
+        let daemon = TestDaemon::answering(Response::Status(Box::new(status)));
         let output = doctor(&daemon, &["--json"]);
         let findings: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
         findings

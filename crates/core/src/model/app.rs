@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Apps: groups of processes that are one app for the user.
 
-/// A process. Its pid alone may be reused after its end.
+use limelight_proto::AppStatus;
+
+/// Identity of a process. The pid alone is not enough, because the kernel reuses pids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId {
     /// Process id.
@@ -13,8 +15,8 @@ pub struct ProcessId {
 /// Identity of an app.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AppKey {
-    /// All processes in one cgroup. The inode number is not reused before the next boot; a path may
-    /// be.
+    /// All processes in one cgroup. The inode number, unlike the path, is not reused before the
+    /// next boot.
     Cgroup {
         /// Inode number of the cgroup's directory.
         inode: u64,
@@ -30,10 +32,10 @@ pub struct Home {
     pub path: String,
     /// Inode number of the directory.
     pub inode: u64,
-    /// The cgroup holds only this app, so its knobs affect no other process.
+    /// Whether the cgroup contains only this app, so that its knobs affect no other process.
     pub own: bool,
-    /// Limelight created this cgroup and moved the app into it: earlier charges stayed in the old
-    /// one.
+    /// Whether Limelight created this cgroup and moved the app into it. Memory charged before the
+    /// move stays charged to the old cgroup.
     pub adopted: bool,
 }
 
@@ -44,15 +46,26 @@ pub struct App {
     pub key: AppKey,
     /// Name for display: the claimed process's `comm`, or the cgroup's last component.
     pub name: String,
-    /// The claimed process, if one was claimed.
+    /// The process that a focus claim named, if any.
     pub process: Option<ProcessId>,
-    /// Its cgroup; `None` if its processes have none on the v2 hierarchy.
+    /// Its cgroup; `None` if its processes are in no cgroup of the v2 hierarchy.
     pub home: Option<Home>,
 }
 
 impl App {
-    /// The cgroup whose knobs may be used for this app.
+    /// The app's cgroup, if its knobs may be used because it contains only this app.
     pub fn own_home(&self) -> Option<&Home> {
         self.home.as_ref().filter(|home| home.own)
+    }
+}
+
+impl From<&App> for AppStatus {
+    fn from(app: &App) -> AppStatus {
+        AppStatus {
+            name: app.name.clone(),
+            pid: app.process.map(|process| process.pid),
+            cgroup: app.home.as_ref().map(|home| home.path.clone()),
+            own_cgroup: app.own_home().is_some(),
+        }
     }
 }

@@ -9,18 +9,19 @@ pub use limelight_proto::Use;
 use super::app::{App, AppKey, ProcessId};
 use super::class::Reasoned;
 
-/// A background app that keeps growing leaks: by at least this part of the machine's memory within
-/// [`LEAK_WITHIN`].
+/// Divisor: a background app counts as leaking when it grows by more than this part of the
+/// machine's memory within [`LEAK_WITHIN`] and still grows.
 const LEAK_PART: u64 = 20;
 
 /// Growth is measured from the app's smallest size within this time.
 pub const LEAK_WITHIN: Duration = Duration::from_secs(60);
 
-/// An app that has not grown for longer than this has stopped; before that, it may be waiting for
+/// An app that has not grown for this long has stopped growing. Until then it may be waiting for
 /// memory.
 const STALLED: Duration = Duration::from_secs(3);
 
-/// Growth in bytes from which a background app leaks, on a machine with `total` bytes.
+/// Growth in bytes above which a background app counts as leaking. `total`: the machine's memory in
+/// bytes.
 pub fn leak(total: u64) -> u64 {
     total / LEAK_PART
 }
@@ -28,11 +29,11 @@ pub fn leak(total: u64) -> u64 {
 /// Memory of an app, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AppMemory {
-    /// In memory, its files included.
+    /// Resident memory, file pages included.
     pub resident: u64,
     /// The part of `resident` that reclaim can only move to swap.
     pub anonymous: u64,
-    /// In swap.
+    /// Swapped memory.
     pub swapped: u64,
 }
 
@@ -48,17 +49,18 @@ impl AppMemory {
 pub struct Found {
     /// The app.
     pub app: App,
-    /// Its owner.
+    /// User id of its owner.
     pub uid: u32,
     /// When it was started, since boot.
     pub started: Duration,
     /// Its class, with the reason.
     pub class: Reasoned,
-    /// Why it is in use; empty if it is not.
+    /// Why it is in use in the background; empty if it is not.
     pub uses: Vec<Use>,
-    /// Why it is never touched, if so: it holds the session's leader or the compositor.
+    /// Why no action may affect it, for example because it contains the session's leader or the
+    /// compositor; `None` if actions may.
     pub untouchable: Option<String>,
-    /// The app of which it is a part: for a program in a terminal's tab, the terminal.
+    /// The app that contains it: for a program in a terminal's tab, the terminal.
     pub part_of: Option<AppKey>,
     /// Its memory.
     pub memory: AppMemory,
@@ -66,11 +68,11 @@ pub struct Found {
     pub members: Vec<ProcessId>,
 }
 
-/// A cgroup with much memory that is not an app: a service, a container, a nightly build. It gives
-/// up memory before any app is frozen or killed, and is itself never killed.
+/// A cgroup that is not an app but uses much memory: a service, a container, a nightly build. It is
+/// squeezed before any app is frozen or killed, and is itself never killed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
-    /// Its cgroup as a target; `process` is `None`.
+    /// Its cgroup, as the target of an action; `process` is `None`.
     pub app: App,
     /// Its memory.
     pub memory: AppMemory,
@@ -83,27 +85,29 @@ pub struct Service {
 pub struct Known {
     /// Result of the last scan.
     pub found: Found,
-    /// When it started, or was first seen if that was earlier, since boot.
+    /// When it started or was first seen, whichever was earlier, since boot.
     pub appeared: Duration,
     /// When it was last in the foreground, since boot; `None`: never.
     pub last_topmost: Option<Duration>,
-    /// Its smallest recent allocation, and when; `None` from a move to or from the foreground until
-    /// the next scan.
+    /// Time and bytes of its smallest recent allocation; `None` after it was in the foreground,
+    /// until the next scan.
     low: Option<(Duration, u64)>,
-    /// Its allocation at the scan before the last one.
+    /// Its allocation at the scan before the last one, in bytes.
     before: u64,
-    /// When it was last seen to have grown, since boot.
+    /// Time of the last scan at which it had grown, since boot.
     grew_at: Option<Duration>,
-    /// Its smallest allocation, in the foreground or not.
+    /// Its smallest recent allocation, time in the foreground included.
     floor: Floor,
 }
 
-/// Minimum of a value over the last one to two times [`LEAK_WITHIN`].
+/// Minimum of a value over a recent period, one to two times [`LEAK_WITHIN`] long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Floor {
+    /// Start of the current period.
     since: Duration,
-    /// Minimum since then; `before`: minimum of the period before.
+    /// Minimum of the current period.
     least: u64,
+    /// Minimum of the previous period.
     before: u64,
 }
 
@@ -149,7 +153,8 @@ impl Known {
         }
     }
 
-    /// Bytes that it took lately: everything if it started within that time.
+    /// Bytes that it allocated within the last one to two minutes. For an app that started within a
+    /// minute of its first scan, that is all of its memory.
     pub fn taken(&self) -> u64 {
         let allocated = self.found.memory.allocated();
         allocated.saturating_sub(self.floor.lowest())
@@ -165,7 +170,8 @@ impl Known {
         self.last_topmost.unwrap_or(self.appeared)
     }
 
-    /// Bytes by which it grew lately, or 0 if it did not grow between the last two scans.
+    /// Bytes by which its allocation exceeds [`Known::least`], or 0 if it did not grow between the
+    /// last two scans.
     pub fn grown(&self) -> u64 {
         let allocated = self.found.memory.allocated();
         match allocated > self.before {
@@ -174,7 +180,8 @@ impl Known {
         }
     }
 
-    /// The same, also while it has only just stopped: where no memory is left, nothing can grow.
+    /// Like [`Known::grown`], but keeps counting for 3 s after the last growth: while no memory is
+    /// left, no app can grow.
     pub fn grown_until_stalled(&self, now: Duration) -> u64 {
         let stalled = |at: Duration| now.saturating_sub(at) <= STALLED;
         match self.grew_at.is_some_and(stalled) {
@@ -183,7 +190,7 @@ impl Known {
         }
     }
 
-    /// When it had [`Known::least`], since boot.
+    /// When its allocation was [`Known::least`], since boot; `None` if unknown.
     pub fn least_at(&self) -> Option<Duration> {
         self.low.map(|(at, _)| at)
     }
@@ -194,21 +201,21 @@ impl Known {
         self.low.map_or(allocated, |(_, least)| least)
     }
 
-    /// Whether its growth counts as a leak on a machine with `total` bytes.
+    /// Whether its growth counts as a leak. `total`: the machine's memory in bytes.
     pub fn leaks(&self, total: u64) -> bool {
         self.grown() > leak(total)
     }
 }
 
-/// Memory that each user took lately, by the charges of the user's slice. A process cannot evade
-/// this by its name or by moving within the slice.
+/// Memory that each user allocated within the last one to two minutes, from the charges of the
+/// user's slice. A process cannot hide its share by a new name or by a move within the slice.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Users {
     known: BTreeMap<u32, (u64, Floor)>,
 }
 
 impl Users {
-    /// Adds the current allocation of each user, in bytes.
+    /// Adds a reading: user id and current allocation in bytes of each user.
     pub fn observe(&mut self, held: Vec<(u32, u64)>, now: Duration) {
         let mut old = std::mem::take(&mut self.known);
         let first = old.is_empty();
@@ -225,7 +232,7 @@ impl Users {
         }
     }
 
-    /// Bytes that each user took lately.
+    /// User id and bytes allocated lately, for each user.
     pub fn taken(&self) -> Vec<(u32, u64)> {
         let taken = |(held, floor): &(u64, Floor)| held.saturating_sub(floor.lowest());
         let all = self.known.iter();
@@ -244,12 +251,12 @@ pub struct Apps {
 }
 
 impl Apps {
-    /// The app is in the foreground, or was until now.
+    /// Notes that the app is in the foreground, or was until now.
     pub fn was_topmost(&mut self, key: AppKey, now: Duration) {
         self.fronts.insert(key, now);
         if let Some(known) = self.known.get_mut(&key) {
             known.last_topmost = Some(now);
-            // Growth in the foreground is not a leak, and the last scan may be older than that.
+            // Growth in the foreground is not a leak, and the last scan may predate that time.
             known.low = None;
         }
     }
@@ -276,7 +283,7 @@ impl Apps {
         gone.into_values().collect()
     }
 
-    /// The use of an app also counts for its parts.
+    /// Counts the use of an app for its parts, too.
     fn share_use(&mut self) {
         let used = |known: &Known| {
             let whole = self.known.get(&known.found.part_of?)?;
@@ -290,7 +297,7 @@ impl Apps {
         }
     }
 
-    /// Adds an app between two scans; a known one stays as it is.
+    /// Adds an app between two scans. The data of a known app does not change.
     pub fn meet(&mut self, found: Found, now: Duration) {
         let key = found.app.key;
         let last_topmost = self.fronts.get(&key).copied();
@@ -386,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn app_added_between_scans_counts_as_found() {
+    fn app_added_between_scans_is_kept_by_the_next_scan() {
         let mut apps = Apps::default();
         apps.was_topmost(key(2), S(1));
         apps.observe(vec![found(1, 1)], S(2));
@@ -457,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn tab_was_used_when_its_terminal_was() {
+    fn tab_counts_as_used_with_its_terminal() {
         let mut apps = Apps::default();
         let tab = Found {
             part_of: Some(key(2)),

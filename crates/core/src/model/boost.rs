@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Input of `boost`: the schedulers of processors and disks, the threads, and the helper processes
-//! of the foreground app.
+//! Input of `boost`: the schedulers of processors and disks, and the foreground app's threads and
+//! helper processes.
 
 use super::app::{Home, ProcessId};
 
@@ -11,7 +11,7 @@ pub struct Disk {
     pub name: String,
     /// Its I/O scheduler: `bfq`, `mq-deadline`, `kyber`, `none`.
     pub scheduler: String,
-    /// Whether iocost distributes its time by `io.weight`.
+    /// Whether iocost divides its time by `io.weight`.
     pub cost: bool,
 }
 
@@ -22,11 +22,11 @@ pub struct Schedulers {
     pub sched_ext: Option<String>,
     /// Whether the kernel accepts a slice per thread (6.12 and later).
     pub slices: bool,
-    /// All real disks.
+    /// All disks, without virtual ones.
     pub disks: Vec<Disk>,
-    /// Whether realtime is granted by group (`CONFIG_RT_GROUP_SCHED`). cgroup v2 has no file for
-    /// it, so in a cgroup with the cpu controller no thread can become a realtime one (kernel,
-    /// admin-guide/cgroup-v2.rst, "CPU").
+    /// Whether the kernel grants realtime scheduling by group (`CONFIG_RT_GROUP_SCHED`). cgroup v2
+    /// has no file to grant it, so no thread can get a realtime priority in a cgroup with the cpu
+    /// controller (kernel, admin-guide/cgroup-v2.rst, "CPU").
     pub realtime_groups: bool,
 }
 
@@ -35,26 +35,27 @@ pub struct Schedulers {
 pub struct Threads {
     /// The process.
     pub process: ProcessId,
-    /// Their thread ids, ascending.
+    /// Its thread ids, ascending.
     pub tids: Vec<i32>,
     /// Role of the process for the app.
     pub role: Role,
 }
 
-/// Role of a tuned process for the topmost app.
+/// Role of a process for the topmost app.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// It belongs to the app.
     App,
-    /// A helper process, in a cgroup of its own or a service's.
+    /// A helper process in a cgroup that contains only it or its service.
     Helper,
     /// A helper process in a cgroup with other programs: a weight for the cgroup would apply to
     /// them too.
     HelperAmong,
-    /// A program that takes processor time from an app that no weight isolates. It gives way.
+    /// A program that takes processor time from the app while no `cpu.weight` isolates the app. Its
+    /// nice value is raised.
     Competitor,
-    /// The kernel's reclaim thread (`kswapd`). What it leaves undone, the app does itself as direct
-    /// reclaim. It is in no cgroup below the root and competes with the app's branch as a whole.
+    /// The kernel's reclaim thread (`kswapd`). If it gets too little time, the app has to do direct
+    /// reclaim itself. It is in the root cgroup and competes with the app's whole branch.
     Reclaim,
 }
 
@@ -64,7 +65,7 @@ pub enum Role {
 pub struct Helper {
     /// Its name.
     pub name: String,
-    /// Its cgroup; `own`: it holds only the helper, or is a service's.
+    /// Its cgroup. `own` means that it contains only the helper or the helper's service.
     pub home: Option<Home>,
     /// Its threads.
     pub threads: Threads,
@@ -84,9 +85,10 @@ pub struct Autogroup {
 pub struct View {
     /// The schedulers of processors and disks.
     pub schedulers: Schedulers,
-    /// The first cgroup on the path from below the root to the app's own without `cpu.weight`.
+    /// The first cgroup without `cpu.weight` on the path down from the root's children to the app's
+    /// own cgroup; `None`: all have it.
     pub without_cpu: Option<String>,
-    /// The same for `io.weight`, or `io.bfq.weight` with BFQ.
+    /// The first such cgroup without `io.weight`, or without `io.bfq.weight` with BFQ.
     pub without_io: Option<String>,
     /// Whether the app's session is an autogroup, so that a nice value counts only inside it.
     pub autogrouped: bool,
@@ -94,10 +96,10 @@ pub struct View {
     pub autogroups: Vec<Autogroup>,
     /// All threads of the app, by process.
     pub threads: Vec<Threads>,
-    /// The same of a program that starts while another app is topmost.
+    /// All threads of a program that is starting while another app is topmost.
     pub starting: Vec<Threads>,
     /// The app's helper processes.
     pub helpers: Vec<Helper>,
-    /// Threads of programs that take processor time from the app, if no weight isolates it.
+    /// Threads of programs that take processor time from the app, if no `cpu.weight` isolates it.
     pub competitors: Vec<Threads>,
 }

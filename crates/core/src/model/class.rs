@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Classes of apps (SWAP): which apps are never killed, and which are never swapped.
 //!
-//! The first source that decides sets the class: the administrator's rules; the categories in the
-//! app's desktop entry or AppStream data; the default. An app may request a class for itself, but
-//! only a lower one, and not against a rule.
+//! Three sources are tried in this order: the administrator's rules, the categories in the app's
+//! desktop entry or AppStream data, and the default. An app may request a lower class for itself,
+//! but a rule overrides the request.
 
 use wildmatch::WildMatch;
 
@@ -22,7 +22,8 @@ pub struct Identity {
     pub package: Option<String>,
     /// Categories of its desktop entry and its AppStream data.
     pub categories: Vec<String>,
-    /// The class that the app requests, and how (`LIMELIGHT_CLASS`, `user.limelight.class`).
+    /// The class that the app requests, and where it does so (`LIMELIGHT_CLASS`,
+    /// `user.limelight.class`).
     pub asks: Option<(Class, String)>,
 }
 
@@ -50,9 +51,9 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// A rule for names that match `pattern`. `*` matches any text including slashes, `?` one
-    /// character. The names are the app id, the program's path, the cgroup's path and the Android
-    /// package.
+    /// A rule for an app if one of its names matches `pattern`: the desktop id, the program's path,
+    /// the cgroup's path or the Android package. In `pattern`, `*` matches any text including
+    /// slashes, `?` one character.
     pub fn new(pattern: &str, class: Class, origin: impl Into<String>) -> Rule {
         Rule {
             pattern: pattern.to_owned(),
@@ -80,12 +81,13 @@ pub struct Reasoned {
 pub struct Classes {
     /// Highest precedence first.
     rules: Vec<Rule>,
-    /// Category and class; the first category of the table that an app has decides.
+    /// Table of categories and their classes. The first entry that matches a category of the app
+    /// decides.
     categories: Vec<(String, Class)>,
 }
 
 impl Classes {
-    /// Takes the rules, highest precedence first, and the table of categories.
+    /// Takes the rules, highest precedence first, and the table of categories and classes.
     pub fn new(rules: Vec<Rule>, categories: Vec<(String, Class)>) -> Classes {
         Classes { rules, categories }
     }
@@ -103,13 +105,13 @@ impl Classes {
             Some((asked, how)) if *asked < given.class => Reasoned {
                 class: *asked,
                 why: format!(
-                    "it asks for that itself ({how}); otherwise {}: {}",
+                    "requested by the app itself ({how}); otherwise {}: {}",
                     given.class, given.why
                 ),
             },
             Some((asked, how)) if *asked > given.class => Reasoned {
                 why: format!(
-                    "{}; it asks for {asked} ({how}), but may only ask for less",
+                    "{}; it asks for {asked} ({how}), but an app may only lower its class",
                     given.why
                 ),
                 ..given

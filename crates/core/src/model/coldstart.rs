@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Records of what an app reads in its first seconds, kept from one start to the next.
+//! Records of the file ranges that an app reads in its first seconds, kept for its next start.
 //!
-//! A record is a text file. Its first line names the format and its version; its last one is a
-//! checksum of all lines above, so that a truncated record is detected. Each file has the identity
-//! under which it was recorded: a file that was written to or replaced since is not read. Files are
-//! sorted by device and inode number, ranges by offset, which is close to the order on the disk on
-//! most file systems.
+//! A record is a text file. Its first line names the format and its version. Its last line is a
+//! checksum of all lines above, which detects a truncated record. Each listed file has its version:
+//! device, inode number, size and time of change. A file that has changed since is not read. Files
+//! are sorted by device and inode number, and ranges by offset, which on most file systems is close
+//! to their order on the disk.
 //!
 //! ```text
 //! limelight-coldstart 1
@@ -20,20 +20,20 @@ use std::collections::{BTreeMap, VecDeque};
 /// First line of a record.
 const HEADER: &str = "limelight-coldstart 1";
 
-/// A gap of up to this many bytes between two ranges is read too: that is cheaper than another
-/// request.
+/// Two ranges with a gap of at most this many bytes are merged: reading the gap is cheaper than
+/// another request.
 const HOLE: u64 = 64 << 10;
 
 /// Maximum number of files in one record.
 pub const FILES_MAX: usize = 4096;
 
-/// Maximum size of a record's text in bytes; larger files are not records.
+/// Maximum size of a record's text in bytes; the daemon reads no larger file.
 pub const TEXT_MAX: u64 = 4 << 20;
 
 /// One version of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileVersion {
-    /// Number of the file system's device.
+    /// Device number of the file system.
     pub device: u64,
     /// Inode number.
     pub inode: u64,
@@ -74,9 +74,9 @@ impl FileExtents {
 /// The reads of one app's start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// The executed program, or the script that names it.
+    /// Path of the executed program, or of the script that names it as its interpreter.
     pub program: String,
-    /// Version of the program that was recorded.
+    /// Version of `program` at the time of the recording.
     pub version: FileVersion,
     /// Sorted by device and inode.
     pub files: Vec<FileExtents>,
@@ -85,7 +85,7 @@ pub struct Record {
 /// Why a text is not a valid record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flaw {
-    /// The file of another program, or another version of the format.
+    /// Not a record, or a record in another version of the format.
     Foreign,
     /// The checksum does not match: the text is truncated or changed.
     Damaged,
@@ -97,16 +97,16 @@ impl std::fmt::Display for Flaw {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Flaw::Foreign => write!(f, "does not begin with {HEADER:?}"),
-            Flaw::Damaged => f.write_str("the checksum does not fit: cut off or changed"),
-            Flaw::Line(line) => write!(f, "line {line} cannot be understood"),
+            Flaw::Damaged => f.write_str("wrong checksum: the record is truncated or changed"),
+            Flaw::Line(line) => write!(f, "syntax error in line {line}"),
         }
     }
 }
 
 impl Record {
-    /// Builds a record: ranges are sorted and merged, files sorted. Beyond [`FILES_MAX`] files or
-    /// `bytes_max` bytes the largest files are left out: they are data more often than code, and
-    /// the kernel's own read-ahead works well for large files.
+    /// Builds a record: sorts and merges the ranges, and sorts the files. Beyond [`FILES_MAX`]
+    /// files or `bytes_max` bytes it drops the largest files, because they are more often data than
+    /// code, and the kernel's own read-ahead works well for large files.
     pub fn new(
         program: impl Into<String>,
         version: FileVersion,
@@ -143,10 +143,10 @@ impl Record {
         bytes.fold(0, u64::saturating_add)
     }
 
-    /// This record, updated with a newer recording of the same app. A file in both keeps the ranges
-    /// of both, because the newer recording misses pages that were evicted before it. New files are
-    /// added; files that were not opened this time are dropped, unless the newer recording was
-    /// `partial`.
+    /// This record, updated with a newer recording of the same app. A file in both records keeps
+    /// the ranges of both, because the newer recording misses pages that were evicted before it.
+    /// New files are added. Files that are only in this record are dropped, unless the newer
+    /// recording is `partial`.
     pub fn updated(&self, newer: Record, partial: bool, bytes_max: u64) -> Record {
         let mut files: BTreeMap<FileVersion, FileExtents> = newer
             .files
@@ -166,7 +166,8 @@ impl Record {
         Record::new(newer.program, newer.version, files, bytes_max)
     }
 
-    /// Whether `other` is so similar that writing it is not worthwhile.
+    /// Whether `other` is so similar that it is not worth writing: the same versions, and a
+    /// difference of at most 1/32 in bytes.
     pub fn resembles(&self, other: &Record) -> bool {
         let versions = |record: &Record| -> Vec<FileVersion> {
             record.files.iter().map(|file| file.version).collect()
@@ -231,8 +232,8 @@ impl Record {
     }
 }
 
-/// File name of a program's record in the directory of all records. Each user has separate records:
-/// the reads of a program differ, and no user can spoil another user's.
+/// File name of a program's record in the directory of all records. Each user has separate records,
+/// because a program's reads differ between users, and no user can spoil another user's record.
 pub fn file_name(program: &str, user: u32) -> String {
     let word = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let base: String = program
@@ -246,15 +247,16 @@ pub fn file_name(program: &str, user: u32) -> String {
     format!("{base}-{:016x}@{user}", checksum(program))
 }
 
-/// The user of a record; root for a record made when users shared them.
+/// User id in the name of a record; 0 (root) for a name without one, from a version in which users
+/// shared records.
 pub fn user_of(file_name: &str) -> u32 {
     let user = file_name.rsplit_once('@').map(|(_, user)| user);
     user.and_then(|user| user.parse().ok()).unwrap_or(0)
 }
 
-/// The records to delete when there are more than `most`: the least recently used ones of the user
-/// with the most records. So each user keeps a share, however many records another one makes.
-/// `names`: least recently used first.
+/// The records to delete when there are more than `most`: each time, the least recently used record
+/// of the user with the most records. Each user thus keeps a share, however many records another
+/// user makes. `names`: least recently used first.
 pub fn surplus(names: &[String], most: usize) -> Vec<String> {
     let mut left: BTreeMap<u32, VecDeque<&String>> = BTreeMap::new();
     for name in names {
@@ -272,7 +274,7 @@ fn same_file(a: &FileVersion, b: &FileVersion) -> bool {
     (a.device, a.inode) == (b.device, b.inode)
 }
 
-/// Sorts ranges, merges those that touch, overlap or lie close, and truncates them at `size`.
+/// Sorts ranges, merges neighbours with a gap of at most [`HOLE`], and truncates them at `size`.
 fn merge(mut extents: Vec<Extent>, size: u64) -> Vec<Extent> {
     extents.sort_unstable();
     let mut merged: Vec<Extent> = Vec::new();
@@ -282,7 +284,7 @@ fn merge(mut extents: Vec<Extent>, size: u64) -> Vec<Extent> {
             continue;
         }
         match merged.last_mut() {
-            // A sum could overflow 64 bits with a damaged record's figures.
+            // Compares a difference: with a damaged record's figures, a sum could overflow.
             Some(last) if extent.offset.saturating_sub(last.offset + last.len) <= HOLE => {
                 last.len = last.len.max(end - last.offset);
             }
@@ -327,7 +329,7 @@ fn parse_range(text: &str) -> Option<Extent> {
     Some(Extent { offset, len })
 }
 
-/// A path may contain any byte but NUL; a line must not contain a newline.
+/// Escapes newlines, which a path may contain and a line of the record must not.
 fn escape(path: &str) -> String {
     path.replace('\\', "\\\\").replace('\n', "\\n")
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Records of starts.
+//! Tests of the records of starts.
 
 use super::*;
 use proptest::prelude::*;
@@ -149,7 +149,7 @@ fn record_names_are_file_names_and_distinguish_programs() {
 }
 
 #[test]
-fn records_of_one_user_evict_no_share_of_another_s() {
+fn one_user_s_records_evict_no_other_user_s_share() {
     let own = |user: u32, count: u32| (0..count).map(move |n| file_name(&format!("/a{n}"), user));
     // The oldest records belong to the users with few records.
     let mut names: Vec<String> = own(1000, 3).chain(own(1001, 2)).collect();
@@ -157,8 +157,8 @@ fn records_of_one_user_evict_no_share_of_another_s() {
     let gone = surplus(&names, 64);
     assert_eq!(gone.len(), names.len() - 64);
     assert!(gone.iter().all(|name| user_of(name) == 1002), "{gone:?}");
-    assert_eq!(gone, names[5..5 + gone.len()], "unused for longest");
-    // Three users with many records get a third each.
+    assert_eq!(gone, names[5..5 + gone.len()], "least recently used first");
+    // Of three users with many records, each gets a third.
     let names: Vec<String> = (1000..1003).flat_map(|user| own(user, 64)).collect();
     let gone = surplus(&names, 63);
     for user in 1000..1003 {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Memory that an app works with, from its cgroup's counters.
+//! An app's memory, from its cgroup's counters.
 
 /// One reading of a cgroup's memory counters. Sizes in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Everything charged (`memory.current`).
+    /// All memory charged to the cgroup (`memory.current`).
     pub current: u64,
-    /// The swapped part of it (`memory.swap.current`).
+    /// Swapped memory, not part of `current` (`memory.swap.current`).
     pub swapped: u64,
     /// Page cache, shared memory included (`memory.stat: file`).
     pub file: u64,
-    /// Page cache that a process maps (`memory.stat: file_mapped`).
+    /// Page cache that processes map (`memory.stat: file_mapped`).
     pub file_mapped: u64,
     /// Shared memory and tmpfs (`memory.stat: shmem`).
     pub shmem: u64,
@@ -20,21 +20,22 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Page cache that no process maps: from read(), and perhaps never read again.
+    /// Page cache that no process maps: data from read(), which the app may never read again.
     pub fn cached_reads(&self) -> u64 {
         self.file.saturating_sub(self.file_mapped.max(self.shmem))
     }
 
-    /// Page cache, without shared memory, that a reservation of so many bytes keeps from reclaim:
-    /// the reservation covers everything else first, because reclaim takes page cache first.
+    /// Bytes of page cache, without shared memory, that a reservation of `reserved` bytes keeps
+    /// from reclaim. Reclaim takes page cache first, so the reservation covers all other memory
+    /// first.
     pub fn cache_within(&self, reserved: u64) -> u64 {
         let cache = self.file.saturating_sub(self.shmem);
         let rest = self.current.saturating_sub(cache);
         cache.min(reserved.saturating_sub(rest))
     }
 
-    /// Everything but cached reads: heap, stacks, mappings, shared memory, kernel memory, and the
-    /// swapped part of it, which comes back when the user touches it.
+    /// All memory except cached reads: heap, stacks, mappings, shared memory and kernel memory.
+    /// Includes swapped memory, which returns when the app touches it.
     pub fn held(&self) -> u64 {
         self.current
             .saturating_sub(self.cached_reads())
@@ -42,14 +43,14 @@ impl Usage {
     }
 }
 
-/// Difference of two readings of the same app.
+/// Memory of an app: its last reading, and changes since earlier ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Footprint {
     /// The last reading.
     pub usage: Usage,
     /// Bytes by which [`Usage::held`] grew between the last two readings.
     pub growth: u64,
-    /// Bytes refaulted since the app became topmost: needed, and evicted before.
+    /// Bytes refaulted since the app became topmost: pages that it needs and that had been evicted.
     pub refaulted: u64,
     /// [`Usage::refaulted`] when the app became topmost.
     refaulted_before: u64,

@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Frames of the display as a whole: decides which of them can be an answer.
+//! Decides which frames of the whole display can be the answer to an input.
 //!
-//! The kernel reports when a frame reached the screen, but not its content nor when it was drawn.
-//! On a display that is drawn all the time, the first frame after input was already on its way.
+//! The kernel reports when a frame reached the screen, but neither its content nor when it was
+//! drawn. On a display that is redrawn all the time, the first frame after an input was drawn
+//! before that input.
 
 use std::time::Duration;
 
-/// A display with a frame this long before the input counts as drawn all the time.
+/// A display counts as busy if its last frame before the input was less than this time ago.
 const BUSY: Duration = Duration::from_millis(50);
 
-/// Longest delay of a frame before it is shown: one frame of a 60 Hz display.
+/// Longest time from the drawing of a frame until it is shown: one frame interval at 60 Hz.
 const ON_ITS_WAY: Duration = Duration::from_millis(17);
 
-/// Frames of the display.
+/// Times of the display's frames.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Flips {
+    /// Time of the last frame.
     last: Option<Duration>,
-    /// The last one before the pending input.
+    /// Time of the last frame before the pending input.
     before: Option<Duration>,
 }
 
 impl Flips {
-    /// A frame was shown at `at`; `since` is the time of the pending input, if any. Returns whether
-    /// the frame may answer it.
+    /// Notes a frame that was shown at `at`. `since`: time of the pending input, if any. Returns
+    /// whether the frame may be the answer to that input.
     pub fn shown(&mut self, at: Duration, since: Option<Duration>) -> bool {
         let Some(since) = since else {
             self.last = Some(at);
@@ -59,12 +61,15 @@ mod tests {
         let mut flips = Flips::default();
         assert!(flips.shown(MS(990), None));
         assert!(!flips.shown(MS(1006), Some(MS(1000))));
-        assert!(!flips.shown(MS(1010), Some(MS(1000))), "another display's");
+        assert!(
+            !flips.shown(MS(1010), Some(MS(1000))),
+            "another display's frame"
+        );
         assert!(flips.shown(MS(1023), Some(MS(1000))));
     }
 
     proptest! {
-        /// Whether a frame may answer depends only on the pause before the input.
+        /// Whether a frame may be the answer depends only on the pause before the input.
         #[test]
         fn pause_before_the_input_decides(
             earlier in prop::collection::vec(1..200u64, 0..20),
@@ -75,7 +80,7 @@ mod tests {
             let mut now = MS(1000);
             for pause in earlier {
                 now += MS(pause);
-                prop_assert!(flips.shown(now, None), "a frame outside a window is not held back");
+                prop_assert!(flips.shown(now, None), "without a pending input every frame counts");
             }
             prop_assert!(flips.shown(now, None));
             let since = now + MS(rest);

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 
 use crate::settings::WindowSettings;
 
-/// Times above this are recorded as this.
+/// Upper bound of recorded times, in microseconds; longer times are recorded as this value.
 const LONGEST_US: u64 = 60_000_000;
 
 /// Significant decimal digits: times are accurate to 1 %, in 10 KiB per app.
@@ -16,13 +16,14 @@ const DIGITS: u8 = 2;
 /// The deadline is this multiple of the response time.
 const PATIENCE: u32 = 4;
 
-/// Each quick answer removes this part of the excess.
+/// Divisor: each quick answer shortens the deadline by this part of its excess over [`PATIENCE`]
+/// times the response time.
 const CALMER: u32 = 16;
 
 /// Shortest deadline of a quick app, unless the configured deadline is shorter.
 const DEADLINE_MIN: Duration = Duration::from_millis(100);
 
-/// The answers of one app.
+/// Response times of one app.
 #[derive(Debug, Clone)]
 pub struct Latency {
     histogram: Histogram<u32>,
@@ -54,7 +55,7 @@ impl Latency {
         }
     }
 
-    /// Adds an answer. A slow one extends the next deadline at once, quick ones shorten it
+    /// Adds an answer. A slow answer extends the next deadline at once, quick answers shorten it
     /// gradually.
     pub fn observe(&mut self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
@@ -77,7 +78,7 @@ impl Latency {
         self.histogram.len()
     }
 
-    /// Percentiles of the answers; all 0 without any.
+    /// Percentiles of the answers; all 0 if there are none.
     pub fn percentiles(&self) -> Percentiles {
         let at = |quantile| Duration::from_micros(self.histogram.value_at_quantile(quantile));
         if self.histogram.is_empty() {

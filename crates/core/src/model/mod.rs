@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The model: the current state of the machine as known to Limelight.
+//! The model: the state of the machine as far as Limelight knows it.
 
 pub mod app;
 pub mod apps;

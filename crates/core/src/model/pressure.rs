@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Memory pressure, and the steps by which protection gives way.
+//! Memory pressure, and the steps by which protection is lowered.
 //!
-//! Pressure alone is no reason to give way: a background load that thrashes on its own pages stalls
-//! all the time, and keeping the topmost app out of that is the purpose. Protection gives way when
-//! the machine has *nothing else left*: no memory that is free or that reclaim could take from
-//! others, and no swap to put it in.
+//! Stalls alone do not lower protection: a background load that thrashes on its own pages stalls
+//! all the time, and protection exists to keep the topmost app out of that thrashing. Protection is
+//! lowered only if, besides stalls or OOM kills, the machine has *nothing else left*: no free
+//! memory, no memory that reclaim could take from other processes, and no free swap.
 
 use std::time::Duration;
 
-/// Steps from full protection to none.
+/// Number of steps from full protection to none.
 pub const STEPS: u8 = 4;
 
-/// Minimum time between two steps down: the last one must have had a chance to help.
+/// Minimum time between two steps down, so that each step can take effect before the next.
 const STEP_DOWN_EVERY: Duration = Duration::from_millis(400);
 
-/// Time without pressure before each step up.
+/// Time with enough memory left (twice `scarce()`) before each step up.
 const CALM: Duration = Duration::from_secs(10);
 
-/// Threshold of pressure: share of time, in percent, in which all runnable tasks stall on memory.
+/// The machine stalls if all runnable tasks wait for memory for more than this share of time, in
+/// percent.
 const STALL_PERCENT: u32 = 10;
 
 /// The machine's memory. Sizes in bytes.
@@ -29,8 +30,8 @@ pub struct Memory {
     pub free: u64,
     /// `MemAvailable`: free, or reclaimable without swapping if nothing were protected.
     pub available: u64,
-    /// Memory that reclaim can work with at all: free, on one of its lists, reclaimable slab, or in
-    /// zram already; 0 if the kernel does not report it.
+    /// Memory that is free or that reclaim can reach: on one of its lists, reclaimable slab, or
+    /// already in zram; 0 if the kernel does not report it.
     pub reachable: u64,
     /// `SwapTotal`.
     pub swap_total: u64,
@@ -45,11 +46,11 @@ pub struct Reading {
     pub at: Duration,
     /// The machine's memory.
     pub memory: Memory,
-    /// Page cache that protection keeps from reclaim, in bytes. It counts as available in
-    /// [`Memory::available`] but is not.
+    /// Page cache that protection keeps from reclaim, in bytes. [`Memory::available`] includes it
+    /// although reclaim cannot take it.
     pub protected_cache: u64,
-    /// Time in which all runnable tasks stalled on memory, since boot (PSI `full total`); `None`
-    /// on a kernel without PSI.
+    /// Time since boot in which all runnable tasks waited for memory (PSI `full total`); `None` on
+    /// a kernel without PSI.
     pub stalled: Option<Duration>,
     /// OOM kills since boot (`/proc/vmstat: oom_kill`).
     pub oom_kills: u64,
@@ -98,7 +99,7 @@ impl Pressure {
                 self.stepped_at = Some(now.at);
             }
         } else if left_for_others(&now) < 2 * scarce(&now.memory) {
-            // Neither worse nor good enough to take memory back from others.
+            // Enough memory for the current step, too little to raise protection.
             self.calm_since = None;
         } else {
             let since = *self.calm_since.get_or_insert(now.at);
@@ -107,8 +108,8 @@ impl Pressure {
                 self.calm_since = Some(now.at);
             }
         }
-        // Readings in quick succession (a PSI event right after a tick) would make the share of
-        // time meaningless, so the interval restarts only after a minimum length.
+        // Two readings in quick succession (a PSI event right after a tick) give a meaningless
+        // share of time. So a new interval starts only after a minimum length.
         if now.at.saturating_sub(last.at) >= STEP_DOWN_EVERY / 4 {
             self.last = Some(now);
         }
@@ -125,7 +126,7 @@ fn left_for_others(reading: &Reading) -> u64 {
         .saturating_add(reading.memory.swap_free)
 }
 
-/// Fewer bytes than this count as nothing left: 2 % of memory, at least 4 MiB.
+/// Below this many bytes nothing counts as left: 2 % of memory, at least 4 MiB.
 fn scarce(memory: &Memory) -> u64 {
     (memory.total / 50).max(4 << 20)
 }
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn thrashing_background_with_memory_left_changes_nothing() {
+    fn stalls_do_not_lower_protection_while_memory_is_left() {
         let mut pressure = Pressure::default();
         for i in 0..100 {
             assert!(!pressure.observe(reading(i * 500, 30 * MIB, 0, i * 450)));
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn free_swap_counts_as_memory_left() {
+    fn stalls_do_not_lower_protection_while_swap_is_free() {
         let mut pressure = Pressure::default();
         for i in 0..100 {
             pressure.observe(reading(i * 500, 0, 20 * MIB, i * 450));
@@ -190,7 +191,7 @@ mod tests {
         assert_eq!(pressure.steps(), STEPS - 1);
         assert!(
             !pressure.observe(reading(22_000, 100 * MIB, 0, stalled)),
-            "calm starts anew"
+            "each step up needs its own calm time"
         );
     }
 

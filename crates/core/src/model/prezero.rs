@@ -8,14 +8,14 @@ use std::path::PathBuf;
 pub enum Engine {
     /// The processor, with stores that bypass its caches.
     Cpu,
-    /// A disk that reads zeroes (PREZERO's engine).
+    /// Reads from a disk range that contains zeroes (the engine of PREZERO).
     Block,
     /// A channel of a DMA controller.
     Dma,
 }
 
 impl Engine {
-    /// All engines, by number.
+    /// All engines, in ascending order.
     pub const ALL: [Engine; 3] = [Engine::Cpu, Engine::Block, Engine::Dma];
 
     /// Its name in the configuration, the protocol and logs.
@@ -28,7 +28,7 @@ impl Engine {
     }
 }
 
-/// Zeroes on a disk that no other program may change.
+/// A range of zeroes on a disk. No other program may change it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extent {
     /// The block device.
@@ -37,36 +37,39 @@ pub struct Extent {
     pub offset: u64,
     /// Number of bytes.
     pub len: u64,
-    /// Whether the data read is used without a check for zeroes.
+    /// Whether the kernel uses the data without checking that it is zero.
     pub trusted: bool,
 }
 
-/// Maximum number of apps with a known demand; the one longest out of the foreground is dropped.
+/// Maximum number of apps with a known demand. Beyond it, the app that has been out of the
+/// foreground for longest is dropped.
 const APPS_MAX: usize = 64;
 
 /// Pages of fresh memory that each app takes in one response window.
 ///
-/// The counter is read only while no window is open. What an app took during a window, and between
-/// it and the readings around it, is therefore one sample: slightly more than the window's own
-/// demand, which the pool must cover, too.
+/// The counter of these pages is read only while no window is open. One sample therefore covers the
+/// time from the last reading before a window to the first one after it. That is slightly more than
+/// the window's own demand, but the pool must cover these pages too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// By name, last foreground app at the end.
+    /// Name and demand in pages of each app, last foreground app at the end.
     apps: Vec<(String, u64)>,
+    /// Last reading of the counter.
     counted: Option<u64>,
 }
 
 impl Demand {
-    /// Adds a reading of the counter of pages that the topmost app took, while no window is open.
+    /// Adds a reading of the counter of pages that the topmost app took. Must be called only while
+    /// no window is open.
     pub fn observe(&mut self, app: &str, counter: u64) {
         let Some(before) = self.counted.replace(counter) else {
             return;
         };
         let taken = counter.saturating_sub(before);
         let known = self.apps.iter().position(|(name, _)| name == app);
-        // A large window is remembered for long: each smaller one reduces it by an eighth.
+        // A large demand decays slowly: each smaller sample reduces it by an eighth.
         let pages = match known.map(|at| self.apps.remove(at).1) {
-            // No pages taken says nothing about the next window.
+            // A sample without pages contains no window.
             Some(known) if taken == 0 => known,
             Some(known) => taken.max(known - known / 8),
             None => taken,
@@ -79,7 +82,8 @@ impl Demand {
         }
     }
 
-    /// The foreground app changed: pages taken until the next reading belong to no app.
+    /// Starts over after a change of the foreground app: pages taken until the next reading count
+    /// for no app.
     pub fn restart(&mut self) {
         self.counted = None;
     }
@@ -90,18 +94,18 @@ impl Demand {
         Some(known.1)
     }
 
-    /// Demand of the largest known app, in pages: it may be started next, and its first window
-    /// opens before the pool could be filled for it. `None` if no app is known.
+    /// The largest known demand of an app, in pages; `None` if no app is known. That app may be
+    /// started next, and its first window opens before the pool could be filled.
     pub fn largest(&self) -> Option<u64> {
         self.apps.iter().map(|(_, pages)| *pages).max()
     }
 
-    /// Known demands to save for the next daemon: name and pages, last topmost app at the end.
+    /// Demands to save for the daemon's next start: name and pages, last topmost app at the end.
     pub fn known(&self) -> &[(String, u64)] {
         &self.apps
     }
 
-    /// Restores saved demands; at most as many as are tracked.
+    /// Restores saved demands; drops the first ones beyond `APPS_MAX`.
     pub fn from_known(known: Vec<(String, u64)>) -> Demand {
         let mut apps = known;
         apps.drain(..apps.len().saturating_sub(APPS_MAX));
@@ -118,7 +122,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn largest_window_counts_and_fades() {
+    fn demand_follows_the_largest_window_and_decays() {
         let mut demand = Demand::default();
         demand.observe("a", 100);
         assert_eq!(demand.of("a"), None, "no window yet");
@@ -127,7 +131,7 @@ mod tests {
         demand.observe("a", 910);
         assert_eq!(demand.of("a"), Some(700));
         demand.observe("a", 910);
-        assert_eq!(demand.of("a"), Some(700), "rest is no window");
+        assert_eq!(demand.of("a"), Some(700), "no window without pages");
         demand.observe("a", 2910);
         assert_eq!(demand.of("a"), Some(2000));
     }
@@ -144,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn demand_is_kept_across_starts_of_the_daemon() {
+    fn saved_demand_is_restored() {
         let mut demand = Demand::default();
         for (app, pages) in [("a", 500), ("b", 300)] {
             demand.restart();

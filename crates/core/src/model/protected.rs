@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Processes that no action may harm: the safety gate's rules.
 //!
-//! An app is a name for a set of processes, and two apps may share a cgroup. So an action is judged
-//! by the processes that it affects: all of a cgroup and of the cgroups below it, or the named
-//! ones. The policy, the actuators and the guard's thread use the same rules.
+//! Two apps may share a cgroup, so each action is checked against the processes that it affects:
+//! all processes in a cgroup and its descendants, or the listed processes. The policy, the
+//! mechanisms and the guard's thread use the same rules.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use std::time::Duration;
 use super::app::{AppKey, ProcessId};
 use super::apps::Known;
 
-/// How long the previous foreground app stays protected: the user may return to it at once.
+/// How long the previous foreground app stays protected, because the user may return to it.
 pub const PREVIOUS_FOR: Duration = Duration::from_secs(10);
 
-/// Effect of an action on its processes, in rising severity.
+/// Effect of an action on the target's processes, in rising severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Harm {
     /// Raises the nice value.
@@ -52,12 +52,12 @@ pub enum Why {
     Ancestor,
     /// The session needs it: its leader, the compositor, the display or sound server, the bus.
     Session,
-    /// It is limelightd, an agent of it, or init.
+    /// It is limelightd, a session agent, or init.
     Limelight,
 }
 
 impl Why {
-    /// Whether this harm is refused for this reason. An ancestor of the topmost app may lose pages;
+    /// Whether this harm is refused for this reason. An ancestor of the topmost app may lose pages,
     /// but killing it can kill the topmost app too, and a frozen ancestor never reaps its children.
     pub fn refuses(self, harm: Harm) -> bool {
         self != Why::Ancestor || harm >= Harm::Freeze
@@ -81,28 +81,28 @@ impl fmt::Display for Why {
 pub struct Guarded {
     /// The process.
     pub process: ProcessId,
-    /// Its cgroup's path below the mount point, with a leading slash; empty where it has none.
+    /// Its cgroup's path below the mount point, with a leading slash; empty if it has none.
     pub cgroup: String,
-    /// The app to which it belongs, if it belongs to one.
+    /// The app to which it belongs, if any.
     pub app: Option<AppKey>,
-    /// Why.
+    /// Why it is protected.
     pub why: Why,
 }
 
 impl Guarded {
-    /// Whether an action on the cgroup `path` of `app` is refused for this process. An app's own
-    /// processes do not block a limit that its class requires.
+    /// Whether this process blocks an action on the cgroup `path` of `app`. An app's own processes
+    /// do not block a limit ([`Harm::Limit`]), because its class requires the limit.
     pub fn refuses_group(&self, path: &str, harm: Harm, app: AppKey) -> bool {
         self.refuses_group_from(&self.cgroup, path, harm, app)
     }
 
-    /// The same while the process is in `cgroup`.
+    /// Like [`Guarded::refuses_group`], for a process that is now in `cgroup`.
     pub fn refuses_group_from(&self, cgroup: &str, path: &str, harm: Harm, app: AppKey) -> bool {
         let own = harm == Harm::Limit && self.app == Some(app);
         !own && self.why.refuses(harm) && contains(path, cgroup)
     }
 
-    /// Whether an action on this very process is refused.
+    /// Whether `process` is this process, and its protection blocks the action.
     pub fn refuses_process(&self, process: ProcessId, harm: Harm) -> bool {
         self.process == process && self.why.refuses(harm)
     }
@@ -114,8 +114,8 @@ impl fmt::Display for Guarded {
     }
 }
 
-/// Whether the cgroup `outer` is `inner` or an ancestor of it. Both start with a slash. Allocates
-/// nothing.
+/// Whether the cgroup `outer` is `inner` or an ancestor of it. Both paths start with a slash; an
+/// empty one matches nothing. Allocates nothing.
 pub fn contains(outer: &str, inner: &str) -> bool {
     if inner.is_empty() || outer.is_empty() {
         return false;
@@ -130,13 +130,13 @@ pub fn contains(outer: &str, inner: &str) -> bool {
 pub struct Protected(pub Vec<Guarded>);
 
 impl Protected {
-    /// The process that protects the cgroup `path` of `app` from this harm, if there is one.
+    /// The process that blocks this harm to the cgroup `path` of `app`, if any.
     pub fn in_group(&self, path: &str, harm: Harm, app: AppKey) -> Option<&Guarded> {
         let mut all = self.0.iter();
         all.find(|guarded| guarded.refuses_group(path, harm, app))
     }
 
-    /// The first of these processes that is protected from this harm, if there is one.
+    /// A process in `members` that is protected from this harm, if any.
     pub fn among(&self, members: &[ProcessId], harm: Harm) -> Option<&Guarded> {
         let mut all = self.0.iter();
         all.find(|guarded| {
@@ -145,8 +145,8 @@ impl Protected {
         })
     }
 
-    /// The process that protects this app from this harm, if there is one: checks the app's own
-    /// cgroup, if it has one, and its processes.
+    /// The process that blocks this harm to the app, if any. Checks the app's own cgroup, if it has
+    /// one, and the app's processes.
     pub fn within(&self, known: &Known, harm: Harm) -> Option<&Guarded> {
         let home = known.found.app.own_home();
         let in_group = home.and_then(|home| self.in_group(&home.path, harm, known.key()));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn protected_process_below_a_cgroup_refuses_every_harm() {
+    fn process_in_a_descendant_cgroup_blocks_every_harm() {
         let protected = Protected(vec![guarded(5, "/fg/sub", Why::Topmost)]);
         for harm in [Harm::Squeeze, Harm::Limit, Harm::Freeze, Harm::Kill] {
             assert!(protected.in_group("/fg", harm, APP).is_some(), "{harm}");
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn ancestor_may_lose_pages_and_nothing_else() {
+    fn ancestor_may_lose_pages_but_not_be_frozen_or_killed() {
         let protected = Protected(vec![guarded(5, "/fg", Why::Ancestor)]);
         let refused = |harm| protected.in_group("/fg", harm, APP).is_some();
         assert!(!refused(Harm::Squeeze) && !refused(Harm::Limit));

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Machine-wide shortage of memory: when to swap, and when to kill (SWAP).
 //!
-//! The level depends on what is left and not on how much processes stall: `MemAvailable` against
-//! two thresholds, free swap, and how fast both fall. Stalls count only together with refaults and
-//! swap-ins: a machine with both spends its time on paging, whatever `MemAvailable` says.
+//! The level depends on the memory that is left: `MemAvailable` against two thresholds, free swap,
+//! and how fast both fall. Stalls alone matter only below the kill threshold, where they show that
+//! swapping does not keep up. Above it they count only together with refaults and swap-ins: a
+//! machine with both spends its time on paging, whatever `MemAvailable` is.
 //!
 //! Nothing here allocates, so that the guard can use it when no memory is left.
 
@@ -13,58 +14,60 @@ use limelight_proto::MemoryThen;
 pub use limelight_proto::{Level, Thresholds};
 use serde::{Deserialize, Serialize};
 
-/// Parts of memory, in thousandths, below which apps are swapped or killed.
+/// Thresholds of available memory, in thousandths of all memory, below which apps are swapped or
+/// killed.
 const SWAP_PARTS: u64 = 100;
 const KILL_PARTS: u64 = 25;
-/// Upper bound of the kill threshold. The reserve is for bursts, whose size does not depend on the
-/// machine.
+/// Upper bound of the kill threshold. The threshold leaves room for bursts of allocations, and
+/// their size does not grow with the machine's memory.
 const KILL_MOST: u64 = 256 << 20;
-/// Lower bound of the kill threshold on a machine of any size.
+/// Lower bound of the kill threshold.
 const KILL_LEAST: u64 = 4 << 20;
 /// The swap threshold is at least this many times the kill threshold.
 const APART: u64 = 3;
 
-/// Minimum interval for rates, and a shorter one for the rate at which available memory and swap
-/// fall.
+/// Minimum interval for measuring rates, and the shorter one for the rate at which available memory
+/// and free swap fall.
 const RATE_OVER: Duration = Duration::from_millis(250);
 const FALL_OVER: Duration = Duration::from_millis(20);
-/// Memory that will be used up within this time, the duration of a kill on a busy machine, counts
-/// as used up.
+/// Memory counts as used up if at the current rate it will be used up within this time. A kill on a
+/// busy machine takes that long.
 const AHEAD: Duration = Duration::from_millis(100);
 
-/// A machine thrashes if it stalls for this share of time, in percent, and reads back this part of
-/// its memory per second, in thousandths.
+/// A machine thrashes if it stalls for at least this share of time, in percent, and reads back at
+/// least this part of its memory per second, in thousandths.
 const STALLED: u64 = 20;
 const READ_BACK: u64 = 20;
-/// Time of thrashing before [`Level::Kill`], and before [`Level::Exhausted`]: a large program that
-/// starts from a slow disk thrashes for seconds and then stops.
+/// Time of thrashing before [`Level::Kill`], and before [`Level::Exhausted`]. A large program that
+/// starts from a slow disk also thrashes, but only for seconds.
 const THRASHED: Duration = Duration::from_secs(2);
 const THRASHED_LONG: Duration = Duration::from_secs(10);
 
-/// Reclaim into swap can keep up if it has this many times the kill threshold to move.
+/// Swapping can keep up if at least this many times the kill threshold can still be swapped.
 const ROOM: u64 = 4;
 
-/// On a crowded machine the apps' working sets do not fit. Two conditions, in thousandths of
-/// memory: it reads back at least `CROWDED_BACK` per second, averaged over [`CROWDED_OVER`], and
-/// less than `CROWDED_LEFT` is available.
+/// A machine is crowded if the apps' working sets do not fit in memory. Two conditions, in
+/// thousandths of memory: the machine reads back at least `CROWDED_BACK` per second, averaged over
+/// [`CROWDED_OVER`], and less than `CROWDED_LEFT` is available.
 const CROWDED_BACK: u64 = 10;
 const CROWDED_LEFT: u64 = 200;
 const CROWDED_OVER: Duration = Duration::from_secs(20);
 
-/// A shortage is over after this time with plenty of memory: frozen apps run again, and the mean
-/// over [`CROWDED_OVER`] has decayed.
+/// A shortage is over after this time at [`Level::Plenty`]. It is longer than [`CROWDED_OVER`], so
+/// that the mean of the paging has decayed.
 const OVER: Duration = Duration::from_secs(30);
 
-/// What [`Level::Kill`] lets go to swap may go there for this long.
+/// A shortage stays severe for this long after [`Level::Kill`], so that apps which it exposed to
+/// swap are not exempt again at once.
 const SEVERE_FOR: Duration = Duration::from_secs(5);
 
-/// A level ends when what is left is this many quarters of its threshold.
+/// A level ends when the available memory reaches this many quarters of its threshold.
 const LEAVE_QUARTERS: u64 = 5;
 
-/// No app is killed for this long after a death: its memory is still being freed.
+/// Minimum time between the death of an app and the next kill: memory is still being freed.
 const SETTLE: Duration = Duration::from_millis(250);
-/// Shorter settle time when memory is exhausted and the victim's memory is known to be free.
-/// Another app that grows could use up that memory within [`SETTLE`].
+/// Shorter settle time, counted from the moment at which the victim's memory is known to be free,
+/// when memory is exhausted. A growing app could use up that memory within [`SETTLE`].
 const BREATH: Duration = Duration::from_millis(40);
 /// Longest wait for a victim's memory to be freed.
 const ARRIVAL: Duration = Duration::from_secs(1);
@@ -78,7 +81,7 @@ pub struct Gauge {
     pub at: Duration,
     /// `MemFree`.
     pub free: u64,
-    /// `MemAvailable`, without the page cache that is kept for the topmost app.
+    /// `MemAvailable` without the page cache that is kept for the topmost app.
     pub available: u64,
     /// `SwapFree`.
     pub swap_free: u64,
@@ -88,11 +91,12 @@ pub struct Gauge {
     pub swapped_in: u64,
     /// Pages written to swap since boot (`pswpout`).
     pub swapped_out: u64,
-    /// Pages of files that were read again too soon, since boot (`workingset_refault_file`).
+    /// File pages that were read again soon after their eviction, since boot
+    /// (`workingset_refault_file`).
     pub refaulted: u64,
-    /// Time in which some task stalled on memory, since boot (PSI `some total`).
+    /// Time since boot in which some task waited for memory (PSI `some total`).
     pub some: Duration,
-    /// Time in which all tasks stalled on memory, since boot (PSI `full total`).
+    /// Time since boot in which all runnable tasks waited for memory (PSI `full total`).
     pub full: Duration,
     /// OOM kills since boot.
     pub oom_kills: u64,
@@ -117,8 +121,12 @@ impl From<&Gauge> for MemoryThen {
     }
 }
 
-/// Thresholds for a machine with `total` bytes and zones whose high watermarks add up to `high`: a
-/// fortieth of memory to kill and a tenth to swap, and above what kswapd keeps free by itself.
+/// Derives the thresholds for a machine with `total` bytes of memory. `high`: sum of the zones'
+/// high watermarks in bytes, which kswapd keeps free by itself.
+///
+/// The kill threshold is a fortieth of memory, but at least `high`, and always from 4 MiB to 256
+/// MiB. The swap threshold is a tenth of memory, but at least three times the kill threshold and at
+/// most 1.5 GiB.
 pub fn derive_thresholds(total: u64, high: u64) -> Thresholds {
     let part = |parts| total / 1000 * parts;
     let kill = part(KILL_PARTS).max(high).clamp(KILL_LEAST, KILL_MOST);
@@ -129,28 +137,29 @@ pub fn derive_thresholds(total: u64, high: u64) -> Thresholds {
 /// Rates of change per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rates {
-    /// Share of time in which all tasks stalled on memory, in percent.
+    /// Share of time in which all runnable tasks waited for memory, in percent.
     pub stalled: u64,
-    /// Bytes read back: refaults of files, and swap-ins.
+    /// Bytes read back by refaults of files and by swap-ins.
     pub read_back: u64,
-    /// Mean of `read_back` over the last 20 s.
+    /// Mean over the last 20 s of the part of `read_back` that shows working sets that do not fit.
     pub crowding: u64,
     /// Bytes by which the sum of available memory and free swap falls.
     pub falling: u64,
 }
 
-/// The last death that may still free memory.
+/// The last death of an app, whose memory may still be in the process of being freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Death {
     at: Duration,
-    /// Bytes that it should free, and bytes available before it.
+    /// Bytes that the death should free.
     expected: u64,
+    /// Bytes available before the death.
     available: u64,
-    /// When its memory was known to be free.
+    /// When the memory was known to be free.
     freed: Option<Duration>,
 }
 
-/// Input of the choice of a victim. Sizes in bytes.
+/// Input for the choice of a victim. Sizes in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Situation {
     /// The level of shortage.
@@ -163,7 +172,7 @@ pub struct Situation {
     pub available: u64,
     /// Free swap.
     pub swap_free: u64,
-    /// Bytes missing to end the shortage.
+    /// Bytes by which available memory is below the swap threshold.
     pub shortfall: u64,
 }
 
@@ -171,6 +180,7 @@ pub struct Situation {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shortage {
     thresholds: Thresholds,
+    /// Argument of the last [`Shortage::set_swappable`], in bytes.
     swappable: u64,
     /// `pswpout` when `swappable` was set.
     swappable_at: u64,
@@ -200,9 +210,9 @@ impl Shortage {
         self.thresholds = thresholds;
     }
 
-    /// Sets how many bytes of background apps could still go to swap at the moment when
-    /// `swapped_out` pages had gone there since boot (`pswpout`). Memory that is exempt or already
-    /// in swap does not count, since reclaim cannot take it.
+    /// Sets how many bytes of background apps can still be swapped out. `swapped_out`: value of
+    /// `pswpout` at the time of this measurement. Memory that is exempt or already in swap does not
+    /// count, since reclaim cannot swap it out.
     pub fn set_swappable(&mut self, bytes: u64, swapped_out: u64) {
         self.swappable = bytes;
         self.swappable_at = swapped_out;
@@ -223,14 +233,14 @@ impl Shortage {
         self.since
     }
 
-    /// Whether the level is [`Level::Kill`] or above, or was so lately: it may come and go several
-    /// times a second.
+    /// Whether the level is at least [`Level::Kill`], or was within the last 5 s. The level may
+    /// change several times a second.
     pub fn is_severe(&self, now: Duration) -> bool {
         let lately = |at: Duration| now.saturating_sub(at) < SEVERE_FOR;
         self.level >= Level::Kill || self.severe_at.is_some_and(lately)
     }
 
-    /// The last gauge; zeroes before the first.
+    /// The last reading; all 0 before the first one.
     pub fn gauge(&self) -> Gauge {
         self.last.unwrap_or_default()
     }
@@ -240,19 +250,19 @@ impl Shortage {
         self.rates
     }
 
-    /// Whether memory is paged in and out because the apps' working sets do not fit. Independent of
-    /// the memory that is available at the moment.
+    /// Whether memory is paged in and out because the apps' working sets do not fit. Does not
+    /// depend on the memory that is available at the moment.
     pub fn is_crowded(&self) -> bool {
         let total = self.thresholds.total;
         total > 0 && self.rates.crowding >= total / 1000 * CROWDED_BACK
     }
 
-    /// Whether memory may become short so soon that the gauge must be read often.
+    /// Whether memory is short or close to it, so that the gauge must be read often.
     pub fn is_near(&self) -> bool {
         self.level != Level::Plenty || self.gauge().available < self.thresholds.swap * 2
     }
 
-    /// Whether the last shortage has ended and its aftereffects have expired.
+    /// Whether there has been plenty of memory for long enough and paging has ended.
     pub fn is_over(&self, at: Duration) -> bool {
         let calm = at.saturating_sub(self.since) >= OVER;
         self.level == Level::Plenty && calm && !self.is_crowded()
@@ -261,7 +271,7 @@ impl Shortage {
     /// Adds a gauge reading. Returns the level.
     pub fn observe(&mut self, now: Gauge) -> Level {
         self.rate(now);
-        let level = self.ask(&now);
+        let level = self.next_level(&now);
         if level != self.level {
             self.since = now.at;
         }
@@ -286,7 +296,7 @@ impl Shortage {
         }
     }
 
-    /// An app was killed, which should free `expected` bytes.
+    /// Notes that an app was killed, which should free `expected` bytes.
     pub fn killed(&mut self, at: Duration, expected: u64) {
         self.death = Some(Death {
             at,
@@ -296,20 +306,21 @@ impl Shortage {
         });
     }
 
-    /// The last victim's memory is free, even if another process has already taken it.
+    /// Notes that the last victim's memory was freed, even if another process has already taken it.
     pub fn freed(&mut self, at: Duration) {
         if let Some(death) = &mut self.death {
             death.freed = Some(at);
         }
     }
 
-    /// An app died without Limelight's doing: its memory is being freed too.
+    /// Notes that an app died for another reason than a kill by Limelight. Its memory is being
+    /// freed too.
     pub fn died(&mut self, at: Duration) {
         self.killed(at, 0);
     }
 
-    /// Whether the level allows a kill and the last death has taken effect: a spike kills at most
-    /// one app.
+    /// Whether the level allows a kill and the last death has taken effect. A spike thus kills at
+    /// most one app.
     pub fn may_kill(&self, at: Duration) -> bool {
         let settled = self.death.is_none_or(|death| {
             let passed = at.saturating_sub(death.at);
@@ -334,10 +345,18 @@ impl Shortage {
             let stalled = now.full.saturating_sub(rated.full);
             let stalled = u64::try_from(stalled.as_millis()).unwrap_or(u64::MAX);
             self.rates.stalled = per_second(stalled, over(&rated)) / 10;
-            let pages = now.refaulted.saturating_sub(rated.refaulted)
-                + now.swapped_in.saturating_sub(rated.swapped_in);
-            self.rates.read_back = per_second(pages.saturating_mul(PAGE), over(&rated));
-            self.rates.crowding = mean(self.rates.crowding, self.rates.read_back, over(&rated));
+            let bytes = |pages: u64| per_second(pages.saturating_mul(PAGE), over(&rated));
+            let files = now.refaulted.saturating_sub(rated.refaulted);
+            let swapped_in = now.swapped_in.saturating_sub(rated.swapped_in);
+            self.rates.read_back = bytes(files + swapped_in);
+            // With room in swap, working sets that do not fit are paged in from there, too. Refaults
+            // of files alone are a stream larger than memory, which no kill makes fit.
+            let files = match now.swap_free > self.thresholds.kill {
+                true => files.min(swapped_in),
+                false => files,
+            };
+            let crowding = bytes(files + swapped_in);
+            self.rates.crowding = mean(self.rates.crowding, crowding, over(&rated));
             self.rated = Some(now);
         }
         let fell = *self.fell.get_or_insert(now);
@@ -354,9 +373,9 @@ impl Shortage {
         }
     }
 
-    fn ask(&self, now: &Gauge) -> Level {
+    fn next_level(&self, now: &Gauge) -> Level {
         let Thresholds { kill, swap, .. } = self.thresholds;
-        // Hysteresis: leaving a level takes more.
+        // Hysteresis: leaving a level takes more memory than entering it.
         let below = |threshold: u64, level: Level| {
             let quarters = if self.level >= level {
                 LEAVE_QUARTERS
@@ -376,7 +395,8 @@ impl Shortage {
         let nowhere = now.swap_free < kill.min(now.swap_total / 10).max(PAGE);
         let soon = self.rates.falling / 1000 * u64::try_from(AHEAD.as_millis()).unwrap_or(0);
         let low = below(kill, Level::Low);
-        // Background apps have memory to swap, swap has room for it, and tasks hardly stall on it.
+        // Swapping keeps up if background apps still have memory to swap, swap has room for it, and
+        // tasks hardly stall.
         let gone_since = now.swapped_out.saturating_sub(self.swappable_at);
         let swappable = self
             .swappable
@@ -402,10 +422,10 @@ impl Shortage {
     }
 }
 
-/// Updates the mean over the last [`CROWDED_OVER`] with `rate`, which lasted `for_so_long`.
-fn mean(before: u64, rate: u64, for_so_long: Duration) -> u64 {
+/// Updates the mean over about the last [`CROWDED_OVER`] after `rate` has lasted for `lasted`.
+fn mean(before: u64, rate: u64, lasted: Duration) -> u64 {
     let over = CROWDED_OVER.as_millis() as u64;
-    let ms = u64::try_from(for_so_long.as_millis()).map_or(over, |ms| ms.min(over));
+    let ms = u64::try_from(lasted.as_millis()).map_or(over, |ms| ms.min(over));
     (before.saturating_mul(over - ms)).saturating_add(rate.saturating_mul(ms)) / over
 }
 

@@ -47,7 +47,7 @@ fn levels_follow_the_memory_that_is_left() {
     assert_eq!(
         shortage.observe(gauge(2000, 5 * MIB, 100 * MIB)),
         Level::Kill,
-        "swap is free, but no app may go there"
+        "swap is free, but no app may be swapped"
     );
     shortage.set_swappable(100 * MIB, 0);
     assert_eq!(
@@ -59,7 +59,7 @@ fn levels_follow_the_memory_that_is_left() {
     assert_eq!(
         shortage.observe(spent),
         Level::Kill,
-        "most of what could go is there by now"
+        "most swappable memory is swapped by now"
     );
     shortage.set_swappable(100 * MIB, spent.swapped_out);
     spent.at = MS(2700);
@@ -69,7 +69,7 @@ fn levels_follow_the_memory_that_is_left() {
     assert_eq!(shortage.observe(waits), Level::Kill);
     let mut full = gauge(4000, 5 * MIB, 8 * MIB);
     full.full = waits.full;
-    assert_eq!(shortage.observe(full), Level::Kill, "nowhere to go soon");
+    assert_eq!(shortage.observe(full), Level::Kill, "swap is nearly full");
     full.at = MS(5000);
     full.swap_free = MIB;
     assert_eq!(shortage.observe(full), Level::Exhausted);
@@ -77,7 +77,7 @@ fn levels_follow_the_memory_that_is_left() {
 }
 
 #[test]
-fn no_level_lies_between_plenty_and_exhausted_without_swap() {
+fn low_memory_without_swap_is_exhausted() {
     let mut shortage = Shortage::new(thresholds());
     let mut none = gauge(0, 5 * MIB, 0);
     none.swap_total = 0;
@@ -99,7 +99,7 @@ fn levels_have_hysteresis() {
 }
 
 #[test]
-fn memory_that_falls_faster_than_a_kill_counts_as_gone() {
+fn memory_that_falls_faster_than_a_kill_is_exhausted() {
     let mut shortage = Shortage::new(thresholds());
     for step in 0..5 {
         shortage.observe(gauge(step * 20, (50 - step * 10) * MIB, 0));
@@ -137,7 +137,7 @@ fn thrashing_leads_to_a_kill_although_swap_is_free() {
 }
 
 #[test]
-fn steady_paging_is_crowded_and_one_return_is_not() {
+fn steady_paging_is_crowded_and_one_burst_is_not() {
     let mut shortage = Shortage::new(thresholds());
     let mut at = |second: u64, swapped_in_mib: u64| {
         let mut now = gauge(second * 1000, 40 * MIB, 100 * MIB);
@@ -150,14 +150,34 @@ fn steady_paging_is_crowded_and_one_return_is_not() {
     // 12 MiB in every third second.
     let crowded = (30..90).any(|second| at(second, 15 + second / 3 * 12) == Level::Crowded);
     assert!(crowded);
-    assert_eq!(at(150, 375), Level::Plenty, "over");
+    assert_eq!(at(150, 375), Level::Plenty, "paging has ended");
+}
+
+#[test]
+fn files_read_again_and_again_are_crowding_only_without_room_in_swap() {
+    let level = |swap_free: u64, swapped_in: u64| {
+        let mut shortage = Shortage::new(thresholds());
+        let mut level = Level::Plenty;
+        for second in 0..60 {
+            let mut now = gauge(second * 1000, 40 * MIB, swap_free);
+            now.refaulted = second * 2000;
+            now.swapped_in = second * swapped_in;
+            level = shortage.observe(now);
+        }
+        level
+    };
+    // A copy of a file that is larger than memory.
+    assert_eq!(level(100 * MIB, 20), Level::Plenty);
+    // Nothing can make room for the files, or heap is paged as well.
+    assert_eq!(level(0, 0), Level::Crowded);
+    assert_eq!(level(100 * MIB, 500), Level::Crowded);
 }
 
 #[test]
 fn shortage_is_over_after_calm_time_without_paging() {
     let mut shortage = Shortage::new(thresholds());
     shortage.observe(gauge(1000, 20 * MIB, 100 * MIB));
-    assert!(!shortage.is_over(MS(100_000)), "it is short");
+    assert!(!shortage.is_over(MS(100_000)), "memory is short");
     shortage.observe(gauge(2000, 60 * MIB, 100 * MIB));
     assert!(!shortage.is_over(MS(31_999)));
     assert!(shortage.is_over(MS(32_000)));
@@ -166,7 +186,7 @@ fn shortage_is_over_after_calm_time_without_paging() {
         now.swapped_in = second * 1000;
         shortage.observe(now);
     }
-    assert!(!shortage.is_over(MS(60_000)), "memory goes to and fro");
+    assert!(!shortage.is_over(MS(60_000)), "still paging");
 }
 
 #[test]
@@ -177,18 +197,18 @@ fn one_spike_kills_once() {
     shortage.killed(MS(0), 20 * MIB);
     for ms in (20..1000).step_by(20) {
         shortage.observe(gauge(ms, 5 * MIB, 0));
-        assert!(!shortage.may_kill(MS(ms)), "its memory is on the way");
+        assert!(!shortage.may_kill(MS(ms)), "memory is being freed");
     }
     shortage.observe(gauge(1000, 5 * MIB, 0));
-    assert!(shortage.may_kill(MS(1000)), "it does not come");
+    assert!(shortage.may_kill(MS(1000)), "the wait is over");
     shortage.died(MS(1000));
     shortage.observe(gauge(1100, 5 * MIB, 0));
-    assert!(!shortage.may_kill(MS(1100)), "another program killed");
+    assert!(!shortage.may_kill(MS(1100)), "an app died");
     assert!(shortage.may_kill(MS(1300)));
 }
 
 #[test]
-fn exhausted_machine_kills_again_as_soon_as_the_memory_was_free() {
+fn exhausted_machine_kills_again_soon_after_memory_was_freed() {
     let mut shortage = Shortage::new(thresholds());
     let mut none = gauge(0, MIB, 0);
     shortage.observe(none);
@@ -214,8 +234,8 @@ fn readings() -> impl Strategy<Value = Vec<(u64, u64, u64, u64, u64)>> {
 }
 
 proptest! {
-    /// At least the settle time passes between two kills, no kill happens above the swap threshold,
-    /// and the same readings give the same answers.
+    /// At least the settle time passes between two kills, no kill happens while a quarter of memory
+    /// is available, and the same readings give the same levels.
     #[test]
     fn kills_are_rate_limited(readings in readings()) {
         let (mut first, mut second) = (Shortage::new(thresholds()), Shortage::new(thresholds()));

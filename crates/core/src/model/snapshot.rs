@@ -16,13 +16,13 @@ use crate::policy::boost::{Tuning, Weight};
 use crate::policy::prezero::Pool;
 use crate::settings::Settings;
 
-/// How the running kernel picks pages to reclaim. It can be switched at run time.
+/// The kernel's page replacement, which can be switched at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Lru {
     /// Active and inactive lists. Honours `memory.low`.
     #[default]
     TwoList,
-    /// Generations. `memory.low` is inert there, so `memory.min` is used.
+    /// Generations. `memory.low` has no effect there, so `memory.min` is used.
     MultiGen,
 }
 
@@ -64,53 +64,53 @@ pub struct Reserved {
     pub knob: Knob,
     /// Size in bytes.
     pub bytes: u64,
-    /// The part of it, in bytes, that the ancestors of the app's cgroup hold for it.
+    /// Bytes that each ancestor of the app's cgroup reserves for the app; at most `bytes`.
     pub carried: u64,
 }
 
-/// Locks on pages that the app maps and that are charged to other cgroups.
+/// Locks on file pages that the app maps and that are charged to other cgroups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Locking {
-    /// The app that they protect.
+    /// The app that the locks protect.
     pub app: AppKey,
     /// Its processes, ascending; their mappings are searched for such pages.
     pub members: Vec<ProcessId>,
-    /// Maximum to lock, in bytes.
+    /// Maximum number of bytes to lock.
     pub limit: u64,
 }
 
-/// What `swap` has in force.
+/// State of `swap`: its actions in force and recent ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Swapping {
     /// Apps whose pages are kept out of swap.
     pub exempt: Vec<AppKey>,
     /// Frozen apps, and since when.
     pub frozen: Vec<(AppKey, Duration)>,
-    /// Apps that were frozen and run again, and since when.
+    /// Apps that were frozen and have been thawed, and when they were thawed.
     pub thawed: Vec<(AppKey, Duration)>,
     /// The app that is being squeezed.
     pub squeezing: Option<AppKey>,
     /// When each app was last squeezed.
     pub squeezed: Vec<(AppKey, Duration)>,
-    /// Apps with only their working set left in memory.
+    /// Apps that have only their working set left in memory.
     pub lean: Vec<AppKey>,
-    /// Working sets in bytes of anonymous memory: what an app touched when it came to the
-    /// foreground, of the part that had been swapped out before.
+    /// Working sets, in bytes of anonymous memory: the swapped part of an app's memory that the app
+    /// touched after it last came to the foreground.
     pub working_sets: Vec<(AppKey, u64)>,
     /// The last level sent to the listeners, and when.
     pub asked: Option<(Level, Duration)>,
     /// The foreground app of the last warning about unbounded growth, and when.
     pub warned: Option<(AppKey, Duration)>,
-    /// The foreground app that had its memory read back.
+    /// The foreground app whose memory was read back.
     pub returned: Option<AppKey>,
     /// Apps that may be killed, first victim first.
     pub armed: Vec<AppKey>,
-    /// The last refusal of each app: for a while, other targets come first.
+    /// The last refusal for each app. For a while, the policy chooses other targets.
     pub refused: Vec<Refusal>,
 }
 
-/// An action on an app that was not carried out: the gate refused it, or another process may be
-/// waiting for the app.
+/// An action on an app that the gate refused, or that was not carried out because another process
+/// may be waiting for the app.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The app.
@@ -119,11 +119,11 @@ pub struct Refusal {
     pub at: Duration,
     /// The refused action.
     pub harm: Harm,
-    /// The protected process. Its pid and role may belong to another user's app.
+    /// The reason. It may name a process of another user's app, so not every client may see it.
     pub why: String,
 }
 
-/// What is in force, as reported by the actuators.
+/// All settings and actions in force, as reported by the mechanisms.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InForce {
     /// Budget of the device's `protect` in percent, if it is on.
@@ -136,24 +136,24 @@ pub struct InForce {
     pub device_prezero: Option<Pool>,
     /// End of the last response window that was passed to the device.
     pub device_window: Option<Duration>,
-    /// The app whose processes were passed to the device, and those processes, ascending.
+    /// The app that was passed to the device, and its processes, ascending.
     pub marked: Option<(AppKey, Vec<ProcessId>)>,
     /// The reservation in force.
     pub reserved: Option<Reserved>,
     /// The app whose cgroups have weights, and the weights.
     pub weighed: Option<(AppKey, Vec<Weight>)>,
-    /// The app whose threads are tuned, the tuning, and the tuned threads, its helpers' included.
+    /// The app whose threads are tuned, the tuning, and all tuned threads including its helpers'.
     pub tuned: Option<(AppKey, Tuning, Vec<Threads>)>,
-    /// The app whose autogroups have another nice value, and the autogroups.
+    /// The app whose autogroups have a lowered nice value, and these autogroups.
     pub regrouped: Option<(AppKey, Vec<Autogroup>)>,
-    /// The app whose processes have a lowered `oom_score_adj`, and those processes, ascending.
+    /// The app whose `oom_score_adj` is lowered, and the affected processes, ascending.
     pub shielded: Option<(AppKey, Vec<ProcessId>)>,
-    /// The requested locks; [`Snapshot::locked_bytes`] says how much is locked.
+    /// The requested locks; [`Snapshot::locked_bytes`] is the amount locked so far.
     pub locked: Option<Locking>,
-    /// Apps that live in cgroups made by the daemon. They stay there after they leave the
-    /// foreground: moving them back would leave behind everything that was charged meanwhile.
+    /// Apps in cgroups that the daemon made. They stay there after they leave the foreground: if
+    /// they were moved back, memory charged in the meantime would stay behind.
     pub adopted: Vec<AppKey>,
-    /// What `swap` has in force.
+    /// State of `swap`.
     pub swapping: Swapping,
 }
 
@@ -181,10 +181,10 @@ pub struct Snapshot {
     pub lru: Lru,
     /// Whether the memory controller is usable on this machine's cgroup v2 hierarchy.
     pub memory_controller: bool,
-    /// `memory_recursiveprot`: protection that a cgroup's ancestors reserve and it does not use
-    /// covers its siblings.
+    /// Whether cgroup v2 is mounted with `memory_recursiveprot`. If so, a reservation of an
+    /// ancestor that a cgroup does not use protects the cgroup's siblings.
     pub recursive_protection: bool,
-    /// `/dev/limelight` is open and offers `protect`.
+    /// Whether `/dev/limelight` is open and offers `protect`.
     pub device: bool,
     /// Whether the device offers `premap`.
     pub device_premap: bool,
@@ -194,62 +194,63 @@ pub struct Snapshot {
     pub device_prezero: bool,
     /// Engines that can zero pages now.
     pub engines: Vec<Engine>,
-    /// Largest demand for fresh memory, in pages, of a topmost app in one response window, if
-    /// known.
+    /// Largest known demand of an app for fresh memory in one response window, in pages; `None` if
+    /// none is known.
     pub demand: Option<u64>,
-    /// Number of live processes that the device counts as the topmost app's, including children
-    /// that were born as members.
+    /// Number of live processes that the device counts as part of the topmost app, including
+    /// children that inherited the membership.
     pub device_members: u32,
     /// Whether an app without a cgroup of its own may be moved into one.
     pub may_adopt: bool,
-    /// Whether the daemon may enable the controllers that weights need for an app in one of its own
-    /// cgroups: no service manager owns the cgroup tree.
+    /// Whether the daemon may enable the controllers that weights need, for apps in cgroups that it
+    /// made. It may if no service manager owns the cgroup tree.
     pub may_hand_down: bool,
     /// The foreground app.
     pub topmost: Option<Measured>,
-    /// A program that is starting and came to the foreground soon after an earlier start. Never the
-    /// foreground app.
+    /// A program that is starting and that came to the foreground soon after an earlier start.
+    /// Never the foreground app.
     pub starting: Option<Measured>,
     /// Input of `boost`.
     pub boost: View,
-    /// Steps by which protection is lowered; at [`super::pressure::STEPS`] none is left.
+    /// Steps by which protection is lowered; at [`super::pressure::STEPS`] no protection is left.
     pub lowered_steps: u8,
-    /// Bytes in use that other software protects with the same knobs.
+    /// Bytes in use that other software protects with `memory.min` or `memory.low`.
     pub protected_by_others: u64,
-    /// Bytes that the daemon holds locked for the topmost app.
+    /// Bytes that the daemon has locked for the topmost app.
     pub locked_bytes: u64,
-    /// Page cache kept for the topmost app, in bytes: the kernel counts it as available, but it is
-    /// not.
+    /// Page cache kept for the topmost app, in bytes. The kernel counts it as available although
+    /// reclaim cannot take it.
     pub kept_cache: u64,
-    /// The smallest limit (`memory.max`, `memory.high`) of the app's ancestors, in bytes. Below
-    /// that cgroup the app's reservation is as hard as it is machine-wide.
+    /// The smallest limit (`memory.max`, `memory.high`) of the app's ancestors, in bytes. The
+    /// budget is a share of it: a larger reservation could leave reclaim nothing to take under that
+    /// limit.
     pub ceiling: Option<u64>,
     /// All known apps, least recently used first.
     pub apps: Vec<Known>,
-    /// Whether the user waits for nothing, as far as is known: the foreground app has been there
-    /// for a while, and no response window is open.
+    /// Whether the user is probably not waiting: the foreground app has not changed for a while,
+    /// and no response window is open.
     pub settled: bool,
     /// The previous foreground app, and when it left.
     pub previous: Option<(AppKey, Duration)>,
     /// Processes that no action may harm.
     pub protected: Protected,
-    /// Cgroups with much memory but no app and no protected process, largest first; filled only
-    /// while memory is short.
+    /// Cgroups that use much memory and contain neither an app nor a protected process, largest
+    /// first; filled only while memory is short.
     pub services: Vec<Service>,
-    /// Bytes that each user took lately, on machines with user slices.
+    /// User id and bytes allocated lately, for each user; empty on a machine without user slices.
     pub users_taken: Vec<(u32, u64)>,
     /// Machine-wide shortage of memory.
     pub shortage: Shortage,
     /// The swap devices.
     pub storage: Storage,
-    /// What is in force.
+    /// All settings and actions in force.
     pub in_force: InForce,
 }
 
 impl Snapshot {
-    /// The current time for the policy. The gauge may be a minute older than the snapshot, because
-    /// the guard sleeps while there is plenty of memory, or newer, since the guard reads it in its
-    /// own thread.
+    /// The current time for the policy: the later of the snapshot's and the gauge's. The gauge may
+    /// be a minute older than the snapshot, because the guard sleeps while there is plenty of
+    /// memory. It may also be newer, because the guard reads it in its own thread.
     pub fn now(&self) -> Duration {
         self.at.max(self.shortage.gauge().at)
     }
@@ -260,12 +261,12 @@ impl Snapshot {
         self.apps.iter().find(|known| known.key() == key)
     }
 
-    /// Maximum to reserve for the topmost app, in bytes.
+    /// Maximum number of bytes to reserve for the topmost app.
     pub fn budget(&self) -> u64 {
         let percent = u64::from(self.settings.protect.budget_percent);
         let share = |bytes: u64| bytes / 100 * percent + bytes % 100 * percent / 100;
-        // Memory that the kernel, a driver or mlock() holds must not count: a share of it would
-        // reserve the last pages of the other apps.
+        // Memory held by the kernel, a driver or mlock() must not count: a share of it would let
+        // the reservation take the last pages of the other apps.
         let memory = match self.memory.reachable {
             0 => self.memory.total,
             reachable => reachable.min(self.memory.total),

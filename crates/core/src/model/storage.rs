@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Swap devices, and how much swap each of them bears (SWAP): swap must not flood the storage, must
-//! not wear out flash, and compressed memory is memory too.
+//! Swap devices, and how much may be swapped to each of them (SWAP). The limits depend on the
+//! medium: the time to read swapped memory back, the daily writes to flash, and the memory that
+//! compressed pages take.
 
 use std::time::Duration;
 
-/// Swapped memory is limited to what the storage can read back in this time.
+/// Memory is swapped to a disk only up to the amount that the disk can read back in this time.
 const READ_BACK_WITHIN: Duration = Duration::from_secs(20);
-/// Default read rates in bytes per second, for reads of a page and its neighbours: an eMMC's random
-/// 32 KiB reads, and a rotating disk's. Used until a rate is measured.
+/// Read rates in bytes per second that are used until a rate is measured: random 32 KiB reads (a
+/// page and its neighbours) from an eMMC, and from a rotating disk.
 const FLASH_RATE: u64 = 20 << 20;
 const ROTATIONAL_RATE: u64 = 3 << 20;
-/// Default compression ratio in tenths, until one is measured.
+/// Compression ratio in tenths that is used until one is measured.
 const RATIO_TENTHS: u64 = 25;
-/// Maximum of compressed memory, in percent of the machine's memory.
+/// Maximum memory that compressed pages may take, in percent of the machine's memory.
 const COMPRESSED_PERCENT: u64 = 30;
-/// Minimum of stored bytes for a meaningful compression ratio.
-const TELLING: u64 = 4 << 20;
+/// Minimum number of stored bytes for a meaningful compression ratio.
+const RATIO_SAMPLE_MIN: u64 = 4 << 20;
 
 /// Medium of a swap area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,7 +45,7 @@ impl Medium {
 pub struct Area {
     /// Its medium.
     pub medium: Medium,
-    /// Its size; zram's is nominal.
+    /// Its size; for zram, the size before compression.
     pub size: u64,
     /// Bytes in use.
     pub used: u64,
@@ -68,7 +69,7 @@ pub struct Storage {
     pub compressed: Compressed,
     /// Whether pages are compressed on their way to the areas (zswap).
     pub zswap: bool,
-    /// Last measured read rate in bytes per second.
+    /// Last measured read rate in bytes per second, if any.
     pub read_rate: Option<u64>,
     /// Bytes written to flash within the last day.
     pub written: u64,
@@ -83,14 +84,14 @@ impl Storage {
     /// Compression ratio in tenths.
     fn ratio_tenths(&self) -> u64 {
         let Compressed { stored, taken } = self.compressed;
-        match stored >= TELLING && taken > 0 {
+        match stored >= RATIO_SAMPLE_MIN && taken > 0 {
             true => (stored.saturating_mul(10) / taken).max(10),
             false => RATIO_TENTHS,
         }
     }
 
-    /// Maximum of bytes in swap, on a machine with `total` bytes of memory and with a daily write
-    /// budget of `budget` bytes for flash (0: no limit).
+    /// Maximum number of bytes that all swap areas together should contain. `total`: the machine's
+    /// memory in bytes; `budget`: bytes that may be written to flash per day (0: no limit).
     pub fn bearable(&self, total: u64, budget: u64) -> u64 {
         let bearable = self.areas.iter().map(|area| {
             let back = |rate: u64| rate.saturating_mul(READ_BACK_WITHIN.as_secs());
@@ -111,14 +112,15 @@ impl Storage {
         bearable.sum()
     }
 
-    /// Bytes that may go to swap now.
+    /// Bytes that may be swapped out now; arguments as for [`Storage::bearable`].
     pub fn room(&self, total: u64, budget: u64) -> u64 {
         let used: u64 = self.areas.iter().map(|area| area.used).sum();
         self.bearable(total, budget).saturating_sub(used)
     }
 
-    /// Free swap in bytes for memory that no app waits for, with a daily write budget of `budget`
-    /// bytes for flash (0: no limit). The time to read it back does not count here.
+    /// Free swap in bytes for memory that no app waits for. `budget`: bytes that may be written to
+    /// flash per day (0: no limit). Unlike [`Storage::room`], it ignores the time to read the
+    /// memory back.
     pub fn spare(&self, budget: u64) -> u64 {
         let spare = self.areas.iter().map(|area| {
             let free = area.size.saturating_sub(area.used);
@@ -161,7 +163,7 @@ mod tests {
     fn spare_swap_is_free_swap_within_the_write_budget() {
         let mut disk = storage(Medium::Rotational, 300 * MIB, 100 * MIB);
         assert_eq!(disk.spare(0), 200 * MIB);
-        assert_eq!(disk.spare(MIB), 200 * MIB, "a budget is for flash");
+        assert_eq!(disk.spare(MIB), 200 * MIB, "the budget is only for flash");
         disk = storage(Medium::Flash, 300 * MIB, 100 * MIB);
         disk.written = 40 * MIB;
         assert_eq!(disk.spare(0), 200 * MIB);
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn no_swap_bears_nothing() {
+    fn without_swap_there_is_no_room() {
         assert_eq!(Storage::default().room(1024 * MIB, 0), 0);
         assert_eq!(Storage::default().describe(), "no swap");
     }
@@ -186,7 +188,7 @@ mod tests {
         assert_eq!(
             zram.bearable(1000 * MIB, 0) / MIB,
             300,
-            "nothing compresses"
+            "incompressible data"
         );
         assert_eq!(storage(Medium::Zram, MIB, 0).bearable(1000 * MIB, 0), MIB);
     }
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn description_names_the_media() {
+    fn description_lists_the_media() {
         let mut both = storage(Medium::Zram, MIB, 0);
         both.areas.extend(storage(Medium::Rotational, MIB, 0).areas);
         assert_eq!(both.describe(), "zram and a rotating disk");

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Decides which app is in the foreground, from ranked claims.
 //!
-//! An *explicit* claim (`limelight focus PID`) stands until its app ends or an explicit `none`
-//! withdraws it. A *session* claim is the running report of a session agent and stands as long as
-//! the agent's connection; with several agents the latest report counts. An explicit claim outranks
-//! only the agents of its own user; root's outranks everything. Between two users the latest claim
-//! counts, of either kind. A claim *inferred* from `oom_score_adj` counts only without any of
-//! these: if it arrives beside a higher claim, it is dropped and not kept for later. So is a claim
-//! *guessed* from the wake graph, which counts only without any other claim.
+//! * *Explicit* (`limelight focus PID`): stands until its app ends or an explicit `none` withdraws
+//!   the claim. It outranks the session agents of the same user. Root's explicit claim outranks all
+//!   other claims.
+//! * *Session*: the current report of a session agent. It stands until the agent's connection
+//!   closes. With several agents, the latest report counts.
+//! * *Inferred* from `oom_score_adj`: counts only while there is no explicit and no session claim,
+//!   and is dropped otherwise.
+//! * *Guessed* from the wake graph: counts only while there is no other claim, and is dropped
+//!   otherwise.
 //!
-//! If logind reports which users have an active session, the claims of all other users are kept but
-//! do not count: after a switch back to a session, its app is in the foreground again.
+//! Between two users, the latest explicit or session claim counts.
+//!
+//! If logind reports which users have an active session, only the claims of these users and of root
+//! count. The claims of other users are kept, so that after a switch back to a session its app is
+//! in the foreground again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,16 +29,16 @@ pub enum Rank {
     Guessed,
     /// Inferred from `oom_score_adj`.
     Inferred,
-    /// A session agent's running report.
+    /// The current report of a session agent.
     Session,
     /// Set by a user command.
     Explicit,
 }
 
-/// Maximum number of users with an explicit claim; a further one drops the oldest.
+/// Maximum number of explicit claims, one per user; one more drops the oldest.
 const EXPLICIT_MAX: usize = 16;
 
-/// The connection that holds a session claim.
+/// The connection to which a session claim belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Holder(pub u64);
 
@@ -59,7 +64,7 @@ pub struct Front {
     pub rank: Rank,
     /// When it came to the foreground.
     pub since: Duration,
-    /// When it will be demoted because no app has had the focus for a while.
+    /// When it will be demoted because no app has the focus; `None` while an app has.
     pub leaves_at: Option<Duration>,
 }
 
@@ -84,19 +89,20 @@ struct Held {
 #[derive(Debug, Clone, Default)]
 pub struct Topmost {
     gap: Duration,
-    /// At most one explicit claim per user, and the reports; latest last.
+    /// The explicit claims, at most one per user, and the session claims; latest last.
     held: Vec<Held>,
     inferred: Option<Claim>,
     guessed: Option<Claim>,
     front: Option<Front>,
     previous: Option<App>,
-    /// Users with an active session, whose claims count besides root's; `None`: all users' claims
-    /// count.
+    /// Users with an active session: only their claims and root's count. `None`: the claims of all
+    /// users count.
     active: Option<BTreeSet<u32>>,
 }
 
 impl Topmost {
-    /// Starts without a foreground app; the last app survives `gap` without any focus.
+    /// Starts without a foreground app. `gap`: time in which no app has the focus before the
+    /// foreground app is demoted.
     pub fn new(gap: Duration) -> Topmost {
         Topmost {
             gap,
@@ -140,7 +146,7 @@ impl Topmost {
         self.explicit().any(|claim| self.counts(claim))
     }
 
-    /// Whether root made an explicit claim, which outranks all others.
+    /// Whether root made an explicit claim, which outranks all other claims.
     pub fn is_root_explicit(&self) -> bool {
         self.explicit_of(0).is_some()
     }
@@ -150,12 +156,13 @@ impl Topmost {
         !self.held.iter().any(|held| self.counts(&held.claim))
     }
 
-    /// Whether a guess would count now: no other source makes a claim, not even that of no app.
+    /// Whether a guess would count now: no other source makes a claim, not even the claim that no
+    /// app has the focus.
     pub fn hears_guesses(&self) -> bool {
         self.inferred.is_none() && self.hears_inferred()
     }
 
-    /// The guessed foreground app, whether the guess counts or not.
+    /// The guessed foreground app, even if the guess does not count.
     pub fn guessed(&self) -> Option<&App> {
         self.guessed.as_ref()?.app.as_ref()
     }
@@ -197,14 +204,15 @@ impl Topmost {
         self.counts_of(claim.uid)
     }
 
-    /// Adds an explicit claim, which replaces the user's earlier one. `none` withdraws that one and
-    /// everything inferred and guessed, at once. Root's `none` withdraws those of all users.
+    /// Adds an explicit claim, which replaces the user's earlier one, and drops the inferred and
+    /// the guessed claim. A claim without an app withdraws the earlier one at once, without the
+    /// gap. Such a claim from root withdraws the explicit claims of all users.
     pub fn claim_explicit(&mut self, claim: Claim, now: Duration) -> Shift {
         self.inferred = None;
         self.guessed = None;
-        let everybody = claim.uid == 0 && claim.app.is_none();
+        let all_users = claim.uid == 0 && claim.app.is_none();
         self.held
-            .retain(|held| held.holder.is_some() || (held.claim.uid != claim.uid && !everybody));
+            .retain(|held| held.holder.is_some() || (held.claim.uid != claim.uid && !all_users));
         if claim.app.is_some() {
             if self.explicit().count() >= EXPLICIT_MAX {
                 let oldest = self.held.iter().position(|held| held.holder.is_none());
@@ -254,7 +262,7 @@ impl Topmost {
         self.settle(now, self.gap)
     }
 
-    /// Drops an app that ended from all claims.
+    /// Removes an app that ended from all claims.
     pub fn vanished(&mut self, key: AppKey, now: Duration) -> Shift {
         let meant = |claim: &Claim| claim.app.as_ref().is_some_and(|app| app.key == key);
         self.held
@@ -280,7 +288,7 @@ impl Topmost {
         shift
     }
 
-    /// An app got another key (its main process moved to another cgroup): updates all claims.
+    /// Updates all claims after an app got another key (its main process moved to another cgroup).
     pub fn moved(&mut self, key: AppKey, app: App, now: Duration) -> Shift {
         let held = self.held.iter_mut().map(|held| &mut held.claim);
         let claims = held
@@ -339,7 +347,7 @@ impl Topmost {
         root.or(held).or(inferred).or(guessed)
     }
 
-    /// Updates `front` from the claims; if they name no app, the current one leaves after `gap`.
+    /// Updates `front` from the claims. If they name no app, the current app leaves after `gap`.
     fn settle(&mut self, now: Duration, gap: Duration) -> Shift {
         let named = self
             .effective()

@@ -32,7 +32,7 @@ fn front(topmost: &Topmost) -> Option<i32> {
 }
 
 #[test]
-fn next_app_takes_over_at_once_and_the_last_one_is_remembered() {
+fn next_app_takes_over_at_once_and_the_last_one_is_previous() {
     let mut topmost = Topmost::new(S(2));
     assert_eq!(topmost.claim_explicit(claim(1), S(0)), Shift::Changed);
     assert_eq!(topmost.claim_explicit(claim(1), S(1)), Shift::Unchanged);
@@ -105,7 +105,7 @@ fn higher_ranks_win() {
     assert_eq!(
         front(&topmost),
         Some(4),
-        "the session's report is still running"
+        "the session's report still stands"
     );
     topmost.release(Holder(1), S(5));
     assert!(topmost.hears_inferred());
@@ -128,7 +128,7 @@ fn guess_counts_until_another_source_makes_a_claim() {
     assert!(!topmost.hears_guesses());
     assert_eq!(topmost.claim_guessed(claim(1), S(2)), Shift::Unchanged);
     assert_eq!(topmost.vanished(app(2).key, S(3)), Shift::Changed);
-    assert_eq!(front(&topmost), None, "the guess of then is no guess now");
+    assert_eq!(front(&topmost), None, "the earlier guess was dropped");
     topmost.claim_guessed(claim(1), S(4));
     // An agent that reports no focus outranks a guess, too.
     topmost.claim_session(Holder(1), claim(0), S(5));
@@ -138,7 +138,7 @@ fn guess_counts_until_another_source_makes_a_claim() {
     topmost.release(Holder(1), S(8));
     topmost.claim_guessed(claim(1), S(8));
     topmost.claim_guessed(claim(0), S(9));
-    assert_eq!(front(&topmost), Some(1), "for the gap");
+    assert_eq!(front(&topmost), Some(1), "the app stays for the gap");
     assert_eq!(topmost.tick(S(11)), Shift::Changed);
     topmost.claim_guessed(claim(1), S(12));
     assert_eq!(topmost.claim_explicit(claim(0), S(13)), Shift::Changed);
@@ -211,18 +211,18 @@ fn explicit_claim_outranks_only_its_own_user_s_agents() {
     let of = |uid: u32, pid: i32| Claim { uid, ..claim(pid) };
     topmost.claim_session(Holder(1), of(1000, 1), S(0));
     topmost.claim_explicit(of(1001, 2), S(1));
-    assert_eq!(front(&topmost), Some(2), "the latest of two users");
+    assert_eq!(front(&topmost), Some(2), "the latest claim of two users");
     topmost.claim_session(Holder(1), of(1000, 3), S(2));
     assert_eq!(front(&topmost), Some(3));
     topmost.claim_session(Holder(2), of(1001, 4), S(3));
     assert_eq!(front(&topmost), Some(2), "above the user's own agent");
     topmost.claim_explicit(of(1000, 0), S(4));
-    assert_eq!(front(&topmost), Some(2), "another user's stays");
+    assert_eq!(front(&topmost), Some(2), "another user's claim stays");
     topmost.claim_explicit(of(0, 5), S(5));
     topmost.claim_session(Holder(1), of(1000, 1), S(6));
-    assert_eq!(front(&topmost), Some(5), "root's outranks everything");
+    assert_eq!(front(&topmost), Some(5), "root's claim outranks all");
     topmost.claim_explicit(of(0, 0), S(7));
-    assert!(!topmost.is_explicit(), "root's none ends all of them");
+    assert!(!topmost.is_explicit(), "root's none withdraws all");
     assert_eq!(front(&topmost), Some(1));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Parses the name of a systemd unit for the desktop id of its app.
+//! Finds an app's desktop id in the name of its systemd unit.
 //!
 //! Desktops, sandboxes and terminals put each app into a unit of its own. The unit's name contains
 //! the app's desktop id (systemd's "Desktop Environment Integration", snap's and Flatpak's own
@@ -12,10 +12,10 @@
 //! app-flatpak-org.gimp.GIMP-7.scope
 //! dbus-:1.2-org.gnome.Nautilus@0.service      started by the message bus
 //! snap.firefox.firefox-3b1c....scope          package, app, number
-//! vte-spawn-1f...scope, run-u12.scope         say nothing
+//! vte-spawn-1f...scope, run-u12.scope         no id
 //! ```
 
-/// What started the app in its unit, as far as the name tells.
+/// What started the app, according to the name of its unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Starter {
     /// A launcher, for the user.
@@ -31,8 +31,8 @@ pub enum Starter {
 /// An app's unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unit {
-    /// Possible desktop ids without `.desktop`, most likely first: without escapes by the launcher
-    /// it is ambiguous where the id begins.
+    /// Possible desktop ids without `.desktop`, most likely first. If a launcher does not escape
+    /// the "-" in an id, it is ambiguous where the id begins.
     pub ids: Vec<String>,
     /// What started the app.
     pub starter: Starter,
@@ -105,8 +105,7 @@ fn numbered(stem: &str, service: bool) -> &str {
     split.map_or(stem, |(id, _)| id)
 }
 
-/// The ids that `[LAUNCHER-]ID` may contain: a "-" in an id should be escaped, but not all
-/// launchers do so.
+/// Possible ids in `[LAUNCHER-]ID`: not all launchers escape a "-" in the id.
 fn after_launcher(text: &str) -> Vec<String> {
     let whole = Some(text);
     let last = text.rsplit_once('-').map(|(_, id)| id);
@@ -114,12 +113,12 @@ fn after_launcher(text: &str) -> Vec<String> {
     known_ids([last, first, whole].into_iter().flatten().map(unescape))
 }
 
-/// snapd names desktop entries `PACKAGE_APP`.
+/// Desktop id of a snap: snapd names desktop entries `PACKAGE_APP`.
 fn snap(text: &str) -> Vec<String> {
     let Some((package, app)) = text.split_once('.') else {
         return Vec::new();
     };
-    // `APP-UUID`, formerly `APP.UUID`, and for a service only `APP`.
+    // `APP-UUID`, in older versions `APP.UUID`; for a service only `APP`.
     let number = app.len().checked_sub(UUID).and_then(|at| app.get(at..));
     let is_number = |text: &str| text.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit());
     let app = match number {
@@ -131,7 +130,7 @@ fn snap(text: &str) -> Vec<String> {
     known_ids([format!("{}_{}", unescape(package), unescape(app))])
 }
 
-/// The valid ids, each once. An id becomes part of a path.
+/// Drops duplicate ids, and ids that would be unsafe as part of a path.
 fn known_ids(ids: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut known = Vec::new();
     for id in ids {
@@ -153,7 +152,7 @@ fn unescape(text: &str) -> String {
     while let Some((before, after)) = rest.split_once("\\x") {
         bytes.extend_from_slice(before.as_bytes());
         let code = after.get(..2);
-        // from_str_radix accepts a sign.
+        // from_str_radix would accept a sign.
         let code = code.filter(|code| code.bytes().all(|b| b.is_ascii_hexdigit()));
         match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
             Some(byte) => {

@@ -1,79 +1,87 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Guesses the foreground app from the clients that the display server wakes after a key or button
-//! press, for sessions in which no source reports the foreground app.
+//! press. Used in sessions in which no source reports the foreground app.
 //!
-//! A display server sleeps until input comes and hands it to one client, the foreground one, which
-//! wakes up at once. So a client that the server wakes within [`WITHIN`] of a key or a button is
-//! probably in the foreground, and a client that it does not wake is probably not. Four things blur
-//! this:
+//! A display server sleeps until input arrives. It hands the input to one client, the foreground
+//! client, which wakes up at once. So a client that the server wakes within [`WITHIN`] of a key or
+//! button press is probably in the foreground, and a client that it does not wake probably is not.
+//! Four things complicate this:
 //!
-//! - Clients that draw all the time are woken between inputs too, frame by frame, and sometimes by
-//!   chance just after an input. The rate of such chance wakes follows from how often the client is
-//!   woken while nothing is pressed, and makes its other wakes worth less: each input adds the
-//!   logarithm of how much likelier the observation is if the client is in the foreground. The sums
-//!   are clamped on both sides, so that old evidence does not outweigh new (E. S. Page, *Continuous
-//!   inspection schemes*, Biometrika 41, 1954).
-//! - Clients that listen to all input are woken whichever app is in the foreground, and window
-//!   managers by some of the input. If each of the last inputs woke several clients, the foreground
-//!   one is the client that the fewest of all remembered inputs woke. A client that was mostly
-//!   woken beside the foreground one does not replace it when a single input fails to wake that
-//!   one.
-//! - A busy client is not woken, and input that the server keeps to itself (its own shortcuts)
-//!   wakes no client. Neither changes the foreground app: it stays until another client has clearly
-//!   more evidence, or until it has slept through [`DOUBTS`] inputs.
-//! - A display server can be another one's client (Xwayland). Its wakes count while the server
-//!   below has just woken it, and it is never in the foreground itself.
+//! - *Clients that draw all the time* are woken between inputs too, and sometimes by chance just
+//!   after an input. The rate of these chance wakes is measured while nothing is pressed. Each
+//!   input adds a log-likelihood ratio to a client's evidence: how much likelier the observation is
+//!   if the client is in the foreground than by chance. The sum is clamped on both sides, so that
+//!   old evidence does not outweigh new evidence (E. S. Page, *Continuous inspection schemes*,
+//!   Biometrika 41, 1954).
+//! - *Clients that listen to all input* are woken whichever app is in the foreground, and window
+//!   managers are woken by some of the input. If each of the last inputs woke several clients, the
+//!   foreground client is the one that the fewest remembered inputs woke. A client that is mostly
+//!   woken together with the foreground client is taken for a listener. It does not replace the
+//!   foreground client when some inputs wake only the listener.
+//! - *Missing wakes.* A busy client needs no wake, and input that the server handles itself (its
+//!   own shortcuts) wakes no client. Neither changes the guess. The foreground client stays until
+//!   another client has clearly more evidence, or until [`DOUBTS`] inputs in a row have not woken
+//!   it.
+//! - *Nested servers.* A display server can be the client of another one (Xwayland). Its wakes
+//!   count only while the outer server has just woken it, and the nested server itself is never in
+//!   the foreground.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::app::ProcessId;
 
-/// How soon after an input its receiver is woken at the latest.
+/// Longest time from an input until the client that receives it is woken.
 pub const WITHIN: Duration = Duration::from_millis(8);
 
-/// Outcomes of an input while an app is in the foreground. It wakes that app: from and to so many
-/// milliseconds, with this probability (0.2 ms by an X server at rest, later where the server
-/// itself has to wait for a processor);
+/// Probabilities that an input wakes the foreground client within a span of time: start and end of
+/// the span in milliseconds after the input, and the probability. An idle X server wakes the client
+/// after 0.2 ms, a server that has to wait for a processor later.
 const RECEIVES: [(f64, f64, f64); 4] = [
     (0.0, 1.0, 0.30),
     (1.0, 2.0, 0.15),
     (2.0, 4.0, 0.12),
     (4.0, 8.0, 0.08),
 ];
-/// or no client, because the app is busy, the server keeps the input to itself, or an X client does
-/// not ask for key releases;
+/// Probability that an input wakes no client: the foreground client is busy, the server handles the
+/// input itself, or an X client did not ask for key releases.
 const SILENT: f64 = 0.25;
-/// or only other clients.
+/// Probability that an input wakes only other clients than the foreground client.
 const OTHERS: f64 = 0.10;
 
-/// Bounds of the chance wakes of a client: wakes a second, and share of all inputs.
+/// Lower bound of a client's rate of chance wakes, in wakes per second.
 const RATE_LEAST: f64 = 3.5;
+/// Upper bound of the probability that a chance wake follows an input.
 const CHANCE_MOST: f64 = 0.95;
 
-/// The rate of a client's chance wakes decays over this observed time, and a count below the second
-/// value is treated as none.
+/// Time constant with which the count of a client's chance wakes decays.
 const MEMORY: Duration = Duration::from_secs(30);
+/// A client that no remembered input woke is dropped when its decayed count is at most this.
 const FORGOTTEN: f64 = 0.5;
 
-/// Evidence: the maximum that is kept, the minimum for the foreground, and the lead over the
-/// foreground client that replaces it. A client that only inputs wake gains 4.5 with each input
-/// that wakes it at once and 1.7 with each that wakes it late; it loses 1.4 with each that wakes no
-/// client and 2.3 with each that wakes only others. Chance reaches ENOUGH once in 1800 attempts and
-/// MOST once in a million: the reciprocals of their exponentials bound it.
+/// Maximum evidence of a client.
+///
+/// A client that only inputs wake gains 4.5 from each input that wakes it at once, and 1.7 from
+/// each that wakes it late. It loses 1.4 by each input that wakes no client, and 2.3 by each that
+/// wakes only other clients. By chance, a client's evidence reaches this maximum at most once in a
+/// million attempts (e^-14).
 const MOST: f64 = 14.0;
+/// Minimum evidence for the foreground. Chance reaches it at most once in 1800 attempts (e^-7.5).
 const ENOUGH: f64 = 7.5;
+/// A client with this much more evidence than the foreground client replaces it.
 const CLEARLY: f64 = 4.0;
 
-/// Inputs in a row that woke this client and not the foreground one before it replaces that one.
+/// A client replaces the foreground client after this many inputs in a row that woke the client and
+/// not the foreground client.
 const ALONE: u32 = 2;
 
-/// Two clients that this many inputs in a row both woke: the foreground one is the one that fewer
-/// of all remembered inputs woke, by this difference.
+/// After this many inputs in a row that woke both of two clients, the foreground client is the one
+/// that fewer of all remembered inputs woke.
 const TOGETHER: u32 = 4;
+/// Minimum difference between the two clients' numbers of inputs.
 const FEWER: u32 = 2;
 
-/// Inputs in a row that the foreground app may sleep through.
+/// The guess is dropped after this many inputs in a row that did not wake the foreground client.
 pub const DOUBTS: u32 = 8;
 
 /// Maximum number of tracked clients.
@@ -99,7 +107,7 @@ pub struct Wake {
     pub woken: ProcessId,
 }
 
-/// Observations of one stretch of time.
+/// Observations of one interval.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a> {
     /// Start of the observation.
@@ -110,7 +118,7 @@ pub struct Seen<'a> {
     pub inputs: &'a [Duration],
     /// Wakes by display servers, oldest first.
     pub wakes: &'a [Wake],
-    /// The foreground client was busy, so it could not be woken.
+    /// Whether the foreground client was busy, so that no wake was needed.
     pub busy: bool,
 }
 
@@ -118,12 +126,13 @@ pub struct Seen<'a> {
 struct Client {
     /// Sum of log-likelihood ratios for being in the foreground, clamped to 0..=[`MOST`].
     evidence: f64,
-    /// One bit for each input that woke any client, set if it woke this one; the latest is the
-    /// lowest.
+    /// One bit for each remembered input that woke any client, set if it woke this client. The
+    /// lowest bit is the latest input.
     inputs: u32,
-    /// Those of them that also woke the foreground client, which was another one.
+    /// Like `inputs`, but a bit is set only if another client was in the foreground and the input
+    /// woke that client too.
     beside: u32,
-    /// Number of wakes while nothing was pressed, decaying.
+    /// Decaying number of wakes while nothing was pressed.
     anyway: f64,
 }
 
@@ -135,23 +144,23 @@ pub struct WakeGraph {
     front: Option<ProcessId>,
     /// Inputs in a row that did not wake the foreground client.
     doubts: u32,
-    /// Seconds in which nothing was pressed, decaying.
+    /// Decaying number of seconds in which nothing was pressed.
     calm: f64,
-    /// Inputs that woke a client.
+    /// Number of inputs that woke a client.
     looked_at: u64,
 }
 
-/// Why a client is taken for the foreground one.
+/// Evidence for the guessed foreground client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grounds {
-    /// Number of the remembered inputs that woke it.
+    /// Number of remembered inputs that woke it.
     pub woken: u32,
     /// Number of remembered inputs that woke any client.
     pub of: u32,
 }
 
 impl WakeGraph {
-    /// Starts without any knowledge of these servers' clients.
+    /// Starts with these display servers and without any known client.
     pub fn new(servers: BTreeMap<ProcessId, Server>) -> WakeGraph {
         WakeGraph {
             servers,
@@ -169,7 +178,7 @@ impl WakeGraph {
         self.front
     }
 
-    /// Why [`WakeGraph::front`] is that client.
+    /// Evidence for [`WakeGraph::front`].
     pub fn grounds(&self) -> Option<Grounds> {
         let client = self.clients.get(self.front.as_ref()?)?;
         Some(Grounds {
@@ -183,7 +192,7 @@ impl WakeGraph {
         self.looked_at
     }
 
-    /// Adds observations and guesses anew.
+    /// Adds observations and updates the guess.
     pub fn observe(&mut self, seen: Seen) {
         let windows = windows(seen.inputs);
         self.learn_chances(&seen, &windows);
@@ -193,7 +202,7 @@ impl WakeGraph {
         }
     }
 
-    /// A process has ended.
+    /// Forgets a process that has ended.
     pub fn ended(&mut self, process: ProcessId) {
         self.clients.remove(&process);
         if self.front == Some(process) {
@@ -207,7 +216,7 @@ impl WakeGraph {
         self.clients.keys().copied()
     }
 
-    /// Updates how often clients are woken while nothing is pressed.
+    /// Updates the rates at which clients are woken while nothing is pressed.
     fn learn_chances(&mut self, seen: &Seen, windows: &[Duration]) {
         let looked = seen.until.saturating_sub(seen.from);
         let pressed = WITHIN * u32::try_from(windows.len()).unwrap_or(u32::MAX);
@@ -240,7 +249,8 @@ impl WakeGraph {
         Some(self.clients.entry(id).or_default())
     }
 
-    /// The clients that the servers woke within the window that starts at `start`, and how soon.
+    /// The clients that the servers woke within [`WITHIN`] of `start`, each with the time from
+    /// `start` to its first wake.
     fn receivers(&self, wakes: &[Wake], start: Duration) -> BTreeMap<ProcessId, Duration> {
         let mut acting: BTreeSet<ProcessId> = self
             .servers
@@ -279,8 +289,8 @@ impl WakeGraph {
         for (&id, client) in &mut self.clients {
             let after = received.get(&id).copied();
             let woken = after.is_some();
-            // An input that woke no client says nothing against the foreground one: it may have
-            // been awake.
+            // An input that woke no client is no evidence against the foreground client, which may
+            // have been awake.
             if woken || Some(id) != front || !(busy || silent) {
                 client.weigh(after, silent, calm);
             }
@@ -325,7 +335,7 @@ impl WakeGraph {
         }
     }
 
-    /// Whether a client replaces the foreground one.
+    /// Whether a client has enough evidence to replace the foreground client.
     fn succeeds(&self, client: &Client) -> bool {
         if client.evidence < ENOUGH {
             return false;
@@ -343,13 +353,14 @@ impl WakeGraph {
 }
 
 impl Client {
-    /// Adds one input's evidence. `after`: how soon it woke this client, if it did; `silent`: it
-    /// woke no client at all; `calm`: seconds in which nothing was pressed.
+    /// Adds the evidence of one input. `after`: time from the input to the wake of this client, if
+    /// it was woken; `silent`: whether the input woke no client at all; `calm`: seconds in which
+    /// nothing was pressed.
     fn weigh(&mut self, after: Option<Duration>, silent: bool, calm: f64) {
-        // A client without chance wakes so far may have been observed too briefly.
+        // The 0.5 stands for chance wakes that a short observation has missed.
         let rate = (self.anyway + 0.5) / calm.max(WITHIN.as_secs_f64());
-        // For a client that draws at a steady rate, just this share of all inputs is followed by a
-        // frame.
+        // If a client draws at a steady rate, this is the share of inputs that a frame follows
+        // within `seconds`.
         let chance = |seconds: f64| (rate.max(RATE_LEAST) * seconds).min(1.0);
         let never = 1.0 - chance(WITHIN.as_secs_f64()).min(CHANCE_MOST);
         let ms = after.map(|after| after.as_secs_f64() * 1e3);
@@ -367,7 +378,7 @@ impl Client {
         self.beside = self.beside << 1 | u32::from(woken && beside);
     }
 
-    /// Whether inputs for other clients wake it most of the time.
+    /// Whether most of the inputs that woke this client also woke the foreground client.
     fn listens(&self) -> bool {
         self.beside.count_ones() * 2 > self.inputs.count_ones()
     }
@@ -377,7 +388,8 @@ fn is_within(at: Duration, start: Duration) -> bool {
     at.checked_sub(start).is_some_and(|after| after <= WITHIN)
 }
 
-/// Start times of the inputs that are far enough apart to be told from each other.
+/// Start times of the observation windows. An input within [`WITHIN`] of a window's start belongs
+/// to that window.
 fn windows(inputs: &[Duration]) -> Vec<Duration> {
     let mut windows: Vec<Duration> = Vec::with_capacity(inputs.len());
     for &at in inputs {

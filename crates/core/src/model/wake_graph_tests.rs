@@ -42,15 +42,15 @@ impl Session {
         }
     }
 
-    /// A pause as between key presses, not in step with any display.
+    /// A random pause between key presses, not synchronous with any display.
     fn pause(&mut self) -> Duration {
         let next = self.random.wrapping_mul(6_364_136_223_846_793_005);
         self.random = next.wrapping_add(1);
         US(5_000 + (self.random >> 33) % 400_000)
     }
 
-    /// An input after `pause`, which the outer server delivers to `receivers`; observed 30 ms
-    /// later.
+    /// Simulates an input after `pause` that the outer server delivers to `receivers`. Returns the
+    /// guess 30 ms after the input.
     fn input_after(&mut self, pause: Duration, receivers: &[i32]) -> Option<i32> {
         self.input_through(pause, SERVER, receivers)
     }
@@ -116,7 +116,7 @@ fn second_input_makes_a_guess() {
 fn app_that_ignores_key_releases_is_found_by_presses() {
     let mut session = Session::new();
     for (app, other) in [(A, None), (B, Some(A))] {
-        // For the first app it is not known yet that nothing else wakes it.
+        // The first app needs two rounds, because its rate of chance wakes is not known yet.
         for _ in 0..if other.is_none() { 2 } else { 1 } {
             assert_eq!(session.input(&[app]), other);
             assert_eq!(session.input(&[]), other);
@@ -159,7 +159,7 @@ fn animation_is_never_taken_for_the_foreground_app() {
 }
 
 #[test]
-fn animation_in_the_foreground_is_found_when_inputs_wake_it_too() {
+fn animation_in_the_foreground_is_found_by_its_inputs() {
     for hz in [24, 60, 144] {
         let mut session = Session::new();
         session.animations = vec![(ANIMATION, Duration::from_secs(1) / hz)];
@@ -171,20 +171,20 @@ fn animation_in_the_foreground_is_found_when_inputs_wake_it_too() {
 #[test]
 fn listener_is_recognised_at_the_first_change_of_the_focus() {
     let mut session = Session::new();
-    assert_eq!(session.inputs(10, &[A, LISTENER]), None, "either may be it");
+    assert_eq!(session.inputs(10, &[A, LISTENER]), None, "two candidates");
     assert_eq!(session.inputs(4, &[B, LISTENER]), Some(B));
     assert_eq!(session.inputs(40, &[B, LISTENER]), Some(B));
     assert_eq!(session.inputs(4, &[A, LISTENER]), Some(A));
     // The foreground app misses some inputs.
     assert_eq!(session.inputs(3, &[LISTENER]), Some(A));
-    // A listener that was taken for the foreground app without alternatives gives way.
+    // A listener that was the only candidate gives way to the foreground app.
     let mut session = Session::new();
     session.inputs(10, &[LISTENER]);
     assert_eq!(session.inputs(4, &[A, LISTENER]), Some(A));
 }
 
 #[test]
-fn window_manager_that_sees_every_press_is_not_in_the_foreground() {
+fn window_manager_that_receives_every_press_is_not_the_guess() {
     let mut session = Session::new();
     for round in 0..50 {
         session.input(&[LISTENER, A]);
@@ -194,7 +194,7 @@ fn window_manager_that_sees_every_press_is_not_in_the_foreground() {
 }
 
 #[test]
-fn shortcut_changes_nothing_and_empty_workspace_has_no_foreground_app() {
+fn guess_survives_a_shortcut_but_not_an_empty_workspace() {
     let mut session = Session::new();
     session.inputs(5, &[A]);
     assert_eq!(session.inputs(DOUBTS - 1, &[]), Some(A));
@@ -204,7 +204,7 @@ fn shortcut_changes_nothing_and_empty_workspace_has_no_foreground_app() {
 }
 
 #[test]
-fn busy_app_need_not_be_woken() {
+fn busy_app_stays_the_guess_without_wakes() {
     let mut session = Session::new();
     session.inputs(5, &[A]);
     session.busy = true;
@@ -212,7 +212,7 @@ fn busy_app_need_not_be_woken() {
     assert_eq!(
         session.inputs(2, &[B]),
         Some(B),
-        "a user who tires of waiting moves on"
+        "the user switched to another app"
     );
 }
 
@@ -223,7 +223,7 @@ fn nested_server_delivers_input_of_the_outer_one() {
         session.input_through(MS(90), XWAYLAND, &[A]);
     }
     assert_eq!(session.graph.front(), Some(id(A)));
-    // Wakes of the nested server on its own are not input.
+    // Wakes by the nested server alone are not input.
     for _ in 0..10 {
         let from = session.now;
         let input = from + MS(90);
@@ -258,9 +258,10 @@ fn key_press_with_immediate_release_is_one_input() {
     assert_eq!(windows(&[US(10), US(11), WITHIN, late]), [US(10), late]);
 }
 
-/// Realistic sessions beside an animation. The chance events are the same in every run.
+/// Simulates sessions with an animation in the background. The random events are the same in every
+/// run.
 #[test]
-fn guess_follows_the_focus_and_hardly_ever_chance() {
+fn guess_follows_the_focus_despite_chance_wakes() {
     let (mut looked, mut late) = (0, 0);
     for hz in [1, 5, 10, 24, 60, 75, 144] {
         for seed in 0..30 {
@@ -329,7 +330,7 @@ proptest! {
         }
     }
 
-    /// No trace data makes it panic.
+    /// No trace data causes a panic.
     #[test]
     fn any_times_are_accepted(
         inputs in prop::collection::vec(any::<u32>(), 0..20),

@@ -4,20 +4,21 @@
 //! A window opens when input for the topmost app arrives. It closes when the frame that answers the
 //! input reaches the display server, or at a deadline. Special cases:
 //!
-//! * *Overlapping inputs.* Input joins a window that is open. The frame that closes it answers all
-//!   of the inputs, and the recorded time is that of the first: how long the user may have waited.
+//! * *Overlapping inputs.* Input that arrives while a window is open joins that window. The frame
+//!   that closes the window answers all of its inputs. The recorded time starts at the first input,
+//!   because the user may have waited that long.
 //! * *Input without a frame.* The window ends at its deadline and nothing is recorded. A later
 //!   frame, within the largest deadline and before further input, is a late answer. It is recorded,
-//!   otherwise an app that is always slow would seem quick, and it makes the app's next deadline
-//!   longer.
+//!   because otherwise an app that is always slow would seem quick. It also extends the app's next
+//!   deadline.
 //! * *Frames without input* (animations), and frames shown before the input, change nothing.
 //! * *A frame of another app* changes nothing.
 //! * *The focus moves to another app inside a window*: the window moves to that app, because the
-//!   user now waits for its frame. That time is a switch and not a response, and is not recorded.
-//!   If the focus moves to no app, the window ends.
+//!   user now waits for its frame. The time until that frame is a switching time and not a response
+//!   time, so it is not recorded. If the focus moves to no app, the window ends.
 //!
-//! Events carry the time at which they happened and may arrive slightly late and out of order: the
-//! last frame answers input that is older than it.
+//! Events carry their own timestamps and may arrive slightly late and out of order. If an input
+//! arrives after a frame with a later timestamp, that frame answers the input.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,7 +39,7 @@ pub enum Opening {
     },
     /// The input joined the open window.
     Joined,
-    /// A frame that arrived earlier answers it, after this time.
+    /// A frame that was reported before the input answers it. Contains the response time.
     Answered(Duration),
     /// Windows are switched off.
     Off,
@@ -47,26 +48,26 @@ pub enum Opening {
 /// Result of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Closing {
-    /// It answers input, after this time.
+    /// The frame answers input. Contains the response time.
     Answered(Duration),
-    /// It answers input of a window that had ended, after this time.
+    /// The frame answers input of a window that had ended. Contains the response time.
     Late(Duration),
-    /// The focus moved inside the window; this is the new app's first frame.
+    /// The focus moved inside the window, and this is the new app's first frame.
     Moved,
-    /// No input waits for it.
+    /// No input waits for a frame.
     Unasked,
-    /// It belongs to another app.
+    /// The frame belongs to another app than the window.
     Elsewhere,
 }
 
 /// The open window, or one that has ended and may still get a late answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
-    /// The app that owes the frame.
+    /// The app whose frame is awaited.
     pub app: AppKey,
     /// Its name.
     pub name: String,
-    /// Its user.
+    /// User id of its owner, if known.
     owner: Option<u32>,
     /// Time of the first input.
     pub since: Duration,
@@ -74,16 +75,16 @@ pub struct Window {
     pub ends: Duration,
     /// Number of inputs.
     pub inputs: u32,
-    /// The focus moved inside it, so its time is not recorded.
+    /// The focus moved while it was open, so its time is not recorded.
     moved: bool,
-    /// It has ended; only a late answer may still come.
+    /// It has ended, but may still get a late answer.
     over: bool,
 }
 
 /// Why a window ended without an answer.
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// The focus had moved inside it.
+    /// The focus had moved while it was open.
     Moved,
     /// No frame is expected any more.
     Abandoned,
@@ -104,7 +105,7 @@ struct Answers {
 pub struct AppAnswers {
     /// Name of the app.
     pub name: String,
-    /// Its user, if known.
+    /// User id of its owner, if known.
     pub owner: Option<u32>,
     /// Number of answers, late ones included.
     pub answers: u64,
@@ -118,7 +119,7 @@ pub struct AppAnswers {
     pub deadline: Duration,
 }
 
-/// Name and user of an app.
+/// Name of an app, and user id of its owner if known.
 type Named = (String, Option<u32>);
 
 /// The current window, and the answers of all apps.
@@ -126,19 +127,19 @@ type Named = (String, Option<u32>);
 pub struct Windows {
     settings: WindowSettings,
     current: Option<Window>,
-    /// Time of the last frame, and its app; `None`: a frame of the whole display, which answers any
-    /// app.
+    /// The last frame: its app (`None`: a frame of the whole display, which may answer input for
+    /// any app) and its time.
     last_frame: Option<(Option<AppKey>, Duration)>,
     tallies: WindowTallies,
     /// By name and user, so that users of the same program have separate answers.
     apps: BTreeMap<Named, Answers>,
-    /// User of the topmost app.
+    /// User id of the topmost app's owner.
     owner: Option<u32>,
     uses: u64,
 }
 
 impl Windows {
-    /// No window is open.
+    /// Starts without an open window.
     pub fn new(settings: WindowSettings) -> Windows {
         Windows {
             settings,
@@ -207,12 +208,12 @@ impl Windows {
         Opening::Opened { ends }
     }
 
-    /// Counts input for an app that is not topmost, or without a topmost app.
+    /// Counts input that was not for the topmost app, or that came while no app was topmost.
     pub fn input_elsewhere(&mut self) {
         self.tallies.inputs_elsewhere += 1;
     }
 
-    /// Handles a frame shown at `at`: of this app, or with `None` of the whole display.
+    /// Handles a frame shown at `at`. `of`: its app; `None`: a frame of the whole display.
     pub fn frame(&mut self, of: Option<AppKey>, at: Duration) -> Closing {
         if self.last_frame.is_none_or(|(_, last)| last < at) {
             self.last_frame = Some((of, at));
@@ -247,7 +248,7 @@ impl Windows {
             self.end(End::Moved);
             return Closing::Moved;
         }
-        // Compare with the event's own time: when the deadline was last checked does not matter.
+        // Uses the frame's own timestamp, because the deadline may not have been checked yet.
         let late = window.over || at > window.ends;
         let (name, owner) = (window.name.clone(), window.owner);
         if late && !window.over {
@@ -265,7 +266,7 @@ impl Windows {
         Closing::Answered(took)
     }
 
-    /// The topmost app changed, perhaps to none; its user is `owner`.
+    /// Handles a change of the topmost app, perhaps to none. `owner`: user id of its owner.
     pub fn topmost(&mut self, front: Option<&App>, owner: Option<u32>) {
         self.owner = owner;
         let Some(window) = &mut self.current else {
@@ -303,7 +304,7 @@ impl Windows {
 
     /// When [`Windows::pass_time`] is due.
     pub fn next_deadline(&self) -> Option<Duration> {
-        // The end of the wait for a late answer needs no timer: the next input handles it.
+        // The wait for a late answer needs no timer: the next input ends it.
         self.open().map(|window| window.ends)
     }
 
@@ -311,7 +312,7 @@ impl Windows {
     pub fn apps(&self) -> Vec<AppAnswers> {
         let mut apps: Vec<(&Named, &Answers)> = self.apps.iter().collect();
         apps.sort_by_key(|(_, answers)| std::cmp::Reverse(answers.used));
-        let told = apps.into_iter().map(|((name, owner), answers)| AppAnswers {
+        let shown = apps.into_iter().map(|((name, owner), answers)| AppAnswers {
             name: name.clone(),
             owner: *owner,
             answers: answers.latency.answers(),
@@ -320,11 +321,11 @@ impl Windows {
             took: answers.latency.percentiles(),
             deadline: answers.latency.deadline(&self.settings),
         });
-        told.collect()
+        shown.collect()
     }
 
-    /// Discards the window. One that had reached its deadline counts as unanswered, whatever the
-    /// reason.
+    /// Discards the window. A window that had reached its deadline counts as unanswered, whatever
+    /// the reason.
     fn end(&mut self, reason: End) {
         let Some(window) = self.current.take() else {
             return;
@@ -342,7 +343,8 @@ impl Windows {
         }
     }
 
-    /// The app's answers. A new app replaces the least recently used one when there are too many.
+    /// The app's answers. If there are too many apps, a new app replaces the least recently used
+    /// one.
     fn answers(&mut self, name: &str, owner: Option<u32>) -> &mut Answers {
         let named = (name.to_owned(), owner);
         if !self.apps.contains_key(&named) {

@@ -21,7 +21,7 @@ fn windows() -> Windows {
     Windows::new(WindowSettings::default())
 }
 
-/// Input that is reported at once.
+/// Reports input without delay.
 fn input(windows: &mut Windows, pid: i32, ms: u64) -> Opening {
     windows.input(&app(pid), MS(ms), MS(ms))
 }
@@ -49,9 +49,9 @@ fn input_opens_and_frame_closes_the_window() {
     assert_eq!(frame(&mut windows, 1, 140), Closing::Answered(MS(40)));
     assert_eq!(windows.open(), None);
     assert_eq!(windows.next_deadline(), None);
-    let told = &windows.apps()[0];
-    assert_eq!((told.answers, told.late, told.unanswered), (1, 0, 0));
-    assert!(told.took.p50.abs_diff(MS(40)) <= MS(1), "{told:?}");
+    let app = &windows.apps()[0];
+    assert_eq!((app.answers, app.late, app.unanswered), (1, 0, 0));
+    assert!(app.took.p50.abs_diff(MS(40)) <= MS(1), "{app:?}");
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn overlapping_inputs_share_one_window_timed_from_the_first() {
     assert_eq!(
         windows.open().unwrap().ends,
         MS(600),
-        "the deadline is the first one's"
+        "the first input sets the deadline"
     );
     assert_eq!(frame(&mut windows, 1, 170), Closing::Answered(MS(70)));
     assert_eq!(frame(&mut windows, 1, 190), Closing::Unasked);
@@ -87,11 +87,11 @@ fn input_without_a_frame_ends_at_the_deadline_and_is_not_recorded() {
         Opening::Opened { ends: MS(1500) }
     );
     frame(&mut windows, 1, 1010);
-    let told = &windows.apps()[0];
-    assert_eq!((told.answers, told.unanswered), (1, 1));
+    let app = &windows.apps()[0];
+    assert_eq!((app.answers, app.unanswered), (1, 1));
     assert!(
-        told.took.max < MS(11),
-        "counted from the input that it answers"
+        app.took.max < MS(11),
+        "the time starts at the answered input"
     );
 }
 
@@ -106,8 +106,8 @@ fn late_answer_is_recorded_and_extends_the_app_s_deadline() {
         Opening::Opened { ends: MS(4200) }
     );
     assert_eq!(frame(&mut windows, 1, 1800), Closing::Answered(MS(800)));
-    let told = &windows.apps()[0];
-    assert_eq!((told.answers, told.late), (2, 1));
+    let app = &windows.apps()[0];
+    assert_eq!((app.answers, app.late), (2, 1));
     // Another app has its own deadline.
     assert_eq!(
         input(&mut windows, 2, 2000),
@@ -161,7 +161,7 @@ fn frame_of_another_app_closes_nothing_but_one_of_the_display_does() {
 }
 
 #[test]
-fn window_follows_the_focus_and_is_then_no_response() {
+fn window_follows_the_focus_and_records_no_response() {
     let mut windows = windows();
     input(&mut windows, 1, 0);
     windows.topmost(Some(&app(1)), None);
@@ -170,7 +170,7 @@ fn window_follows_the_focus_and_is_then_no_response() {
     assert_eq!(
         frame(&mut windows, 1, 30),
         Closing::Elsewhere,
-        "the old app's last frame"
+        "a frame of the previous app"
     );
     assert_eq!(frame(&mut windows, 2, 90), Closing::Moved);
     assert!(windows.open().is_none());
@@ -201,7 +201,7 @@ fn window_is_abandoned_without_a_topmost_app() {
 }
 
 #[test]
-fn input_reported_after_its_frame_is_answered_by_it() {
+fn input_reported_after_its_frame_is_answered_at_once() {
     let mut windows = windows();
     assert_eq!(frame(&mut windows, 1, 110), Closing::Unasked);
     let late = windows.input(&app(1), MS(100), MS(115));
@@ -260,8 +260,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Every window ends exactly once or is still open, every recorded time is that of an answer,
-    /// no window outlives its deadline, and memory is bounded.
+    /// Every window ends exactly once or is still open, every recorded time belongs to an answer,
+    /// no window outlives its deadline, and the number of known apps is bounded.
     #[test]
     fn windows_are_conserved(steps in prop::collection::vec((step(), 0..900u64), 0..200)) {
         let settings = WindowSettings { apps: 2, ..WindowSettings::default() };

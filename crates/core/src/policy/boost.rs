@@ -5,46 +5,49 @@
 //! this order:
 //!
 //! 1. *A weight*: `cpu.weight` of the app's own cgroup and of all its ancestors, because each level
-//!    is divided separately.
-//! 2. *Nice values* of all its threads, if there is no such cgroup, its controller is not enabled,
-//!    or a sched_ext scheduler ignores cgroups. Where a weight acts, nice values would only shift
-//!    time between the app's own threads, so they are left alone. If the app's session is a group
-//!    of its own (autogroup), nice values count only inside it, and the group's own nice value is
+//!    of the tree divides its time separately.
+//! 2. *Nice values* of all its threads, if the app has no cgroup of its own, the cpu controller is
+//!    not enabled for it, or a sched_ext scheduler is loaded. Where a weight acts, nice values are
+//!    left alone, because they would only shift time between the app's own threads. If the app's
+//!    session is an autogroup, nice values count only inside it, so the autogroup's nice value is
 //!    lowered as well.
-//! 3. *A short slice* for its threads: a thread that wakes up may preempt one with a longer slice
-//!    at once. It gives no more time, only an earlier turn.
-//! 4. `io.weight` and I/O priorities, if some disk's scheduler honours them.
+//! 3. *A short slice* for its threads: a thread that wakes up may preempt a thread with a longer
+//!    slice at once. A short slice gives no more time, only an earlier turn.
+//! 4. `io.weight` and I/O priorities, if the scheduler of a disk honours them.
 //!
 //! # In the daemon's own cgroup tree
 //!
-//! Without a service manager, nothing enables the cpu controller for an app's cgroup: the boot
-//! scripts do not plan for apps with cgroups of their own. For an app that `protect` has moved into
-//! one of the daemon's cgroups, the controllers are enabled from the root down. The cpu controller
-//! is left out where the kernel grants real-time priority by group (`CONFIG_RT_GROUP_SCHED`): a
+//! Without a service manager, nothing enables the cpu controller for an app's cgroup, because the
+//! boot scripts make no cgroups for apps. For an app that `protect` has moved into one of the
+//! daemon's cgroups, boost enables the controllers from the root down. It does not enable the cpu
+//! controller where the kernel grants real-time priority by group (`CONFIG_RT_GROUP_SCHED`): a
 //! sound server in another cgroup would lose its priority.
 //!
 //! # Apps that are starting
 //!
-//! A user who starts an app waits for it before it has a window. A program that came to the
-//! foreground soon after an earlier start (there is a record of that start) will probably do so
-//! again. For the duration of its start it is boosted like the foreground app, in addition to that
-//! app.
+//! A user who starts an app waits for it before it has a window. If there is a record of an earlier
+//! start of a program, the program came to the foreground soon after that start and will probably
+//! do so again. For the duration of its start it is boosted like the foreground app, in addition to
+//! that app.
 //!
 //! # Helper processes
 //!
-//! A frame is not shown before the display server has run. If the app got all processors, the
-//! display server would wait for long. Helpers are therefore boosted like the app: the same weight
-//! from the level where their cgroups diverge, the same nice value, and an even shorter slice.
+//! The display server must run before a frame is shown. If the app got all processors, the display
+//! server would have to wait. Helpers are therefore boosted like the app: the same weight from the
+//! level at which their cgroups diverge from the app's, the same nice value, and an even shorter
+//! slice.
 //!
-//! If a helper shares its slice with other processes (an X server in `system.slice`), a weight of
-//! that slice would boost those as well. At that level the app gets no more than
-//! [`BESIDE_HELPER`] instead, which leaves the helper's slice a fifth of a processor. The helper
-//! also gets a nice value, whether a weight acts for the app or not: it ranks the helper among the
-//! processes of its slice.
+//! At that level, the helper's branch may also contain other processes (an X server in
+//! `system.slice`). A higher weight of the branch would boost them too. So the branch keeps its
+//! weight, and the app's branch gets no more than [`BESIDE_HELPER`], which leaves the helper's
+//! branch a fifth of a processor.
 //!
-//! The kernel serves the app as well: without `kswapd` each allocation of the app does direct
-//! reclaim. `kswapd` is in no cgroup and competes with the app's whole branch, so it gets the nice
-//! value that corresponds to the branch's weight.
+//! A helper that shares its own cgroup with other programs gets a lower nice value even if a weight
+//! acts for the app: the nice value ranks the helper among the threads of that cgroup.
+//!
+//! The kernel's `kswapd` works for the app too: if it gets too little time, the app's allocations
+//! do direct reclaim. `kswapd` is in the root cgroup and competes with the app's whole branch, so
+//! it gets the nice value that corresponds to the branch's weight.
 
 mod knobs;
 
@@ -56,21 +59,22 @@ use crate::model::snapshot::{Measured, Snapshot};
 use self::knobs::io_file;
 pub use self::knobs::{knobs, Knobs, Standing};
 
-/// Weight of the app's branch beside one that a helper shares with other processes: four times the
-/// default.
+/// Maximum weight of the app's branch beside a branch that contains a helper and other processes:
+/// four times the default.
 pub const BESIDE_HELPER: u32 = 400;
 
 /// The kernel's default weight of a cgroup.
 const WEIGHT_DEFAULT: u32 = 100;
 
-/// Factor by which a helper's slice is shorter than the app's.
+/// Divisor: a helper's slice is this part of the app's slice.
 const HELPER_SLICE: u32 = 3;
 
-/// Points by which a competitor's nice value is raised: its weight is then 215 instead of 1,024
-/// (sched_prio_to_weight[]), so that ten of them leave the app 97 % of a processor.
+/// Points by which a competitor's nice value is raised. The weight of nice value 7 is 215 instead
+/// of 1,024 (sched_prio_to_weight[]). Ten competitors then leave an app of nice value -20 97 % of a
+/// processor.
 const COMPETITOR_POINTS: u8 = 7;
 
-/// The shortest slice that the kernel gives, in microseconds.
+/// The shortest slice that the kernel accepts, in microseconds.
 const SLICE_MIN_US: u32 = 100;
 
 /// A file that holds a cgroup's weight.
@@ -103,7 +107,7 @@ impl WeightFile {
     }
 }
 
-/// A weight for one cgroup. A cgroup with a higher weight keeps it.
+/// A weight for one cgroup. A cgroup that already has a higher weight keeps that weight.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Weight {
     /// The file to write.
@@ -121,9 +125,9 @@ pub struct Weight {
 pub struct Tuning {
     /// Points by which each nice value is lowered, down to -20; 0: unchanged.
     pub nice_points: u8,
-    /// The same for helpers in a cgroup shared with other processes.
+    /// Points for helpers in a cgroup with other programs ([`Role::HelperAmong`]).
     pub among_points: u8,
-    /// The same for the kernel's reclaim threads.
+    /// Points for the kernel's reclaim threads.
     pub reclaim_points: u8,
     /// Points by which the nice values of competitors are raised, up to 19.
     pub competitor_points: u8,
@@ -134,8 +138,8 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// The slice in microseconds for a thread of this role. A helper gets a shorter one than the
-    /// app, because it sleeps most of the time and its work cannot wait for the app.
+    /// The slice in microseconds for a thread of this role; 0: unchanged. A helper gets a shorter
+    /// slice than the app, because it sleeps most of the time and its work cannot wait for the app.
     pub fn slice_us(&self, role: Role) -> u32 {
         match (self.slice_us, role) {
             (0, _) => 0,
@@ -156,9 +160,10 @@ impl Tuning {
         }
     }
 
-    /// The nice value for a thread that has `original`. The app's own threads keep their order.
+    /// The new nice value of a thread whose original value is `original`. The app's own threads
+    /// keep their order.
     pub fn nice(&self, role: Role, original: i32) -> i32 {
-        // A competitor with a negative nice value keeps it; 19 is the highest one there is.
+        // A competitor with a negative nice value keeps it; 19 is the highest nice value.
         if role == Role::Competitor {
             let raised = (original + i32::from(self.points(role))).min(19);
             return if original < 0 {
@@ -170,7 +175,7 @@ impl Tuning {
         (original - i32::from(self.points(role))).max(-20)
     }
 
-    /// Whether threads of this role stay unchanged.
+    /// Whether this tuning changes nothing for threads of this role.
     fn spares(&self, role: Role) -> bool {
         let rest = self.slice_us == 0 && self.io_level.is_none();
         self.points(role) == 0 && (rest || role == Role::Competitor)
@@ -180,14 +185,14 @@ impl Tuning {
 /// One step of `boost`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Enable these controllers for the app's cgroup, which the daemon made.
+    /// Enable these controllers for the app's cgroup, which the daemon has made.
     HandDown {
         /// The app.
         app: AppKey,
-        /// `cpu`, `io`.
+        /// The controllers: `cpu`, `io`.
         controllers: Vec<&'static str>,
     },
-    /// Set the weights of these cgroups, and restore all others.
+    /// Set the weights of these cgroups, and restore all other weights.
     Weigh {
         /// The app.
         app: AppKey,
@@ -199,7 +204,7 @@ pub enum Step {
         /// The app.
         app: AppKey,
     },
-    /// Set nice value, slice and I/O priority of these threads; forget those that ended.
+    /// Set nice value, slice and I/O priority of these threads, and forget threads that ended.
     Tune {
         /// The app.
         app: AppKey,
@@ -217,9 +222,9 @@ pub enum Step {
     Regroup {
         /// The app.
         app: AppKey,
-        /// Points to lower by, down to -20.
+        /// Points by which the nice values are lowered, down to -20.
         nice_points: u8,
-        /// The sessions, by number.
+        /// The autogroups, by number.
         groups: Vec<Autogroup>,
     },
     /// Restore all autogroups.
@@ -237,8 +242,8 @@ fn wanted<'a>(event: &Event, snapshot: &'a Snapshot) -> Option<&'a Measured> {
     snapshot.topmost.as_ref().or(snapshot.starting.as_ref())
 }
 
-/// Adds weights that are not listed yet. Of two weights for a cgroup the smaller one is kept,
-/// because it leaves time for a helper.
+/// Adds weights to the list. Of two weights for a cgroup it keeps the smaller one, which leaves
+/// time for a helper.
 fn add_weights(weights: &mut Vec<Weight>, more: Vec<Weight>) {
     for weight in more {
         let same =
@@ -318,7 +323,7 @@ fn target(snapshot: &Snapshot, topmost: &Measured) -> Target {
     }
 }
 
-/// Nice points that correspond to a cgroup's weight: each point is a quarter more time
+/// Nice points that correspond to a cgroup's weight: each point gives 25 % more time
 /// (sched_prio_to_weight[] in the kernel's kernel/sched/core.c).
 fn points_of(weight: u32) -> u8 {
     let points = (f64::from(weight) / f64::from(WEIGHT_DEFAULT)).ln() / 1.25f64.ln();
@@ -342,7 +347,7 @@ fn share(file: WeightFile, weight: u32, home: &Home, helpers: &[Helper]) -> Vec<
         let branch = levels(&helper.path);
         let common = app.iter().zip(&branch).take_while(|(a, b)| a == b).count();
         let (Some(parting), Some(ours)) = (branch.get(common), weights.get_mut(common)) else {
-            // One is inside the other: the helper gets the app's weights.
+            // One cgroup contains the other, so the app's weights already cover the helper.
             continue;
         };
         let only_helpers = is_session(parting) || *parting == helper.path;
@@ -367,7 +372,7 @@ fn share(file: WeightFile, weight: u32, home: &Home, helpers: &[Helper]) -> Vec<
     weights
 }
 
-/// Whether a slice holds only the desktop's own processes.
+/// Whether this systemd slice contains only the desktop's own processes.
 fn is_session(cgroup: &str) -> bool {
     cgroup.ends_with("/session.slice")
 }
@@ -382,7 +387,8 @@ fn levels(path: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Controllers that the foreground app's cgroup lacks, if the daemon made it.
+/// The step that enables missing controllers for the foreground app's cgroup, if the daemon made
+/// that cgroup.
 fn hand_down(snapshot: &Snapshot) -> Option<Step> {
     let topmost = snapshot.topmost.as_ref()?;
     let ours = topmost.app.own_home().is_some_and(|home| home.adopted);
@@ -403,7 +409,7 @@ fn hand_down(snapshot: &Snapshot) -> Option<Step> {
     })
 }
 
-/// Steps that undo what is in force; they run first.
+/// Steps that undo settings which no longer apply; they run before the steps of [`grant`].
 pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let in_force = &snapshot.in_force;
     let wanted = wanted(event, snapshot);
@@ -417,7 +423,7 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
         }
     }
     if let Some((app, tuning, _)) = &in_force.tuned {
-        // Another tuning starts from the original values.
+        // A changed tuning starts from the original values, so the old tuning is undone first.
         let stays = matches!(&target, Some((key, wanted))
             if key == app && wanted.tuning == *tuning && !wanted.threads.is_empty());
         if !stays {
@@ -434,7 +440,7 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     steps
 }
 
-/// Steps that put settings in force; they run after [`withdraw`].
+/// Steps that put settings in force; they run after the steps of [`withdraw`].
 pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let Some(topmost) = wanted(event, snapshot) else {
         return Vec::new();
@@ -476,7 +482,7 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     steps
 }
 
-/// Notes for the user on how far the boost reaches, one sentence each.
+/// Notes for the user on what is boosted and what is not, one sentence each.
 pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     if !snapshot.settings.boost.enabled {
         return vec!["boost is switched off by the configuration ([boost] enabled)".to_owned()];
@@ -504,7 +510,8 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     notes.extend(standings);
     if !view.competitors.is_empty() && snapshot.settings.boost.nice_points > 0 {
         notes.push(format!(
-            "boost: busy programs that give way to {}, {COMPETITOR_POINTS} points of nice: {}",
+            "boost: busy programs whose nice values are raised by {COMPETITOR_POINTS} in favour \
+             of {}: {}",
             topmost.app.name,
             view.competitors.len()
         ));
@@ -522,7 +529,8 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
         );
         if let Some(held) = shares.iter().find(|share| share.weight == BESIDE_HELPER) {
             notes.push(format!(
-                "boost: {} gets no more than cpu.weight {BESIDE_HELPER}, because a helper beside it shares a cgroup with other programs",
+                "boost: {} gets no more than cpu.weight {BESIDE_HELPER}, because a helper beside \
+                 it shares a cgroup with other programs",
                 held.cgroup
             ));
         }

@@ -106,8 +106,8 @@ fn threads_get_nice_values_where_a_weight_is_inert() {
         assert!(weights(&steps).is_empty(), "{steps:?}");
         assert_eq!(tuning(&steps).unwrap().0.nice_points, 20, "{word}");
         let notes = notes(snapshot);
-        let told = |note: &String| note.contains("cpu.weight is inert") && note.contains(word);
-        assert!(notes.iter().any(told), "{notes:?}");
+        let explains = |note: &String| note.contains("cpu.weight is inert") && note.contains(word);
+        assert!(notes.iter().any(explains), "{notes:?}");
     }
 }
 
@@ -141,7 +141,7 @@ fn adopted_cgroup_gets_the_controllers_that_weights_need() {
     assert_eq!(handed(idle), Some(vec!["cpu"]));
     let ext = |snapshot: &mut Snapshot| snapshot.boost.schedulers.sched_ext = Some("x".into());
     assert_eq!(handed(ext), Some(vec!["io"]));
-    // A sound server elsewhere would lose its realtime.
+    // A sound server in another cgroup would lose its realtime priority.
     let groups = |snapshot: &mut Snapshot| snapshot.boost.schedulers.realtime_groups = true;
     assert_eq!(handed(groups), Some(vec!["io"]));
     let done = |snapshot: &mut Snapshot| {
@@ -149,7 +149,7 @@ fn adopted_cgroup_gets_the_controllers_that_weights_need() {
         snapshot.boost.without_io = None;
     };
     assert_eq!(handed(done), None);
-    // A service manager's tree, and a cgroup that the daemon did not make.
+    // The tree belongs to a service manager, or the daemon did not make the cgroup.
     assert_eq!(handed(|snapshot| snapshot.may_hand_down = false), None);
     let found = |snapshot: &mut Snapshot| {
         let app = &mut snapshot.topmost.as_mut().unwrap().app;
@@ -174,8 +174,8 @@ fn notes_explain_the_missing_weight_where_realtime_is_granted_by_group() {
     let steps = grant(&Event::Topmost, &snapshot);
     assert_eq!(tuning(&steps).unwrap().0.nice_points, 20);
     let notes = notes(&snapshot);
-    let told = |note: &String| note.contains("CONFIG_RT_GROUP_SCHED");
-    assert!(notes.iter().any(told), "{notes:?}");
+    let explains = |note: &String| note.contains("CONFIG_RT_GROUP_SCHED");
+    assert!(notes.iter().any(explains), "{notes:?}");
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn helper_in_the_session_slice_gets_the_same_weight() {
 }
 
 #[test]
-fn helper_among_others_keeps_a_fifth_and_the_others_get_nothing() {
+fn helper_in_a_shared_branch_keeps_a_fifth_of_the_time() {
     let mut snapshot = snapshot(Some(home(APP, true)));
     snapshot.boost.helpers = vec![helper("/system.slice/lightdm.service", true)];
     let all = grant(&Event::Topmost, &snapshot);
@@ -293,7 +293,7 @@ fn helper_among_others_keeps_a_fifth_and_the_others_get_nothing() {
     );
     assert!(notes(&snapshot)
         .iter()
-        .any(|note| note.contains("a helper shares")));
+        .any(|note| note.contains("a helper beside it shares")));
 }
 
 #[test]
@@ -328,12 +328,12 @@ fn reclaim_gets_the_nice_value_of_the_app_s_weight() {
     assert_eq!(given.nice(Role::App, 0), 0);
     assert!(weights(&steps).iter().all(|(_, weight)| *weight == 10_000));
 
-    // An older kernel has no slices, so the app's threads are left alone.
+    // An older kernel has no slices per thread, so the app's threads are left alone.
     weighed.boost.schedulers.slices = false;
     let steps = grant(&Event::Topmost, &weighed);
     assert_eq!(tuning(&steps).unwrap().1, 1);
 
-    // Without a weight it gets the app's nice points.
+    // Without a weight, kswapd gets the app's nice points.
     weighed.topmost.as_mut().unwrap().app.home = None;
     weighed.settings.boost.nice_points = 7;
     let (given, _) = tuning(&grant(&Event::Topmost, &weighed)).unwrap();
@@ -359,7 +359,7 @@ fn compositor_in_a_shared_cgroup_gets_a_nice_value() {
     assert_eq!(given.nice(Role::Helper, 0), 0);
     assert_eq!(given.nice(Role::App, 0), 0);
 
-    // An older kernel has no slices, and a helper in its own cgroup is left alone.
+    // An older kernel has no slices per thread, so a helper in its own cgroup is left alone.
     among.boost.schedulers.slices = false;
     assert_eq!(tuning(&grant(&Event::Topmost, &among)).unwrap().1, 1);
     let mut alone = with(Role::Helper);
@@ -409,7 +409,7 @@ fn new_threads_are_tuned_and_nothing_is_done_twice() {
 }
 
 #[test]
-fn change_of_means_starts_from_the_original_values() {
+fn changed_knobs_start_from_the_original_values() {
     let mut snapshot = snapshot(Some(home(APP, true)));
     carry_out(&Event::Topmost, &mut snapshot);
     snapshot.boost.schedulers = Schedulers {
@@ -421,7 +421,7 @@ fn change_of_means_starts_from_the_original_values() {
     assert_eq!(withdraw(&Event::Tick, &snapshot), expected);
 }
 
-/// Applies the plan with actuators that always succeed.
+/// Applies the plan with mechanisms that always succeed.
 fn carry_out(event: &Event, snapshot: &mut Snapshot) {
     let mut steps = withdraw(event, snapshot);
     steps.extend(grant(event, snapshot));
@@ -456,17 +456,17 @@ fn carry_out(event: &Event, snapshot: &mut Snapshot) {
 }
 
 #[test]
-fn notes_say_how_many_programs_give_way() {
+fn notes_count_the_competitors() {
     let mut snapshot = snapshot(None);
     assert!(!notes(&snapshot)
         .iter()
-        .any(|note| note.contains("give way")));
+        .any(|note| note.contains("in favour of")));
     snapshot.boost.competitors = vec![threads(20, &[20]), threads(21, &[21])];
-    let told = notes(&snapshot);
-    let told = told.iter().find(|note| note.contains("give way"));
+    let notes = notes(&snapshot);
+    let note = notes.iter().find(|note| note.contains("in favour of"));
     assert!(
-        told.is_some_and(|note| note.ends_with("7 points of nice: 2")),
-        "{told:?}"
+        note.is_some_and(|note| note.ends_with("raised by 7 in favour of app: 2")),
+        "{note:?}"
     );
 }
 
@@ -526,7 +526,8 @@ prop_compose! {
 }
 
 proptest! {
-    /// One app at a time, a stable state after each event, nothing in force after a stop.
+    /// Only one app is boosted at a time, the state after each event is stable, and nothing is in
+    /// force after a stop.
     #[test]
     fn every_sequence_keeps_invariants(situations in prop::collection::vec(situations(), 1..8)) {
         let mut in_force = crate::model::InForce::default();
@@ -546,8 +547,8 @@ proptest! {
         }
     }
 
-    /// Each cgroup gets one weight in range, the root none. Only the ancestors of the apps and of
-    /// the helpers are touched.
+    /// Each cgroup gets at most one weight, which is in range; the root gets none. Only the cgroups
+    /// of apps and helpers and their ancestors get weights.
     #[test]
     fn weights_reach_only_the_paths_of_apps_and_helpers(snapshot in situations()) {
         let steps = grant(&Event::Topmost, &snapshot);
@@ -585,7 +586,7 @@ fn starting(home: Home, pid: i32) -> Measured {
 }
 
 #[test]
-fn starting_program_gets_what_the_foreground_app_gets() {
+fn starting_program_is_boosted_like_the_foreground_app() {
     const NEXT: &str = "/user.slice/u/app.slice/app-next-2.scope";
     let mut both = snapshot(Some(home(APP, true)));
     both.starting = Some(starting(home(NEXT, true), 20));
@@ -622,7 +623,7 @@ fn starting_program_is_boosted_alone_without_a_foreground_app() {
         matches!(&steps[..], [Step::Tune { app, tuning, .. }] if *app == key && tuning.nice_points == 20),
         "{steps:?}"
     );
-    // It came to the foreground: nothing has to be undone and redone.
+    // When the program comes to the foreground, nothing is undone and redone.
     let (tuning, threads) = match &steps[0] {
         Step::Tune {
             tuning, threads, ..
@@ -634,7 +635,7 @@ fn starting_program_is_boosted_alone_without_a_foreground_app() {
     after.in_force.tuned = Some((key, tuning, threads));
     assert!(withdraw(&Event::Topmost, &after).is_empty());
     assert!(grant(&Event::Topmost, &after).is_empty());
-    // It did not, and its time is over.
+    // When its start is over and it is not in the foreground, the tuning is undone.
     after.topmost = None;
     assert_eq!(withdraw(&Event::Tick, &after), [Step::Untune { app: key }]);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The policy: pure functions from an event and a snapshot to actions. One file per mechanism;
+//! The policy: pure functions from an event and a snapshot to actions, one file per mechanism.
 //! [`plan`](mod@plan) combines them.
 
 pub mod boost;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Maps an event to actions.
+//! Maps an event and a snapshot to actions.
 //!
-//! The plan is a reconciliation: it compares the desired state with the state that the actuators
-//! report, and lists the difference. So a failed action is planned again at the next event, and an
-//! event that is delivered twice does nothing the second time.
+//! The plan is a reconciliation: it compares the desired state with the state that the mechanisms
+//! report, and lists the difference. A failed action is thus planned again at the next event, and
+//! an event that is delivered twice has no effect the second time.
 
 use super::{boost, premap, prezero, protect, readahead, swap, window};
 use crate::model::app::{AppKey, ProcessId};
@@ -14,11 +14,11 @@ use crate::model::snapshot::{Measured, Snapshot};
 pub enum Event {
     /// The topmost app changed, perhaps to none.
     Topmost,
-    /// A program starts that came to the foreground soon after an earlier start.
+    /// A program is starting that came to the foreground soon after an earlier start.
     Starting,
-    /// Memory pressure changed how far protection may go, or how much the other apps must give.
+    /// Memory pressure changed: protection may have to be lowered or raised, or apps squeezed.
     Pressure,
-    /// Time passed: processes came and went, the app grew.
+    /// Time passed: processes may have started or ended, and apps may have grown.
     Tick,
     /// The configuration was reloaded.
     Settings,
@@ -26,11 +26,10 @@ pub enum Event {
     Stop,
 }
 
-/// One action of a mechanism, carried out by the actuator of that name.
+/// One action of a mechanism, carried out by the mechanism of that name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Pass the topmost app's processes to the kernel. All of the kernel's mechanisms share this
-    /// set.
+    /// Pass the topmost app's processes to the kernel. All mechanisms in the kernel use this set.
     Mark {
         /// The app and its processes, ascending; `None`: no app is topmost.
         app: Option<(AppKey, Vec<ProcessId>)>,
@@ -54,12 +53,12 @@ pub enum Action {
 /// All actions, in order. Withdrawals come before grants, so that two apps are never favoured at
 /// once.
 pub fn plan(event: &Event, snapshot: &Snapshot) -> Vec<Action> {
-    // A frozen app must run before any other step helps it.
+    // A frozen app is thawed first, because other steps help only an app that runs.
     let steps = swap::withdraw(event, snapshot);
     let mut actions: Vec<Action> = steps.into_iter().map(Action::Swap).collect();
     let steps = swap::receive(event, snapshot);
     actions.extend(steps.into_iter().map(Action::Swap));
-    // Threads of the app are waiting for a processor now, so boost comes next.
+    // Boost comes next, because threads of the app are waiting for a processor now.
     let steps = boost::withdraw(event, snapshot);
     actions.extend(steps.into_iter().map(Action::Boost));
     let steps = boost::grant(event, snapshot);
@@ -91,10 +90,10 @@ pub fn plan(event: &Event, snapshot: &Snapshot) -> Vec<Action> {
 
 /// The processes to pass to the kernel.
 ///
-/// Children of members become members by themselves, and each new set makes the kernel forget how
-/// hard the old one was to protect. So the set is replaced only when the topmost app changes, or
-/// when a process joined from elsewhere: one that was not passed to the kernel, while the kernel
-/// counts fewer processes than there are.
+/// The kernel adds children of members by itself, and a new set makes it forget how hard the old
+/// set was to protect. So the set is replaced only when the topmost app changes, or when the app
+/// got a process that is not such a child. There is such a process if a process was not passed to
+/// the kernel and the kernel counts fewer processes than the app has.
 fn mark(event: &Event, snapshot: &Snapshot) -> Option<Action> {
     if !snapshot.device {
         return None;

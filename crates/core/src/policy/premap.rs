@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `premap`: the topmost app's fresh heap is mapped ahead of its faults.
+//! `premap`: maps the topmost app's fresh heap ahead of its faults.
 //!
-//! Only the Limelight kernel can do that, and it decides how far: it sees each fault and whether
-//! the pages mapped ahead were used. The policy decides only whether it may, and the largest
-//! window. It stays on while no app is topmost, as that costs nothing.
+//! Only the Limelight kernel can do that. The kernel decides how many pages to map, because it sees
+//! each fault and whether the pages mapped ahead were used. The policy only switches the mechanism
+//! on or off and sets the largest window. The mechanism stays on while no app is topmost, which
+//! costs nothing.
 
 use super::plan::Event;
 use crate::model::snapshot::Snapshot;
@@ -24,7 +25,7 @@ fn wanted(event: &Event, snapshot: &Snapshot) -> Option<u16> {
     on.then_some(settings.window_pages)
 }
 
-/// Steps that undo what is in force; they run first.
+/// Steps that undo settings which no longer apply; they run before the steps of [`grant`].
 pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let on = snapshot.in_force.device_premap.is_some() && snapshot.device;
     if on && wanted(event, snapshot).is_none() {
@@ -33,7 +34,7 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     Vec::new()
 }
 
-/// Steps that put settings in force; they run after [`withdraw`].
+/// Steps that put settings in force; they run after the steps of [`withdraw`].
 pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     match wanted(event, snapshot) {
         Some(pages) if snapshot.in_force.device_premap != Some(pages) => vec![Step::Switch {
@@ -50,7 +51,8 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     }
     if !snapshot.device_premap {
         return vec![
-            "premap needs a kernel with it in /dev/limelight; elsewhere start the app with `limelight run --premap`"
+            "premap needs a kernel whose /dev/limelight offers it; on other kernels start the app \
+             with `limelight run --premap`"
                 .to_owned(),
         ];
     }
@@ -93,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn premap_ends_with_the_daemon_and_with_the_setting() {
+    fn premap_is_switched_off_at_a_stop_and_by_the_setting() {
         let on = snapshot(true, true, Some(64));
         assert_eq!(withdraw(&Event::Stop, &on), switch(None));
         assert!(grant(&Event::Stop, &on).is_empty());

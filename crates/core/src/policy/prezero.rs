@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `prezero`: pages are zeroed between response windows and handed out ready for use.
+//! `prezero`: zeroes pages between response windows, so that the topmost app gets them ready for
+//! use.
 //!
-//! Only the Limelight kernel can do that. It decides when: no window open, memory to spare, an idle
-//! processor. The policy decides the engine and the number of pages: the demand of the largest
-//! known app in one window, plus a quarter. The pool is filled before an app is topmost, because
-//! its first window opens at once; for other allocations its pages count as free memory all the
-//! time. Until a demand is known, prezero is off while no app is topmost.
+//! Only the Limelight kernel can do that. The kernel decides when to zero pages: no window is open,
+//! memory is free, and a processor is idle. The policy decides the engine and the size of the pool:
+//! the largest known demand of an app in one window, plus a quarter. The pool is filled before an
+//! app becomes topmost, because the app's first window opens at once. The pages of the pool still
+//! count as available for other allocations. While no app is topmost and no demand is known,
+//! prezero is off.
 
 use super::plan::Event;
 use crate::model::pressure::STEPS;
@@ -15,11 +17,12 @@ use crate::settings::EngineChoice;
 
 /// Size of a page in the pool, in bytes.
 const PAGE: u64 = 4096;
-/// Targets are multiples of this many pages, so that small changes of the app cause no call.
+/// Targets are multiples of this many pages, so that small changes of the demand cause no system
+/// call.
 const GRAIN: u64 = 256;
 /// The smallest pool, in pages.
 const LEAST: u64 = 1024;
-/// Divisor: without a known demand the pool gets this part of its maximum.
+/// Divisor: while no demand is known, the pool gets this part of its maximum.
 const UNKNOWN: u64 = 2;
 
 /// A pool of pages.
@@ -27,7 +30,7 @@ const UNKNOWN: u64 = 2;
 pub struct Pool {
     /// The engine that fills it.
     pub engine: Engine,
-    /// The extent that the engine `block` reads.
+    /// The disk range that the engine `block` reads.
     pub extent: Option<Extent>,
     /// Target size in pages.
     pub target: u64,
@@ -43,9 +46,9 @@ pub enum Step {
     },
 }
 
-/// The engine to use, of those that this machine offers. The processor is always available. `auto`
-/// is the processor: a DMA driver may report success for a transfer that failed, and verifying its
-/// pages costs what it saves.
+/// The engine to use: the configured one if this machine offers it, else the processor. `auto` is
+/// the processor too, because a DMA driver may report success for a transfer that failed, and
+/// verifying the pages costs as much as DMA saves.
 pub fn engine(snapshot: &Snapshot) -> Engine {
     let settings = &snapshot.settings.prezero;
     let offered = |engine| snapshot.engines.contains(&engine);
@@ -90,14 +93,14 @@ fn wanted(event: &Event, snapshot: &Snapshot) -> Option<Pool> {
     })
 }
 
-/// Whether the pool in force is good enough: one that is up to a third too large is not worth a
-/// call, one that is too small is.
+/// Whether the pool in force may stay. A pool that is up to a third too large is not worth a system
+/// call; a pool that is too small is.
 fn settled(pool: &Pool, wanted: &Pool) -> bool {
     let fits = wanted.target <= pool.target && pool.target <= wanted.target + wanted.target / 3;
     pool.engine == wanted.engine && pool.extent == wanted.extent && fits
 }
 
-/// Steps that undo what is in force; they run first.
+/// Steps that undo settings which no longer apply; they run before the steps of [`grant`].
 pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let on = snapshot.in_force.device_prezero.is_some() && snapshot.device;
     if on && wanted(event, snapshot).is_none() {
@@ -106,7 +109,7 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     Vec::new()
 }
 
-/// Steps that put settings in force; they run after [`withdraw`].
+/// Steps that put settings in force; they run after the steps of [`withdraw`].
 pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let Some(wanted) = wanted(event, snapshot) else {
         return Vec::new();
@@ -126,7 +129,8 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     }
     if !snapshot.device_prezero {
         return vec![
-            "prezero needs a kernel with it in /dev/limelight: a stock kernel can only zero pages when they are freed (init_on_free), which moves the cost"
+            "prezero needs a kernel whose /dev/limelight offers it; a stock kernel can only zero \
+             pages when they are freed (init_on_free), which only moves the cost"
                 .to_owned(),
         ];
     }
@@ -137,7 +141,8 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     };
     match asked.filter(|asked| *asked != engine(snapshot)) {
         Some(asked) => vec![format!(
-            "prezero uses the processor: this machine does not offer the engine {} that [prezero] engine asks for",
+            "prezero uses the processor: this machine does not offer the configured engine {} \
+             ([prezero] engine)",
             asked.name()
         )],
         None => Vec::new(),
@@ -221,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn pool_that_is_good_enough_stays() {
+    fn pool_stays_unless_it_is_too_small_or_much_too_large() {
         let mut before = snapshot(Some(8192));
         before.in_force.device_prezero = pool(&before);
         assert_eq!(pool(&before), None);
@@ -254,11 +259,11 @@ mod tests {
         assert_eq!(engine(&machine), Engine::Block);
         assert!(notes(&machine).is_empty());
         machine.engines = vec![Engine::Cpu];
-        assert_eq!(engine(&machine), Engine::Cpu, "dropped by the kernel");
+        assert_eq!(engine(&machine), Engine::Cpu, "not offered any more");
     }
 
     #[test]
-    fn pool_ends_with_the_daemon_and_with_the_setting() {
+    fn pool_is_switched_off_at_a_stop_and_by_the_setting() {
         let mut on = snapshot(Some(8192));
         on.in_force.device_prezero = pool(&on);
         let off = vec![Step::Switch { pool: None }];

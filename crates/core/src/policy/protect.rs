@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `protect`: reclaim takes the topmost app's pages last.
 //!
-//! Five means. Each is independent of the others, so that a machine that lacks one still has the
-//! rest:
+//! There are five independent means; a machine that lacks one of them still has the others:
 //!
-//! 1. *The device*: the Limelight kernel recognises the app's pages by itself. It stays on while no
-//!    app is topmost: the kernel records which app reads what, so that the pages of a new
-//!    foreground app are known.
+//! 1. *The device*: the Limelight kernel recognises the app's pages by itself. The device stays on
+//!    while no app is topmost: the kernel records which app reads which page, and so knows the
+//!    pages of the next foreground app.
 //! 2. *A reservation*: `memory.min` or `memory.low` of the app's own cgroup, as large as the app's
-//!    working set and never above the budget. A growing app is measured repeatedly. The reservation
-//!    runs ahead of it, because reclaim may take at once what is charged above it
-//!    ([`reservation`]).
-//! 3. *A cgroup of its own* for an app that has none, if that is allowed; without one there is no
+//!    working set and never above the budget. The app is measured repeatedly. The reservation
+//!    exceeds the app's present usage, because reclaim may at once take memory that is charged
+//!    above the reservation ([`reservation`]).
+//! 3. *A cgroup of its own* for an app that has none, if that is allowed. Without one there is no
 //!    reservation.
-//! 4. *A shield*: a lower `oom_score_adj`. Memory that reclaim may not take makes its owner the OOM
-//!    killer's most likely victim.
-//! 5. *Locks* on mapped pages that are charged to other cgroups ([`shared_pages`]), without the
+//! 4. *A shield*: a lower `oom_score_adj`. Otherwise memory that reclaim may not take would make
+//!    the app the OOM killer's most likely victim.
+//! 5. *Locks* on mapped pages that are charged to other cgroups ([`shared_pages`]), if there is no
 //!    device.
 
 mod reservation;
@@ -43,7 +42,7 @@ pub enum Step {
         /// The app.
         app: AppKey,
     },
-    /// Move it back. Used only when Limelight stops or protect is switched off.
+    /// Move the app back. Used only when Limelight stops or protect is switched off.
     Release {
         /// The app.
         app: AppKey,
@@ -60,7 +59,7 @@ pub enum Step {
         /// The app.
         app: AppKey,
     },
-    /// Lower the `oom_score_adj` of these processes of the app (and drop those that ended).
+    /// Lower the `oom_score_adj` of these processes of the app, and drop processes that ended.
     Shield {
         /// The app.
         app: AppKey,
@@ -74,28 +73,29 @@ pub enum Step {
         /// The app.
         app: AppKey,
     },
-    /// Lock the file pages that the app maps and that are charged to other cgroups, now and as it
-    /// maps more.
+    /// Lock the file pages that the app maps and that are charged to other cgroups, including pages
+    /// that it maps later.
     Lock {
         /// The app and the limit.
         locking: Locking,
     },
-    /// Unlock all of them.
+    /// Unlock all locked pages.
     Unlock {
         /// The app.
         app: AppKey,
     },
 }
 
-/// Whether protect must have nothing in force.
+/// Whether all protection must end.
 fn off(event: &Event, snapshot: &Snapshot) -> bool {
     *event == Event::Stop || !snapshot.settings.protect.enabled
 }
 
-/// Whether the topmost app itself takes the memory and none is left elsewhere. Then the kernel's
-/// OOM killer should find it by its original `oom_score_adj`.
+/// Whether the topmost app itself causes the shortage. The kernel's OOM killer should then judge it
+/// by its original `oom_score_adj`.
 fn is_culprit(snapshot: &Snapshot) -> bool {
-    // Without swap and with fragmented memory, the kernel gives up above the kill threshold.
+    // Without swap and with fragmented memory, the kernel's OOM killer may act while available
+    // memory is still above the kill threshold.
     let least = match snapshot.storage.is_there() {
         true => Level::Kill,
         false => Level::Swap,
@@ -112,7 +112,7 @@ fn wanted<'a>(event: &Event, snapshot: &'a Snapshot) -> Option<&'a Measured> {
     snapshot.topmost.as_ref()
 }
 
-/// Steps that undo what is in force; they run first.
+/// Steps that undo settings which no longer apply; they run before the steps of [`grant`].
 pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let wanted = wanted(event, snapshot);
     let is_wanted = |key: AppKey| wanted.is_some_and(|topmost| topmost.app.key == key);
@@ -120,7 +120,7 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let mut steps = Vec::new();
 
     if let Some(reserved) = in_force.reserved {
-        // A reservation through the other LRU's knob has no effect and is replaced.
+        // A reservation through a knob that this LRU ignores has no effect and is replaced.
         let acts = reserved.knob == snapshot.lru.knob() && snapshot.memory_controller;
         if !is_wanted(reserved.app) || !acts {
             steps.push(Step::Unreserve { app: reserved.app });
@@ -151,7 +151,7 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     steps
 }
 
-/// Steps that put protection in force; they run after [`withdraw`].
+/// Steps that put protection in force; they run after the steps of [`withdraw`].
 pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let settings = &snapshot.settings.protect;
     let in_force = &snapshot.in_force;
@@ -192,7 +192,7 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     steps
 }
 
-/// Notes for the user on how far protection reaches, one sentence each.
+/// Notes for the user on what is protected and what is not, one sentence each.
 pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     let mut notes = Vec::new();
     if !snapshot.settings.protect.enabled {

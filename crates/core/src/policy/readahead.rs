@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `readahead`: reads what the topmost app needs into memory before the app asks for it.
+//! `readahead`: reads data of the topmost app into memory before the app requests it.
 //!
 //! 1. *The device*: the Limelight kernel reads `factor` times as far ahead for the topmost app.
 //! 2. *Streams*, on a kernel that cannot do that: the daemon samples the app's position in the
-//!    files that it reads sequentially, and reads the next pieces ahead in windows of `factor`
-//!    times the device's own. [`Stream`] decides what to read and when. In files with random access
-//!    it reads the neighbours of the pages that the app waits for ([`places`]).
+//!    files that the app reads sequentially. It reads ahead in windows of `factor` times the disk's
+//!    own read-ahead. [`Stream`] decides what to read and when. In files with random access, the
+//!    daemon reads the neighbours of pages that the app waits for ([`places`]).
 //! 3. *Cold start*, on every kernel: [`crate::model::coldstart`].
 //!
-//! Reading ahead is a loan of memory and of the disk's time, so 2 and 3 pause while memory is
-//! short ([`room`]), and 2 has a rate limit ([`Rate`]).
+//! Reading ahead takes memory and disk time for data that the app may never request. So streams and
+//! cold starts pause while memory is short ([`room`]), and streams have a rate limit ([`Rate`]).
 
 pub mod places;
 
@@ -24,7 +24,7 @@ use crate::model::snapshot::Snapshot;
 pub enum Step {
     /// Switch the kernel's `readahead` on with this factor, or off.
     Switch {
-        /// How many times as far the topmost app's requests reach; `None`: off.
+        /// How many times as far as usual the topmost app's requests reach; `None`: off.
         factor: Option<u8>,
     },
 }
@@ -35,7 +35,7 @@ fn wanted(event: &Event, snapshot: &Snapshot) -> Option<u8> {
     on.then_some(settings.factor)
 }
 
-/// Steps that take settings back; they run first.
+/// Steps that undo settings which no longer apply; they run before the steps of [`grant`].
 pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let on = snapshot.in_force.device_readahead.is_some() && snapshot.device;
     if on && wanted(event, snapshot).is_none() {
@@ -44,7 +44,7 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     Vec::new()
 }
 
-/// Steps that put settings in force; they run after [`withdraw`].
+/// Steps that put settings in force; they run after the steps of [`withdraw`].
 pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     match wanted(event, snapshot) {
         Some(factor) if snapshot.in_force.device_readahead != Some(factor) => vec![Step::Switch {
@@ -60,8 +60,8 @@ pub fn follows_streams(snapshot: &Snapshot) -> bool {
     settings.enabled && settings.factor > 1 && !snapshot.device_readahead
 }
 
-/// Bytes that may be read ahead now without evicting anything: an eighth of memory stays available,
-/// and nothing is read ahead while protection is being lowered.
+/// Bytes that may be read ahead now without evicting other data. An eighth of memory stays
+/// available, and nothing is read ahead while protection is lowered.
 pub fn room(memory: &Memory, lowered_steps: u8) -> u64 {
     if lowered_steps > 0 {
         return 0;
@@ -87,7 +87,7 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
 pub struct Rate {
     per_second: u64,
     burst: u64,
-    /// In millionths, so that close calls lose nothing to rounding.
+    /// Saved tokens in millionths, so that frequent calls lose nothing to rounding.
     saved: u128,
     at: Duration,
 }
@@ -95,7 +95,7 @@ pub struct Rate {
 const MILLION: u128 = 1_000_000;
 
 impl Rate {
-    /// Starts with a full bucket of `burst`.
+    /// Starts with a full bucket of `burst` tokens; `per_second` tokens are added per second.
     pub fn new(per_second: u64, burst: u64, now: Duration) -> Rate {
         Rate {
             per_second,
@@ -105,7 +105,7 @@ impl Rate {
         }
     }
 
-    /// Takes up to `amount` and returns how much of it was granted.
+    /// Takes up to `amount` tokens and returns the number of tokens granted.
     pub fn take(&mut self, amount: u64, now: Duration) -> u64 {
         let passed = now.saturating_sub(self.at).as_micros().min(3600 * MILLION);
         let earned = u128::from(self.per_second) * passed;
@@ -121,23 +121,24 @@ impl Rate {
 /// read-ahead covers smaller files, and a few forward jumps are not a stream.
 const PROOF: u64 = 64 << 10;
 
-/// Windows that are kept ahead of a slow reader, and at most of a fast one.
+/// Minimum and maximum lead over the reader, in windows.
 const LEAD_MIN: u64 = 2;
 const LEAD_MAX: u64 = 16;
 
 /// Shortest and longest interval between two samples of a moving stream.
-const LOOK_MIN: Duration = Duration::from_millis(1);
-const LOOK_MAX: Duration = Duration::from_millis(100);
+const INTERVAL_MIN: Duration = Duration::from_millis(1);
+const INTERVAL_MAX: Duration = Duration::from_millis(100);
 
 /// Longest interval between two samples of an idle stream.
-const LOOK_IDLE: Duration = Duration::from_millis(500);
+const INTERVAL_IDLE_MAX: Duration = Duration::from_millis(500);
 
-/// A file that the topmost app reads sequentially, and how far ahead of it the file was read.
+/// A file that the topmost app reads sequentially, and how far the daemon has read ahead in it.
 ///
-/// The kernel's read-ahead of a few windows hides the disk as long as the app takes longer for a
-/// window than the disk does. Larger windows save the cost per request and every wait beyond that.
-/// The lead depends on the reader's speed: it lasts for the next two samples. It also grows with
-/// the bytes read in sequence, so that a stream never wastes more than the app used.
+/// The kernel's own read-ahead hides the disk's time as long as the app takes longer to process a
+/// window than the disk takes to read it. Larger windows reduce the cost per request and the
+/// remaining waits. The lead is the distance from the reader to the end of the read-ahead. At the
+/// reader's speed it lasts for the next two samples. It is at most twice the bytes read in sequence
+/// so far, or one window, which limits the waste if the app stops reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stream {
     /// Size of one window in bytes.
@@ -147,11 +148,11 @@ pub struct Stream {
     at: Duration,
     /// Bytes read in sequence up to `position`.
     run: u64,
-    /// Everything before this offset was read by the app or requested by the daemon.
+    /// The app has read, or the daemon has requested, all data before this offset.
     ahead: u64,
     /// Samples in a row without movement.
     idle: u32,
-    /// Interval that the last sample chose until the next one.
+    /// Interval from the last sample to the next one.
     pace: Duration,
 }
 
@@ -174,7 +175,7 @@ impl Stream {
             run: 0,
             ahead: position,
             idle: 0,
-            pace: LOOK_MIN,
+            pace: INTERVAL_MIN,
         }
     }
 
@@ -190,12 +191,12 @@ impl Stream {
 
     /// Samples the reader's position in a file of `size` bytes.
     pub fn look(&mut self, position: u64, size: u64, now: Duration) -> Look {
-        let look = self.judge(position, size, now);
+        let look = self.sample(position, size, now);
         self.pace = look.next;
         look
     }
 
-    fn judge(&mut self, position: u64, size: u64, now: Duration) -> Look {
+    fn sample(&mut self, position: u64, size: u64, now: Duration) -> Look {
         let passed = now.saturating_sub(self.at);
         let lead_max = self.window * LEAD_MAX;
         let moved = position.wrapping_sub(self.position);
@@ -203,27 +204,27 @@ impl Stream {
         self.at = now;
         if position == before {
             self.idle = self.idle.saturating_add(1);
-            let next = LOOK_MIN * 2u32.saturating_pow(self.idle.min(10));
+            let next = INTERVAL_MIN * 2u32.saturating_pow(self.idle.min(10));
             return Look {
                 read: None,
-                next: next.min(LOOK_IDLE),
+                next: next.min(INTERVAL_IDLE_MAX),
             };
         }
         let soon = Look {
             read: None,
-            next: LOOK_MIN,
+            next: INTERVAL_MIN,
         };
-        // When it started to move again is unknown, and so is its speed.
+        // It is unknown when an idle reader moved again, and so is its speed.
         let woken = std::mem::take(&mut self.idle) > 0;
-        // A jump is a seek: no disk outruns the bytes asked for by that much.
+        // A large jump is a seek: no sequential reader gets that far beyond the requested data.
         if position < before || moved > lead_max.max(self.ahead.saturating_sub(before)) * 2 {
             self.run = 0;
             self.ahead = position;
             return soon;
         }
         self.run = self.run.saturating_add(moved);
-        // The disk held up a reader that has overtaken the read-ahead, and one that waits for its
-        // first window: both will be faster than they were.
+        // A reader that has reached the end of the read-ahead has waited for the disk, and will be
+        // faster once data is read ahead for it.
         let held_up = woken || self.ahead <= position;
         self.ahead = self.ahead.max(position);
         if self.run < PROOF {
@@ -231,7 +232,7 @@ impl Stream {
         }
         // Bytes per millisecond.
         let speed = moved.saturating_mul(1000) / (passed.as_micros().max(1) as u64);
-        let lead = (speed.saturating_mul(2 * LOOK_MAX.as_millis() as u64))
+        let lead = (speed.saturating_mul(2 * INTERVAL_MAX.as_millis() as u64))
             .clamp(self.window * LEAD_MIN, lead_max)
             .min(self.run.saturating_mul(2).max(self.window));
         let in_hand = self.ahead - position;
@@ -242,17 +243,18 @@ impl Stream {
         });
         let read = read.filter(|&(_, len)| len > 0);
         let in_hand = in_hand + read.map_or(0, |(_, len)| len);
-        // At this speed, half of the lead lasts until the next sample. The interval at most
-        // doubles, so that a change of speed is seen soon.
+        // The next sample is due when half of the lead is used up at this speed. The interval at
+        // most doubles, so that a change of speed is detected soon.
         let used = Duration::from_millis(in_hand / 2 / speed.max(1));
         let next = match held_up {
-            true => LOOK_MIN,
-            false => used.min(self.pace * 2).clamp(LOOK_MIN, LOOK_MAX),
+            true => INTERVAL_MIN,
+            false => used.min(self.pace * 2).clamp(INTERVAL_MIN, INTERVAL_MAX),
         };
         Look { read, next }
     }
 
-    /// `len` bytes, from the offset that the last sample returned, are being read.
+    /// Notes that the daemon has requested `len` bytes from the offset that the last sample
+    /// returned.
     pub fn granted(&mut self, len: u64) {
         self.ahead = self.ahead.saturating_add(len);
     }
@@ -267,8 +269,8 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
-    /// Simulates a reader of `speed` bytes per millisecond over a whole file: the bytes of each
-    /// request, and the largest lead.
+    /// Simulates a reader of `speed` bytes per millisecond over a whole file. Returns the size of
+    /// each request and the largest lead, in bytes.
     fn read_all(speed: u64, size: u64) -> (Vec<u64>, u64) {
         let mut stream = Stream::new(0, MIB, MS(0));
         let (mut now, mut position, mut requests, mut most) = (MS(0), 0, Vec::new(), 0);
@@ -311,11 +313,11 @@ mod tests {
     }
 
     #[test]
-    fn stream_that_moves_again_is_sampled_again_at_once() {
+    fn stream_that_moves_again_is_sampled_at_the_shortest_interval() {
         let mut stream = Stream::new(0, MIB, MS(0));
         assert_eq!(stream.look(0, 64 * MIB, MS(1)).read, None);
         let look = stream.look(4 * KIB, 64 * MIB, MS(3000));
-        assert_eq!(look.next, LOOK_MIN);
+        assert_eq!(look.next, INTERVAL_MIN);
     }
 
     #[test]
@@ -325,27 +327,27 @@ mod tests {
         stream.granted(2 * MIB - 96 * KIB);
         // The granted bytes have not arrived yet.
         let look = stream.look(100 * KIB, 64 * MIB, MS(2));
-        assert!(look.next <= 2 * LOOK_MIN, "{look:?}");
+        assert!(look.next <= 2 * INTERVAL_MIN, "{look:?}");
         let look = stream.look(104 * KIB, 64 * MIB, MS(4));
-        assert!(look.next <= 4 * LOOK_MIN, "{look:?}");
+        assert!(look.next <= 4 * INTERVAL_MIN, "{look:?}");
     }
 
     #[test]
     fn slow_reader_is_sampled_less_often() {
         let mut stream = Stream::new(0, MIB, MS(0));
         let (mut now, mut position) = (MS(0), 0);
-        let mut looks = 0;
+        let mut samples = 0;
         while now < MS(10_000) {
-            // 1 MiB a second.
+            // 1 MiB per second.
             let look = stream.look(position, 64 * MIB, now);
             if let Some((_, len)) = look.read {
                 stream.granted(len);
             }
             now += look.next;
             position = now.as_millis() as u64 * KIB;
-            looks += 1;
+            samples += 1;
         }
-        assert!(looks < 200, "{looks} looks in 10 s");
+        assert!(samples < 200, "{samples} samples in 10 s");
     }
 
     #[test]
@@ -367,7 +369,7 @@ mod tests {
             assert!(next >= last);
             last = next;
         }
-        assert_eq!(last, LOOK_IDLE);
+        assert_eq!(last, INTERVAL_IDLE_MAX);
         assert_eq!(stream.idle(), 12);
     }
 
@@ -415,18 +417,18 @@ mod tests {
     proptest! {
         #[test]
         fn any_sequence_of_positions_gives_valid_requests(
-            looks in proptest::collection::vec((any::<u64>(), 0u64..1_000_000), 1..50),
+            samples in proptest::collection::vec((any::<u64>(), 0u64..1_000_000), 1..50),
             size in any::<u64>(),
             window in any::<u32>(),
         ) {
             let mut now = MS(0);
             let mut stream = Stream::new(0, u64::from(window), now);
-            for (position, step) in looks {
+            for (position, step) in samples {
                 let position = position / 4;
                 let size = size / 4;
                 now += Duration::from_micros(step);
                 let look = stream.look(position, size, now);
-                prop_assert!(look.next >= LOOK_MIN && look.next <= LOOK_IDLE);
+                prop_assert!(look.next >= INTERVAL_MIN && look.next <= INTERVAL_IDLE_MAX);
                 if let Some((offset, len)) = look.read {
                     prop_assert!(offset >= position && offset + len <= size && len > 0);
                     stream.granted(len);

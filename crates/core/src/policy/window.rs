@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Response windows: passes to the kernel, if it supports that, when the user waits.
+//! Passes response windows to a kernel that supports them.
 //!
-//! Each mechanism of the kernel decides what to do then. Unlike all other steps these are not
-//! planned from a snapshot: measuring the machine takes longer than many windows are open, and two
-//! times are all the input.
+//! Each mechanism in the kernel decides what to do while a window is open. Unlike all other steps,
+//! these steps are not planned from a snapshot: measuring the machine takes longer than many
+//! windows last, and the only input is the ends of two windows.
 
 use std::time::Duration;
 
-/// One step.
+/// One step for the kernel's window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// The user waits, until this time at most. Repeated when that time changes.
+    /// Open a window, or change the end of the open one.
     Open {
         /// When the kernel ends the window by itself.
         ends: Duration,
     },
-    /// The user waits no longer.
+    /// Close the window.
     Close,
 }
 
-/// The step for a window that is open until `open`, if the kernel knows of one until `told`. A
-/// window past its end has ended in the kernel as well.
-pub fn step(open: Option<Duration>, told: Option<Duration>, now: Duration) -> Option<Step> {
+/// The step that makes the kernel's window equal to the daemon's. `open`: end of the daemon's open
+/// window; `passed`: end of the window that was last passed to the kernel. A window whose end has
+/// passed counts as closed on both sides.
+pub fn step(open: Option<Duration>, passed: Option<Duration>, now: Duration) -> Option<Step> {
     let runs = |ends: &Duration| *ends > now;
-    match (open.filter(runs), told.filter(runs)) {
-        (Some(ends), told) if told != Some(ends) => Some(Step::Open { ends }),
+    match (open.filter(runs), passed.filter(runs)) {
+        (Some(ends), passed) if passed != Some(ends) => Some(Step::Open { ends }),
         (None, Some(_)) => Some(Step::Close),
         _ => None,
     }
@@ -57,8 +58,7 @@ mod tests {
     }
 
     proptest! {
-        /// After each step the kernel's window and the daemon's are open and closed at the same
-        /// times, and no step is left.
+        /// After each step the kernel's window equals the daemon's, and no step is left.
         #[test]
         fn kernel_window_follows_the_daemon_s(
             windows in prop::collection::vec((0..300u64, prop::option::of(1..400u64)), 0..50),

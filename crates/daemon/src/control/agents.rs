@@ -9,11 +9,11 @@ use limelight_proto::{ErrorCode, Response};
 use limelight_sys::peercred::PeerCred;
 use tracing::info;
 
-use crate::control::socket::RequestLine;
-use crate::event_loop::Daemon;
-use crate::sources::sessions::active_users;
-use crate::system::access::Speaker;
-use crate::system::authorization;
+use crate::config::Config;
+use crate::control::socket::{ControlSource, RequestLine};
+use crate::reconcile::Reconciler;
+use crate::sources::sessions::{active_users, Sessions};
+use crate::sources::Input;
 use crate::system::identify::Refusal;
 use crate::system::now;
 
@@ -34,17 +34,15 @@ impl Agents {
     pub fn release(&mut self, client: u64) {
         self.0.remove(&client);
     }
-}
 
-impl Daemon {
-    /// Answer to `agent`.
-    pub(crate) fn agent(
+    /// Notes what an agent reports about itself.
+    pub(super) fn note(
         &mut self,
         line: &RequestLine,
         source: Option<String>,
         detail: String,
         passed_over: Vec<PassedOver>,
-    ) -> Result<Response, Refusal> {
+    ) -> Result<(), Refusal> {
         if !are_fit(source.as_deref(), &detail, &passed_over) {
             return Err(Refusal::new(
                 ErrorCode::BadRequest,
@@ -60,7 +58,7 @@ impl Daemon {
             detail,
             passed_over,
         };
-        if self.agents.0.get(&line.client) != Some(&agent) {
+        if self.0.get(&line.client) != Some(&agent) {
             info!(
                 "the agent of uid {} (pid {}) has the focus from {}: {}",
                 agent.peer.uid,
@@ -69,57 +67,22 @@ impl Daemon {
                 agent.detail
             );
         }
-        self.agents.0.insert(line.client, agent);
-        self.control.set_holding(line.client);
-        Ok(self.wishes())
-    }
-
-    fn wishes(&self) -> Response {
-        Response::Agent {
-            own_scopes: self.config.own_scopes,
-        }
+        self.0.insert(line.client, agent);
+        Ok(())
     }
 
     /// Sends the configured options to all agents.
-    pub(crate) fn tell_agents(&mut self) {
-        let wishes = self.wishes();
-        for client in self.agents.0.keys() {
-            self.control.answer(*client, &wishes, now());
+    pub fn tell_all(&self, control: &mut ControlSource, config: &Config) {
+        let wishes = wishes(config);
+        for client in self.0.keys() {
+            control.answer(*client, &wishes, now());
         }
     }
 
-    /// Reads which users have an active session.
-    pub(crate) fn look_at_sessions(&mut self) {
-        self.sessions.take();
-        let active = active_users(&self.system);
-        if active.is_none() && self.topmost.knows_sessions() {
-            self.drop_waiting_claims();
-        }
-        let shift = self.topmost.set_active_users(active, now());
-        self.after(shift);
-    }
-
-    /// Drops claims of users without an active session after the last session at a seat has ended.
-    /// Otherwise they would count because no session is known.
-    fn drop_waiting_claims(&mut self) {
-        let mut claimants = self.topmost.claimants();
-        claimants.retain(|&(holder, uid)| {
-            let groups = holder.map(|Holder(client)| self.control.groups_of(client));
-            let member = groups.is_some_and(|groups| self.access.includes(groups));
-            let speaker = Speaker { uid, member };
-            authorization::may_speak(&self.system, &self.access, speaker).is_err()
-        });
-        let shift = self.topmost.drop_claims(&claimants, now());
-        self.after(shift);
-    }
-
-    /// Agents for `status`: only those whose claims would be accepted now.
-    pub(crate) fn agents_status(&self) -> Vec<AgentStatus> {
-        let heard = |(client, agent): &(&u64, &Agent)| {
-            let speaker = self.speaker(**client, agent.peer);
-            authorization::may_speak(&self.system, &self.access, speaker).is_ok()
-        };
-        let agents = self.agents.0.iter().filter(heard);
+    /// Agents for `status`: only those that `heard` accepts, by connection and peer.
+    pub(super) fn status(&self, heard: impl Fn(u64, PeerCred) -> bool) -> Vec<AgentStatus> {
+        let agents = self.0.iter();
+        let agents = agents.filter(|(client, agent)| heard(**client, agent.peer));
         agents
             .map(|(_, agent)| AgentStatus {
                 pid: agent.peer.pid,
@@ -130,6 +93,27 @@ impl Daemon {
             })
             .collect()
     }
+}
+
+/// What the configuration wants of agents.
+pub(super) fn wishes(config: &Config) -> Response {
+    Response::Agent {
+        own_scopes: config.own_scopes,
+    }
+}
+
+/// Reads which users have an active session.
+pub fn look_at_sessions(
+    sessions: &mut Sessions,
+    control: &ControlSource,
+    reconciler: &mut Reconciler,
+) {
+    sessions.take();
+    let active = active_users(&reconciler.system);
+    if active.is_none() && reconciler.model.topmost.knows_sessions() {
+        reconciler.drop_waiting_claims(|Holder(client)| control.groups_of(client).collect());
+    }
+    reconciler.take(Input::ActiveUsers(active));
 }
 
 /// Whether these texts are few, short and printable: they appear in logs and on terminals.

@@ -2,8 +2,7 @@
 //! The control socket: permissions of requests, visibility of answers, and the daemon's reports.
 
 pub(crate) mod agents;
-pub mod decisions;
-pub mod history;
+mod client;
 pub(crate) mod rate_limit;
 pub(crate) mod report;
 pub(crate) mod requests;

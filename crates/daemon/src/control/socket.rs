@@ -7,20 +7,23 @@
 //! most.
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use limelight_proto::{ErrorCode, Notice, Response, LINE_MAX, SOCKET_NAME};
+use limelight_proto::{ErrorCode, Response, LINE_MAX, SOCKET_NAME};
 use limelight_sys::peercred::{peer, peer_groups, PeerCred};
 use rustix::event::epoll::EventFlags;
 use tracing::{debug, warn};
 
+use crate::control::client::{encode, Client};
 use crate::control::rate_limit::Limiter;
 use crate::event_loop::reactor::{Reactor, Ready, Token};
 use crate::exit::Failure;
+use crate::reconcile::outbox::Message;
+use crate::system::access::{Access, Speaker};
 
 /// Most clients at once.
 pub const CLIENTS_MAX: usize = 64;
@@ -37,25 +40,6 @@ const STUCK: Duration = Duration::from_secs(10);
 
 /// Pending answers for a client, in bytes; beyond this limit its requests are not read.
 const WAITING_MAX: usize = 256 * 1024;
-
-#[derive(Debug)]
-struct Client {
-    stream: UnixStream,
-    peer: PeerCred,
-    /// All groups of the process that connected.
-    groups: Vec<u32>,
-    unread: Vec<u8>,
-    unsent: Vec<u8>,
-    last_line: Duration,
-    holds_claim: bool,
-    /// It has announced processes in use.
-    announces: bool,
-    /// It receives notices about memory shortages.
-    listens: bool,
-    /// No more input is read; the connection closes when all answers are sent.
-    closing: bool,
-    armed: EventFlags,
-}
 
 /// A request line from a client.
 #[derive(Debug)]
@@ -310,10 +294,16 @@ impl ControlSource {
 
     /// Groups of the process that connected.
     pub fn groups_of(&self, id: u64) -> impl Iterator<Item = u32> + '_ {
-        let client = self.clients.get(&id);
-        client
-            .into_iter()
-            .flat_map(|client| client.groups.iter().copied())
+        let client = self.clients.get(&id).into_iter();
+        client.flat_map(|client| client.groups.iter().copied())
+    }
+
+    /// The user of a connection, and whether it is in the group of `[access]`.
+    pub fn speaker(&self, access: &Access, id: u64, peer: PeerCred) -> Speaker {
+        Speaker {
+            uid: peer.uid,
+            member: access.includes(self.groups_of(id)),
+        }
     }
 
     /// Records that this client's connection carries a claim.
@@ -337,24 +327,22 @@ impl ControlSource {
         }
     }
 
-    /// Sends a notice to listening clients: `notice` to root, the group and the `owner` of the app
-    /// that it names, or to all if that is `None`; `others` to the rest. A client with too many
-    /// pending answers misses it.
-    pub fn tell(
-        &mut self,
-        owner: Option<u32>,
-        notice: &Notice,
-        others: Option<&Notice>,
-        now: Duration,
-    ) {
+    /// Sends a message to listening clients: its notice to root, the group and the owner of the app
+    /// that it names, or to all if there is none; its other notice to the rest. A client with too
+    /// many pending answers misses it.
+    pub fn tell(&mut self, message: &Message, now: Duration) {
         let listeners = self.clients.values_mut().filter(|client| client.listens);
         for client in listeners.filter(|client| client.unsent.len() < WAITING_MAX) {
             let uid = client.peer.uid;
             let member = self
                 .group
                 .is_some_and(|group| client.groups.contains(&group));
-            let own = uid == 0 || member || owner.is_none_or(|owner| owner == uid);
-            let told = if own { Some(notice) } else { others };
+            let own = uid == 0 || member || message.owner.is_none_or(|owner| owner == uid);
+            let told = if own {
+                Some(&message.notice)
+            } else {
+                message.others.as_ref()
+            };
             let Some(told) = told else {
                 continue;
             };
@@ -416,85 +404,6 @@ impl ControlSource {
             })
             .min()
     }
-}
-
-impl Client {
-    /// Whether its connection has a purpose while it is silent.
-    fn stays(&self) -> bool {
-        self.holds_claim || self.announces || self.listens
-    }
-
-    fn receive(&mut self, now: Duration) {
-        if self.closing {
-            return;
-        }
-        let mut buffer = [0u8; 16 * 1024];
-        match self.stream.read(&mut buffer) {
-            Ok(0) => self.closing = true,
-            Ok(count) => {
-                self.unread
-                    .extend_from_slice(buffer.get(..count).unwrap_or_default());
-                self.last_line = now;
-            }
-            Err(error)
-                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            Err(_) => self.hang_up(),
-        }
-    }
-
-    fn send(&mut self, now: Duration) {
-        while !self.unsent.is_empty() {
-            match self.stream.write(&self.unsent) {
-                Ok(0) => return self.hang_up(),
-                Ok(count) => {
-                    self.unsent.drain(..count);
-                    self.last_line = now;
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(_) => return self.hang_up(),
-            }
-        }
-    }
-
-    /// The next line without its newline; an overlong line ends the connection.
-    fn take_line(&mut self) -> Option<Vec<u8>> {
-        let end = self.unread.iter().position(|&byte| byte == b'\n');
-        if end.unwrap_or(self.unread.len()) >= LINE_MAX {
-            self.refuse_long_line();
-            return None;
-        }
-        let mut line: Vec<u8> = self.unread.drain(..=end?).collect();
-        line.pop();
-        Some(line)
-    }
-
-    fn refuse_long_line(&mut self) {
-        self.unread.clear();
-        self.closing = true;
-        self.unsent.extend_from_slice(&encode(&Response::Error {
-            code: ErrorCode::BadRequest,
-            message: format!("a request line is longer than {LINE_MAX} bytes"),
-            cure: "send one JSON object a line".to_owned(),
-            retry_ms: None,
-        }));
-    }
-
-    fn hang_up(&mut self) {
-        self.closing = true;
-        self.unread.clear();
-        self.unsent.clear();
-    }
-}
-
-/// Encodes one line of the protocol.
-fn encode(response: &Response) -> Vec<u8> {
-    let mut line = serde_json::to_vec(response).unwrap_or_else(|error| {
-        // Only a value that JSON cannot represent could fail, and the protocol has none.
-        format!("{{\"result\":\"error\",\"code\":\"internal\",\"message\":{:?},\"cure\":\"report this\"}}", error.to_string()).into_bytes()
-    });
-    line.push(b'\n');
-    line
 }
 
 #[cfg(test)]

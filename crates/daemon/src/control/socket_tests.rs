@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
 use super::*;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 
 const NOW: Duration = Duration::from_secs(100);
 
@@ -206,7 +206,7 @@ fn notices_of_an_app_go_to_its_owner_root_and_the_group() {
     .map(|(uid, gid, hears)| (connect(&mut fixture, uid, gid), hears));
     let ids: Vec<u64> = fixture.source.clients.keys().copied().collect();
     ids.iter().for_each(|&id| fixture.source.set_listening(id));
-    let notice = Notice::Growing {
+    let notice = limelight_proto::Notice::Growing {
         app: limelight_proto::AppStatus {
             name: "diary".to_owned(),
             pid: None,
@@ -215,9 +215,12 @@ fn notices_of_an_app_go_to_its_owner_root_and_the_group() {
         },
         grown: 1,
     };
-    fixture
-        .source
-        .tell(Some(OWNER), &notice, None, Duration::ZERO);
+    let message = Message {
+        owner: Some(OWNER),
+        notice,
+        others: None,
+    };
+    fixture.source.tell(&message, Duration::ZERO);
     for (number, (mut stream, hears)) in streams.into_iter().enumerate() {
         let mut text = [0; 1024];
         let heard = stream.read(&mut text).is_ok_and(|count| count > 0);

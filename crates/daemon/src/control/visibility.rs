@@ -7,56 +7,56 @@
 
 use limelight_core::model::{App, AppKey};
 use limelight_proto::{
-    AgentStatus, Change, DeviceStatus, ErrorCode, MechanismStatus, SourceStatus, State, Status,
-    WindowStatus, WindowTallies,
+    AgentStatus, AppStatus, Change, DeviceStatus, ErrorCode, MechanismStatus, SourceStatus, State,
+    Status, WindowStatus, WindowTallies,
 };
 
-use crate::event_loop::Daemon;
 use crate::mechanisms::changes::Reach;
+use crate::reconcile::Reconciler;
 use crate::system::access::Speaker;
 use crate::system::authorization;
-use crate::system::identify::{self, Refusal};
+use crate::system::identify::Refusal;
 
 /// Replaces a hidden detail.
 const NOT_SHOWN: &str = "its actions are not shown";
 
-impl Daemon {
-    /// The user of an app; `None` if unknown.
-    pub(crate) fn owner_of(&self, app: &App) -> Option<u32> {
-        if let Some(known) = self.apps.get(app.key) {
-            return Some(known.found.uid);
+/// What one user may see.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Viewer<'a> {
+    pub speaker: Speaker,
+    pub reconciler: &'a Reconciler,
+}
+
+impl<'a> Viewer<'a> {
+    pub(crate) fn new(speaker: Speaker, reconciler: &'a Reconciler) -> Viewer<'a> {
+        Viewer {
+            speaker,
+            reconciler,
         }
-        let pid = match app.process {
-            Some(process) => process.pid,
-            None => *identify::open_home(&self.system, app)?
-                .procs_below()
-                .ok()?
-                .first()?,
-        };
-        let (_, process) = self.system.process(pid).ok()?;
-        process.owner_uid().ok()
     }
 
     /// Whether this user may see the actions on an app.
-    pub(crate) fn sees_app(&self, speaker: Speaker, app: &App) -> bool {
-        speaker.sees_all() || self.owner_of(app) == Some(speaker.uid)
+    pub(crate) fn sees_app(&self, app: &App) -> bool {
+        let Reconciler { model, system, .. } = self.reconciler;
+        self.speaker.sees_all() || model.owner_of(system, app) == Some(self.speaker.uid)
     }
 
     /// Whether this user may see the actions on the topmost app, and the times of its input. If
     /// none is topmost, a user at the screen may, unless the last one was another user's.
-    pub(crate) fn sees_front(&self, speaker: Speaker) -> bool {
-        let last = || self.topmost.previous();
-        match self.topmost.front().map(|front| &front.app).or_else(last) {
-            _ if speaker.sees_all() => true,
-            Some(app) => self.sees_app(speaker, app),
-            None => authorization::may_speak(&self.system, &self.access, speaker).is_ok(),
+    pub(crate) fn sees_front(&self) -> bool {
+        let daemon = self.reconciler;
+        let last = || daemon.model.topmost.previous();
+        match daemon.model.front().or_else(last) {
+            _ if self.speaker.sees_all() => true,
+            Some(app) => self.sees_app(app),
+            None => authorization::may_speak(&daemon.system, &daemon.access, self.speaker).is_ok(),
         }
     }
 
     /// Describes who sees more than this user; `None` for users who see everything.
-    pub(crate) fn hidden(&self, speaker: Speaker) -> Option<String> {
-        (!speaker.sees_all()).then(|| {
-            let group = match self.access.group() {
+    pub(crate) fn hidden(&self) -> Option<String> {
+        (!self.speaker.sees_all()).then(|| {
+            let group = match self.reconciler.access.group() {
                 Some(group) => format!(", root and the group {group}"),
                 None => " and root".to_owned(),
             };
@@ -66,7 +66,7 @@ impl Daemon {
 
     /// The refusal of a request about another user's process.
     pub(crate) fn not_shown(&self, pid: i32) -> Refusal {
-        let cure = match self.access.group() {
+        let cure = match self.reconciler.access.group() {
             Some(group) => format!(
                 "ask as its owner or as root, or have root add you to the group {group} (in force from the \
                  next login on)"
@@ -78,11 +78,11 @@ impl Daemon {
     }
 
     /// Whether this user may ask about a process.
-    pub(crate) fn may_ask_of(&self, speaker: Speaker, pid: i32) -> Result<(), Refusal> {
-        if speaker.sees_all() {
+    pub(crate) fn may_ask_of(&self, pid: i32) -> Result<(), Refusal> {
+        if self.speaker.sees_all() {
             return Ok(());
         }
-        let owns = authorization::owns_process(&self.system, speaker.uid, pid);
+        let owns = authorization::owns_process(&self.reconciler.system, self.speaker.uid, pid);
         owns.map_err(|refusal| match refusal.code {
             ErrorCode::NotAllowed => self.not_shown(pid),
             _ => refusal,
@@ -90,56 +90,55 @@ impl Daemon {
     }
 
     /// The changes in force that this user may see.
-    pub(crate) fn changes_for(&self, speaker: Speaker) -> Vec<Change> {
-        let front = self.sees_front(speaker);
+    pub(crate) fn changes(&self) -> Vec<Change> {
+        let front = self.sees_front();
+        let system = &self.reconciler.system;
         let sees = |reach: Reach| match reach {
-            _ if speaker.sees_all() => true,
-            Reach::App(key) => self.owner_of_key(key) == Some(speaker.uid),
+            _ if self.speaker.sees_all() => true,
+            Reach::App(key) => self.owner_of_key(key) == Some(self.speaker.uid),
             Reach::Process(id) => {
-                let process = self.system.same_process(id);
-                process.and_then(|process| process.owner_uid().ok()) == Some(speaker.uid)
+                let process = system.same_process(id);
+                process.and_then(|process| process.owner_uid().ok()) == Some(self.speaker.uid)
             }
             Reach::Machine => front,
         };
-        self.actuators.changes.all_where(sees)
+        self.reconciler.mechanisms.shared.changes.all_where(sees)
     }
 
     fn owner_of_key(&self, key: AppKey) -> Option<u32> {
-        let front = self.topmost.front().map(|front| &front.app);
-        let mut named = front.into_iter().chain(self.topmost.previous());
+        let Reconciler { model, system, .. } = self.reconciler;
+        let mut named = model.front().into_iter().chain(model.topmost.previous());
         match named.find(|app| app.key == key) {
-            Some(app) => self.owner_of(app),
-            None => self.apps.get(key).map(|known| known.found.uid),
+            Some(app) => model.owner_of(system, app),
+            None => model.apps.get(key).map(|known| known.found.uid),
         }
     }
 
-    /// Answer to `status` for this user.
-    pub(crate) fn status_for(&self, speaker: Speaker) -> Status {
-        let mut status = self.status();
-        status.changes = self.changes_for(speaker);
-        if speaker.sees_all() {
-            return status;
+    /// Removes from `status` what this user may not see.
+    pub(crate) fn filter(&self, status: &mut Status) {
+        if self.speaker.sees_all() {
+            return;
         }
-        let previous = self.topmost.previous();
+        let daemon = self.reconciler;
+        let previous = daemon.model.topmost.previous();
         // Otherwise its disappearance would reveal that another user switches apps.
-        let shown = self.sees_front(speaker);
-        let previous = previous.filter(|app| shown && self.sees_app(speaker, app));
-        status.previous = previous.map(crate::control::report::app_status);
-        let own = |agent: &AgentStatus| agent.uid == speaker.uid;
+        let shown = self.sees_front();
+        let previous = previous.filter(|app| shown && self.sees_app(app));
+        status.previous = previous.map(AppStatus::from);
+        let own = |agent: &AgentStatus| agent.uid == self.speaker.uid;
         status.agents.retain(own);
         if !shown {
-            self.hide_front(speaker, &mut status);
-        } else if !self.windows.is_of_one_user() {
+            self.hide_front(status);
+        } else if !daemon.mechanisms.window.is_of_one_user() {
             status.window.tallies = WindowTallies::default();
             let kernel = &mut status.window.kernel;
             (kernel.opened, kernel.closed, kernel.failed) = (0, 0, 0);
         }
-        status
     }
 
     /// Removes everything that changes when the topmost app changes or gets input.
-    fn hide_front(&self, speaker: Speaker, status: &mut Status) {
-        status.hidden = self.hidden(speaker);
+    fn hide_front(&self, status: &mut Status) {
+        status.hidden = self.hidden();
         status.topmost = None;
         status.window = self.window_of_idle_machine();
         status.mechanisms.iter_mut().for_each(hide_mechanism);
@@ -158,9 +157,14 @@ impl Daemon {
     }
 
     fn window_of_idle_machine(&self) -> WindowStatus {
-        let mut kernel = self.actuators.kernel_windows(false);
+        let daemon = self.reconciler;
+        let mut kernel = daemon
+            .mechanisms
+            .window
+            .told
+            .status(&daemon.mechanisms.shared.device, false);
         (kernel.opened, kernel.closed, kernel.failed) = (0, 0, 0);
-        let (state, detail) = match self.config.settings.window.enabled {
+        let (state, detail) = match daemon.config.settings.window.enabled {
             true => (State::Idle, "when input comes is not shown"),
             false => (
                 State::Off,
@@ -179,22 +183,18 @@ impl Daemon {
     }
 
     /// An app's name in a message to this user.
-    pub(crate) fn name_for(&self, speaker: Speaker, app: &App, name: String) -> String {
-        match self.sees_app(speaker, app) {
+    pub(crate) fn name_for(&self, app: &App, name: String) -> String {
+        match self.sees_app(app) {
             true => name,
             false => "another user's app".to_owned(),
         }
     }
 
     /// Removes the apps that this user may not see.
-    pub(crate) fn keep_visible<T>(
-        &self,
-        speaker: Speaker,
-        all: Vec<T>,
-        owner: impl Fn(&T) -> Option<u32>,
-    ) -> Vec<T> {
-        let sees =
-            |one: &T| speaker.sees_all() || owner(one).is_some_and(|owner| speaker.sees(owner));
+    pub(crate) fn keep_visible<T>(&self, all: Vec<T>, owner: impl Fn(&T) -> Option<u32>) -> Vec<T> {
+        let sees = |one: &T| {
+            self.speaker.sees_all() || owner(one).is_some_and(|owner| self.speaker.sees(owner))
+        };
         all.into_iter().filter(sees).collect()
     }
 }

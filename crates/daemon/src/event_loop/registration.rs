@@ -3,132 +3,116 @@
 //! still runs.
 
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
 use tracing::warn;
 
-use crate::event_loop::reactor::Token;
-use crate::event_loop::Daemon;
-use crate::system::now;
+use crate::event_loop::reactor::{Reactor, Token};
+use crate::mechanisms::readahead::Readahead;
+use crate::mechanisms::swap::Swap;
+use crate::reconcile::Reconciler;
+use crate::restore::Ledger;
+use crate::sources::new_units::NewUnits;
+use crate::sources::oom_score_adj::OomScoreAdj;
+use crate::sources::pressure::PressureSource;
+use crate::sources::sessions::Sessions;
+use crate::sources::top_app::TopApp;
+use crate::sources::Sources;
 
 /// Warnings when a queue cannot be added.
-pub(crate) const NO_OPENS: &str = "what is opened cannot be waited for, starts are not recorded";
-pub(crate) const NO_WAITS: &str = "the app's waits cannot be waited for, neighbours are not read";
+pub(super) const NO_OPENS: &str = "what is opened cannot be waited for, starts are not recorded";
+pub(super) const NO_WAITS: &str = "the app's waits cannot be waited for, neighbours are not read";
+pub(super) const NO_UNITS: &str = "new apps are found by the next scan only";
 
-impl Daemon {
-    /// Adds the sources to the loop. A failure is logged and does not stop the daemon.
-    pub(crate) fn watch_sources(&mut self) {
-        if let Some(trigger) = self.pressure_source.trigger() {
-            let added = self.reactor.add(trigger, Token::Pressure, EventFlags::PRI);
-            if let Err(error) = added {
-                warn!("the PSI trigger cannot be waited for, pressure is polled: {error}");
-                self.pressure_source.drop_trigger();
-            }
-        }
-        self.watch_oom_score_adj();
-        self.watch_top_app();
-        self.watch_readahead();
-        let once = EventFlags::IN | EventFlags::ONESHOT;
-        let units = self.new_units.queue();
-        if let Some(Err(error)) = units.map(|queue| self.reactor.add(queue, Token::Units, once)) {
-            warn!("new apps are found by the next scan only: {error}");
-        }
-        let sessions = self.sessions.queue();
-        let sessions =
-            sessions.map(|queue| self.reactor.add(queue, Token::Sessions, EventFlags::IN));
-        if let Some(Err(error)) = sessions {
-            warn!("a switch to another session is seen with its next claim only: {error}");
-        }
-        self.wait_for_watcher();
+/// Waits for one event, and then not until [`rearm`].
+const ONCE: EventFlags = EventFlags::IN.union(EventFlags::ONESHOT);
+
+/// Adds a source that exists. A failure is logged as `lost` and does not stop the daemon.
+fn add(reactor: &Reactor, source: Option<impl AsFd>, token: Token, flags: EventFlags, lost: &str) {
+    if let Some(Err(error)) = source.map(|source| reactor.add(source, token, flags)) {
+        warn!("{lost}: {error}");
     }
+}
 
-    /// Pid of the watcher process, which may be killed as well.
-    pub fn watcher_pid(&self) -> Option<i32> {
-        self.watcher.pid()
+/// Re-arms a one-shot queue.
+pub(super) fn rearm(reactor: &Reactor, queue: Option<impl AsFd>, token: Token, lost: &str) {
+    if let Some(Err(error)) = queue.map(|queue| reactor.modify(queue, token, ONCE)) {
+        warn!("{lost}: {error}");
     }
+}
 
-    fn wait_for_watcher(&mut self) {
-        self.system.watcher = self.watcher.pid();
-        let pidfd = self.watcher.pidfd();
-        let added = pidfd.map(|pidfd| self.reactor.add(pidfd, Token::Watcher, EventFlags::IN));
-        if let Some(Err(error)) = added {
-            warn!("epoll_ctl failed for the watcher process: {error}; it is not restarted when it ends");
+/// Adds everything but the watcher.
+pub(super) fn all(reactor: &Reactor, sources: &mut Sources, reconciler: &mut Reconciler) {
+    let mechanisms = &mut reconciler.mechanisms;
+    swap(reactor, &mechanisms.swap);
+    pressure(reactor, &mut sources.pressure);
+    let ledger = &mut mechanisms.shared.ledger;
+    oom_score_adj(reactor, &mut sources.oom_score_adj, ledger);
+    top_app(reactor, &sources.top_app);
+    readahead(reactor, &mechanisms.readahead);
+    units(reactor, &reconciler.scan.new_units);
+    sessions(reactor, &sources.sessions);
+}
+
+fn pressure(reactor: &Reactor, source: &mut PressureSource) {
+    if let Some(trigger) = source.trigger() {
+        if let Err(error) = reactor.add(trigger, Token::Pressure, EventFlags::PRI) {
+            warn!("the PSI trigger cannot be waited for, pressure is polled: {error}");
+            source.drop_trigger();
         }
     }
+}
 
-    pub(crate) fn reap_watcher(&mut self) {
-        if let Some(pidfd) = self.watcher.pidfd() {
-            self.reactor.remove(pidfd);
-        }
-        self.watcher.reap(now());
-        self.wait_for_watcher();
+fn units(reactor: &Reactor, source: &NewUnits) {
+    add(reactor, source.queue(), Token::Units, ONCE, NO_UNITS);
+}
+
+fn sessions(reactor: &Reactor, source: &Sessions) {
+    let lost = "a switch to another session is seen with its next claim only";
+    let queue = source.queue();
+    add(reactor, queue, Token::Sessions, EventFlags::IN, lost);
+}
+
+pub(super) fn watcher(reactor: &Reactor, pidfd: Option<impl AsFd>) {
+    let added = pidfd.map(|pidfd| reactor.add(pidfd, Token::Watcher, EventFlags::IN));
+    if let Some(Err(error)) = added {
+        warn!(
+            "epoll_ctl failed for the watcher process: {error}; it is not restarted when it ends"
+        );
     }
+}
 
-    pub(crate) fn restart_watcher(&mut self, at: Duration) {
-        if self.watcher.restart_if_due(at) {
-            self.wait_for_watcher();
-        }
-    }
+fn swap(reactor: &Reactor, swap: &Swap) {
+    const LOST: &str = "swap's threads cannot be waited for";
+    let (guard, swapper) = (swap.guard.as_ref(), swap.swapper.as_ref());
+    add(reactor, guard, Token::Guard, EventFlags::IN, LOST);
+    let answers = swapper.map(|swapper| swapper.answers());
+    add(reactor, answers, Token::Swapper, EventFlags::IN, LOST);
+}
 
-    pub(crate) fn watch_readahead(&mut self) {
-        let execs = self.readahead.execs();
-        let execs = execs.map(|queue| self.reactor.add(queue, Token::Execs, EventFlags::IN));
-        let once = EventFlags::IN | EventFlags::ONESHOT;
-        let opens = self.readahead.opens();
-        let opens = opens.map(|queue| self.reactor.add(queue, Token::Opens, once));
-        let answers = self.readahead.answers();
-        let answers = answers.map(|all| self.reactor.add(all, Token::Readers, EventFlags::IN));
-        for added in execs.into_iter().chain(opens).chain(answers) {
-            if let Err(error) = added {
-                warn!("{NO_OPENS}: {error}");
-            }
-        }
-        let mounts = self.readahead.mounts();
-        let mounts = mounts.map(|mounts| self.reactor.add(mounts, Token::Mounts, EventFlags::PRI));
-        if let Some(Err(error)) = mounts {
-            warn!("what is mounted from now on is not watched: {error}");
-        }
-        let waits = self.readahead.waits();
-        let waits = waits.map(|queue| self.reactor.add(queue, Token::Waits, once));
-        if let Some(Err(error)) = waits {
-            warn!("{NO_WAITS}: {error}");
-        }
-    }
+pub(super) fn readahead(reactor: &Reactor, readahead: &Readahead) {
+    let at_once = EventFlags::IN;
+    add(reactor, readahead.execs(), Token::Execs, at_once, NO_OPENS);
+    add(reactor, readahead.opens(), Token::Opens, ONCE, NO_OPENS);
+    let answers = readahead.answers();
+    add(reactor, answers, Token::Readers, at_once, NO_OPENS);
+    let lost = "what is mounted from now on is not watched";
+    let mounts = readahead.mounts();
+    add(reactor, mounts, Token::Mounts, EventFlags::PRI, lost);
+    add(reactor, readahead.waits(), Token::Waits, ONCE, NO_WAITS);
+}
 
-    /// Re-arms a one-shot queue.
-    pub(crate) fn wait_again(&self, queue: Option<impl AsFd>, token: Token, lost: &str) {
-        let once = EventFlags::IN | EventFlags::ONESHOT;
-        if let Some(Err(error)) = queue.map(|queue| self.reactor.modify(queue, token, once)) {
-            warn!("{lost}: {error}");
-        }
-    }
-
-    pub(crate) fn watch_oom_score_adj(&mut self) {
-        if let Some(instance) = self.oom_score_adj.instance() {
-            if let Err(error) = self.reactor.add(instance, Token::Trace, EventFlags::IN) {
-                warn!("the oom_score_adj tracepoint cannot be waited for and is given up: {error}");
-                self.oom_score_adj.stop(&mut self.actuators.ledger);
-            }
+pub(super) fn oom_score_adj(reactor: &Reactor, source: &mut OomScoreAdj, ledger: &mut Ledger) {
+    if let Some(instance) = source.instance() {
+        if let Err(error) = reactor.add(instance, Token::Trace, EventFlags::IN) {
+            warn!("the oom_score_adj tracepoint cannot be waited for and is given up: {error}");
+            source.stop(ledger);
         }
     }
+}
 
-    /// Tries the tracepoint again, because scanning every process repeatedly costs more.
-    pub(crate) fn retry_oom_score_adj(&mut self, at: Duration) {
-        let ledger = &mut self.actuators.ledger;
-        if self.oom_score_adj.retry(&self.system, ledger, at) {
-            let lowered: Vec<_> = self.actuators.lowered_scores().collect();
-            self.oom_score_adj.resync(&self.system, &lowered);
-            self.watch_oom_score_adj();
-        }
-    }
-
-    pub(crate) fn watch_top_app(&mut self) {
-        let group = self.top_app.group();
-        let added = group.map(|group| self.reactor.add(group, Token::TopApp, EventFlags::IN));
-        if let Some(Err(error)) = added {
-            warn!("the cpuset of the app in front cannot be waited for: {error}");
-        }
-        self.look_at_top_app();
-    }
+pub(super) fn top_app(reactor: &Reactor, source: &TopApp) {
+    let lost = "the cpuset of the app in front cannot be waited for";
+    let group = source.group();
+    add(reactor, group, Token::TopApp, EventFlags::IN, lost);
 }

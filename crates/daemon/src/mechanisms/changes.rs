@@ -19,15 +19,44 @@ pub enum Reach {
     Machine,
 }
 
+/// What a change sets. Changes of one kind are undone together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A setting of `/dev/limelight`.
+    Device,
+    /// The controllers of a cgroup's children.
+    Controllers,
+    /// The cgroup of an app.
+    Home,
+    /// A reservation of memory.
+    Reservation,
+    /// A process's `oom_score_adj`.
+    Score,
+    /// Locks on shared pages.
+    Locks,
+    /// A cgroup's weight.
+    Weight,
+    /// Nice value, slice and I/O priority of a process's threads.
+    Threads,
+    /// A session's nice value.
+    Autogroup,
+    /// The most that a cgroup may have in swap.
+    SwapMax,
+    /// A cgroup's freezer.
+    Freeze,
+    /// Reclaim of a cgroup's memory.
+    Reclaim,
+}
+
 /// Changes in force, by knob.
 #[derive(Debug, Default)]
-pub struct Changes(BTreeMap<String, (Reach, Change)>);
+pub struct Changes(BTreeMap<String, (Reach, Kind, Change)>);
 
 impl Changes {
     /// Notes a change, or replaces the known one of the same knob; the value from before Limelight
     /// stays. Logs what is new.
-    pub fn note(&mut self, reach: Reach, mut change: Change) {
-        let known = self.0.get(&change.knob).map(|(_, known)| known);
+    pub fn note(&mut self, reach: Reach, kind: Kind, mut change: Change) {
+        let known = self.0.get(&change.knob).map(|(.., known)| known);
         if let Some(known) = known {
             if known.outcome == Outcome::Applied && change.outcome == Outcome::Applied {
                 change.from.clone_from(&known.from);
@@ -49,7 +78,7 @@ impl Changes {
             Outcome::Inert { why } => warn!("{knob}: {to} has no effect: {why} ({rule})"),
             Outcome::Failed { why } => warn!("{knob}: {to} refused: {why} ({rule})"),
         }
-        self.0.insert(change.knob.clone(), (reach, change));
+        self.0.insert(change.knob.clone(), (reach, kind, change));
     }
 
     /// Drops a change that was undone.
@@ -58,20 +87,20 @@ impl Changes {
     }
 
     /// Drops everything for which `which` holds.
-    pub fn drop_where(&mut self, which: impl Fn(Reach, &Change) -> bool) {
-        self.0.retain(|_, (reach, change)| !which(*reach, change));
+    pub fn drop_where(&mut self, which: impl Fn(Reach, Kind) -> bool) {
+        self.0.retain(|_, (reach, kind, _)| !which(*reach, *kind));
     }
 
     /// Whether this knob is changed, with effect.
     pub fn is_applied(&self, knob: &str) -> bool {
         let known = self.0.get(knob);
-        known.is_some_and(|(_, change)| change.outcome == Outcome::Applied)
+        known.is_some_and(|(.., change)| change.outcome == Outcome::Applied)
     }
 
     /// Changes by knob; only those with a scope that `sees` accepts.
     pub fn all_where(&self, sees: impl Fn(Reach) -> bool) -> Vec<Change> {
-        let values = self.0.values().filter(|(reach, _)| sees(*reach));
-        values.map(|(_, change)| change.clone()).collect()
+        let values = self.0.values().filter(|(reach, ..)| sees(*reach));
+        values.map(|(.., change)| change.clone()).collect()
     }
 
     /// Changes that reach this process of this app.
@@ -83,8 +112,8 @@ impl Changes {
         };
         let values = self.0.values();
         values
-            .filter(|(reach, _)| reaches(*reach))
-            .map(|(_, change)| change.clone())
+            .filter(|(reach, ..)| reaches(*reach))
+            .map(|(.., change)| change.clone())
             .collect()
     }
 }

@@ -9,14 +9,10 @@ use limelight_proto::{Change, Outcome};
 use limelight_sys::cgroup::{Cgroup, CgroupPath};
 use limelight_sys::controllers::Lack;
 
-use crate::mechanisms::changes::Reach;
-use crate::mechanisms::protect::cgroup_memory::place;
-use crate::mechanisms::{Actuators, Context, Effect};
-use crate::restore::{Entry, Ledger};
-use crate::system::System;
-
-/// The controller that limits need.
-pub const MEMORY: &str = "memory";
+use crate::mechanisms::changes::{Kind, Reach};
+use crate::mechanisms::shared::{Context, Shared, UNDONE_BY_STOP};
+use crate::restore::{Entry, Ledger, Place};
+use crate::system::{System, MEMORY};
 
 /// The cgroups from the root to the leaf's parent that do not enable the controller.
 fn without_controller(
@@ -79,74 +75,71 @@ fn change(context: Context<'_>, cgroup: &Cgroup, controllers: &[&str]) -> Change
     }
     };
     let rules: Vec<String> = controllers.iter().map(rule).collect();
+    let path = cgroup.path().as_str();
+    let knob = context.system.cgroup_file(path, "cgroup.subtree_control");
+    let from = format!("without {}", controllers.join(" "));
+    let to = format!("+{}", controllers.join(" +"));
     Change {
-        knob: context
-            .system
-            .cgroup_file(cgroup.path().as_str(), "cgroup.subtree_control"),
-        from: format!("without {}", controllers.join(" ")),
-        to: format!("+{}", controllers.join(" +")),
-        rule: rules.join("; "),
-        at_ms: context.now.as_millis() as u64,
-        outcome: Outcome::Applied,
-        undone_by: "limelightd stopping".to_owned(),
+        undone_by: UNDONE_BY_STOP.to_owned(),
+        ..context.change(knob, (from, to), rules.join("; "), Outcome::Applied)
     }
 }
 
-impl Actuators {
-    /// Enables a controller for this cgroup. `Ok`: whether it was missing before; `Err`: why it
-    /// cannot be enabled.
-    pub(crate) fn hand_down(
-        &mut self,
-        path: &CgroupPath,
-        controller: &str,
-        context: Context<'_>,
-    ) -> Result<bool, String> {
-        let missing = without_controller(context.system, path, controller)
-            .map_err(|error| error.to_string())?;
-        let fresh = !missing.is_empty();
-        for cgroup in missing {
-            let entry = Entry::Controller {
-                cgroup: place(&cgroup),
-                controller: controller.to_owned(),
-            };
-            self.ledger
-                .intend([entry.clone()])
-                .map_err(|error| error.to_string())?;
-            if let Err(error) = cgroup.set_subtree_controller(controller, true) {
-                self.ledger.forget(&entry);
-                return Err(format!(
-                    "the {controller} controller cannot be handed to the children of {}: {error}",
-                    cgroup.path()
-                ));
-            }
-            let all = handed_down(&self.ledger, cgroup.id().0);
-            let change = change(context, &cgroup, &all);
-            // One entry for the file, with everything that was written to it.
-            self.changes.drop_knob(&change.knob);
-            self.changes.note(Reach::Machine, change);
-        }
-        Ok(fresh)
-    }
-
-    /// Enables the controllers that the weights of the topmost app need.
-    pub(crate) fn hand_weights_down(
-        &mut self,
-        controllers: &[&str],
-        context: Context<'_>,
-    ) -> Effect {
-        let home = context.front.and_then(|app| app.own_home());
-        let Some(path) = home.and_then(|home| CgroupPath::parse(&home.path)) else {
-            return Effect::None;
+/// Enables a controller for this cgroup. `Ok`: whether it was missing before; `Err`: why it
+/// cannot be enabled.
+pub(crate) fn hand_down(
+    shared: &mut Shared,
+    path: &CgroupPath,
+    controller: &str,
+    context: Context<'_>,
+) -> Result<bool, String> {
+    let missing =
+        without_controller(context.system, path, controller).map_err(|error| error.to_string())?;
+    let fresh = !missing.is_empty();
+    for cgroup in missing {
+        let entry = Entry::Controller {
+            cgroup: Place::from(&cgroup),
+            controller: controller.to_owned(),
         };
-        let mut effect = Effect::Weighable;
-        for controller in controllers {
-            let done = check_there(context.system, controller)
-                .and_then(|()| self.hand_down(&path, controller, context));
-            if let Err(why) = done {
-                tracing::warn!("{path} gets no {controller}.weight: {why}");
-                effect = Effect::NotWeighable;
-            }
+        shared
+            .ledger
+            .intend([entry.clone()])
+            .map_err(|error| error.to_string())?;
+        if let Err(error) = cgroup.set_subtree_controller(controller, true) {
+            shared.ledger.forget(&entry);
+            return Err(format!(
+                "the {controller} controller cannot be handed to the children of {}: {error}",
+                cgroup.path()
+            ));
         }
-        effect
+        let all = handed_down(&shared.ledger, cgroup.id().0);
+        let change = change(context, &cgroup, &all);
+        // One entry for the file, with everything that was written to it.
+        shared.changes.drop_knob(&change.knob);
+        shared
+            .changes
+            .note(Reach::Machine, Kind::Controllers, change);
     }
+    Ok(fresh)
+}
+
+/// Enables the controllers that the weights of the topmost app need. Returns whether it has all of
+/// them now; `None` if it has no cgroup of its own.
+pub(crate) fn hand_weights_down(
+    shared: &mut Shared,
+    controllers: &[&str],
+    context: Context<'_>,
+) -> Option<bool> {
+    let home = context.front.and_then(|app| app.own_home());
+    let path = home.and_then(|home| CgroupPath::parse(&home.path))?;
+    let mut complete = true;
+    for controller in controllers {
+        let done = check_there(context.system, controller)
+            .and_then(|()| hand_down(shared, &path, controller, context));
+        if let Err(why) = done {
+            tracing::warn!("{path} gets no {controller}.weight: {why}");
+            complete = false;
+        }
+    }
+    Some(complete)
 }

@@ -4,18 +4,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use limelight_core::model::{AppKey, ProcessId};
-use limelight_proto::{Change, DeviceStatus, Outcome};
-use limelight_sys::device::{
-    Device, DeviceError, Info, Mechanism, Setting, ABI_VERSION, TOPMOST_MAX,
-};
-use limelight_sys::pidfd::Pidfd;
+use limelight_proto::DeviceStatus;
+use limelight_sys::device::{Device, DeviceError, Info, Mechanism, ABI_VERSION};
 use tracing::{info, warn};
 
 use crate::config::UseDevice;
 use crate::exit::Failure;
-use crate::mechanisms::changes::Reach;
-use crate::mechanisms::{outcome, Actuators, Context};
 
 pub(crate) const UNDONE_BY: &str = "the kernel, when limelightd ends in any way";
 
@@ -149,133 +143,6 @@ impl Lease {
     /// Longest time between two calls such that one of them may fail; `None`: any.
     pub fn call_within(&self) -> Option<Duration> {
         self.length.map(|length| length / 2)
-    }
-}
-
-impl Actuators {
-    /// Queries the kernel, as [`DeviceDoor::info`]. Renews the lease of the topmost set, and
-    /// forgets a set that the kernel has dropped, so that the next plan sets it again.
-    pub fn device_info(&mut self, now: Duration) -> Option<Info> {
-        let info = self.device.info()?;
-        let late = self.lease.renewed(&info, now);
-        if let Some(late) = late.filter(|_| self.in_force.marked.is_some()) {
-            warn!(
-                "limelightd did not run for {} s, and the kernel has dropped the topmost app; it \
-                 is set again",
-                late.as_secs()
-            );
-            self.in_force.marked = None;
-        }
-        Some(info)
-    }
-
-    pub(crate) fn mark(&mut self, app: Option<&(AppKey, Vec<ProcessId>)>, context: Context<'_>) {
-        let Some(device) = self.device.device() else {
-            return;
-        };
-        let members = app.map_or(&[][..], |(_, members)| members);
-        let outcome = outcome(set_topmost(device, members, context));
-        if self.note_switch(app.is_some(), mark_change(members, context, outcome)) {
-            self.in_force.marked = app.cloned();
-        }
-    }
-
-    /// Notes a change of a device setting; one that is switched off again is dropped. Returns
-    /// whether it worked.
-    pub(crate) fn note_switch(&mut self, on: bool, change: Change) -> bool {
-        let worked = !matches!(change.outcome, Outcome::Failed { .. });
-        match worked && !on {
-            true => self.changes.drop_knob(&change.knob),
-            false => self.changes.note(Reach::Machine, change),
-        }
-        worked
-    }
-
-    pub(crate) fn plan_mark(
-        &mut self,
-        app: Option<&(AppKey, Vec<ProcessId>)>,
-        context: Context<'_>,
-    ) {
-        let members = app.map_or(&[][..], |(_, members)| members);
-        let change = mark_change(members, context, Outcome::Planned);
-        self.changes.note(Reach::Machine, change);
-    }
-
-    pub(crate) fn switch_protect(&mut self, budget: Option<u8>, context: Context<'_>) {
-        let Some(device) = self.device.device() else {
-            return;
-        };
-        let outcome = outcome(match budget {
-            Some(percent) => device.switch_on(Setting::Protect {
-                budget_percent: u32::from(percent),
-            }),
-            None => device.switch_off(Mechanism::Protect),
-        });
-        if self.note_switch(budget.is_some(), switch_change(budget, context, outcome)) {
-            self.in_force.device_protect = budget;
-        }
-    }
-
-    pub(crate) fn plan_switch(&mut self, budget: Option<u8>, context: Context<'_>) {
-        let change = switch_change(budget, context, Outcome::Planned);
-        self.changes.note(Reach::Machine, change);
-    }
-}
-
-fn set_topmost(
-    device: &Device,
-    members: &[ProcessId],
-    context: Context<'_>,
-) -> Result<(), DeviceError> {
-    // Parents come first: if the set is cut, later members are children of earlier ones, and
-    // children that they create from now on are members anyway.
-    let pidfds: Vec<Pidfd> = members
-        .iter()
-        .filter_map(|&member| {
-            let pidfd = Pidfd::open(member.pid).ok()?;
-            // Open first, check then: a PID that was reused since names another process.
-            context.system.same_process(member).map(|_| pidfd)
-        })
-        .take(TOPMOST_MAX)
-        .collect();
-    device.set_topmost(&pidfds)
-}
-
-fn topmost_knob(context: Context<'_>) -> String {
-    format!("{} topmost", context.system.roots.device.display())
-}
-
-fn protect_knob(context: Context<'_>) -> String {
-    format!("{} protect", context.system.roots.device.display())
-}
-
-fn mark_change(members: &[ProcessId], context: Context<'_>, outcome: Outcome) -> Change {
-    let name = context.front.map_or("no app", |app| app.name.as_str());
-    Change {
-        knob: topmost_knob(context),
-        from: "no processes".to_owned(),
-        to: match members.len() {
-            1 => format!("1 process of {name}"),
-            count => format!("{count} processes of {name}"),
-        },
-        rule: "the kernel knows the topmost app's processes; their children are members".to_owned(),
-        at_ms: context.now.as_millis() as u64,
-        outcome,
-        undone_by: UNDONE_BY.to_owned(),
-    }
-}
-
-fn switch_change(budget: Option<u8>, context: Context<'_>, outcome: Outcome) -> Change {
-    Change {
-        knob: protect_knob(context),
-        from: "off".to_owned(),
-        to: budget.map_or("off".to_owned(), |percent| {
-            format!("on, budget {percent} % of memory")
-        }),
-        rule: "protect: reclaim takes the topmost app's pages last".to_owned(),
-        at_ms: context.now.as_millis() as u64,
-        outcome,
-        undone_by: UNDONE_BY.to_owned(),
     }
 }
 

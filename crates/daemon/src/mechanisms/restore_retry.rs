@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use tracing::{debug, info};
 
-use crate::mechanisms::Actuators;
 use crate::restore::undo::{undo_again, Undone};
-use crate::restore::Entry;
+use crate::restore::{Entry, Ledger};
 use crate::system::System;
 
 /// Shortest and longest pause between two attempts.
@@ -45,23 +44,19 @@ impl Attempts {
         }
         due
     }
-}
 
-impl Actuators {
     /// When the owed restores are tried again.
     pub fn next_attempt(&self) -> Option<Duration> {
-        self.attempts.next
+        self.next
     }
 
     /// Retries the owed restores, if that is due.
-    pub fn put_back_owed(&mut self, system: &System, now: Duration) {
-        let owed = self.ledger.owed().to_vec();
-        if !self.attempts.are_due(owed.len(), now) {
+    pub fn put_back_owed(&mut self, ledger: &mut Ledger, system: &System, now: Duration) {
+        let owed = ledger.owed().to_vec();
+        if !self.are_due(owed.len(), now) {
             return;
         }
-        let results = undo_again(&mut self.ledger, system, |entry: &Entry| {
-            owed.contains(entry)
-        });
+        let results = undo_again(ledger, system, |entry: &Entry| owed.contains(entry));
         for (entry, undone) in results {
             match undone {
                 Undone::Failed { why } => debug!("still cannot put back {entry}: {why}"),
@@ -72,7 +67,7 @@ impl Actuators {
                 Undone::Gone => {}
             }
         }
-        self.attempts.are_due(self.ledger.owed().len(), now);
+        self.are_due(ledger.owed().len(), now);
     }
 }
 

@@ -9,7 +9,8 @@ use limelight_core::model::{App, AppKey, Home, ProcessId};
 use limelight_core::policy::Event;
 use tracing::debug;
 
-use crate::event_loop::Daemon;
+use crate::reconcile::scope::Scope;
+use crate::reconcile::Reconciler;
 use crate::system::authorization;
 use crate::system::identify;
 use crate::system::{now, System};
@@ -22,10 +23,10 @@ pub struct Launch {
     until: Duration,
 }
 
-impl Daemon {
+impl Reconciler {
     /// Takes the programs that have a record and are being executed; the last one counts. A user
     /// who may not claim the foreground for an app may not do so by starting one either.
-    pub(crate) fn launched(&mut self, pids: &[i32]) {
+    pub(super) fn launched(&mut self, pids: &[i32]) {
         let settings = &self.config.settings;
         if !settings.boost.enabled || !settings.boost.starting {
             return;
@@ -45,24 +46,23 @@ impl Daemon {
         });
         if let Some(starting) = &found {
             debug!("pid {} is expected in front", starting.id.pid);
-            self.starting = found;
-            self.refresh(Event::Starting);
-            self.next_tick = self
-                .next_tick
-                .clamp(now(), now() + self.config.settings.protect.interval);
+            self.model.starting = found;
+            self.reconcile(Scope::All(Event::Starting));
+            let latest = now() + self.config.settings.protect.interval;
+            self.ticks.next = self.ticks.next.clamp(now(), latest);
         }
     }
 
     /// Measures the starting program, unless its time is over or it is topmost by now.
-    pub(crate) fn measure_starting(&mut self, topmost: Option<&Measured>) -> Option<Measured> {
-        let starting = self.starting?;
+    pub(super) fn measure_starting(&mut self, topmost: Option<&Measured>) -> Option<Measured> {
+        let starting = self.model.starting?;
         let in_front = topmost.is_some_and(|topmost| topmost.members.contains(&starting.id));
         let measured = match starting.until > now() && !in_front {
             true => measure(&self.system, &starting),
             false => None,
         };
         if measured.is_none() {
-            self.starting = None;
+            self.model.starting = None;
         }
         measured
             .filter(|starting| topmost.is_none_or(|topmost| topmost.app.key != starting.app.key))

@@ -1,144 +1,254 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! From an event to the actions: update the model, measure the machine, ask the policy, and execute
+//! From an input to the actions: update the model, measure the machine, ask the policy, and execute
 //! the plan.
 
+pub mod announced;
 pub mod app_scan;
-pub mod apps;
+mod claims;
+pub mod decisions;
 pub mod gate;
-mod inference;
-pub(crate) mod launch;
-pub(crate) mod protected_processes;
+pub mod history;
+mod launch;
+mod measure;
+mod notices;
+pub mod outbox;
+mod protected_processes;
+mod scope;
 
-use limelight_core::model::boost::{Threads, View};
-use limelight_core::model::footprint::Footprint;
-use limelight_core::model::snapshot::Measured;
-use limelight_core::model::topmost::{Claim, Shift};
-use limelight_core::model::{ProcessId, Snapshot};
-use limelight_core::policy::protect::Step;
-use limelight_core::policy::{plan, Action, Event};
-use limelight_sys::device::Mechanism;
-use tracing::{debug, info};
+use std::time::Duration;
 
-use crate::config::Adopt;
-use crate::event_loop::reactor::Token;
-use crate::event_loop::Daemon;
-use crate::mechanisms::boost::competing;
-use crate::mechanisms::prezero;
-use crate::mechanisms::protect::cgroup_memory::protected_by_others;
+use limelight_core::model::apps::Apps;
+use limelight_core::model::pressure::Pressure;
+use limelight_core::model::topmost::{Holder, Rank, Shift, Topmost};
+use limelight_core::model::{App, ProcessId, Snapshot};
+use limelight_core::policy::Event;
+use tracing::info;
+
+use crate::config::{Config, EvdevSource};
+use crate::mechanisms::boost::Boost;
+use crate::mechanisms::premap::Premap;
+use crate::mechanisms::prezero::Prezero;
+use crate::mechanisms::protect::adopt::remove_empty_scopes;
 use crate::mechanisms::protect::reservation_tracker::ReservationTracker;
-use crate::mechanisms::{Context, Effect};
-use crate::reconcile::protected_processes::Switched;
-use crate::sources::oom_score_adj::Zeroed;
-use crate::sources::pressure;
+use crate::mechanisms::protect::Protect;
+use crate::mechanisms::readahead::Readahead;
+use crate::mechanisms::swap::Swap;
+use crate::mechanisms::window::Window;
+use crate::mechanisms::{Context, Mechanisms, Shared};
 use crate::sources::topmost_exit::TopmostExit;
-use crate::system::authorization;
-use crate::system::identify;
-use crate::system::now;
+use crate::sources::Input;
+use crate::system::access::Access;
+use crate::system::{identify, now, System};
 
-/// Rounds of planning after one event: an app that was moved into its own cgroup gets its
-/// reservation in the next round.
-const ROUNDS: usize = 3;
+use app_scan::AppScan;
+use claims::no_app;
+use decisions::Decisions;
+use history::History;
+use launch::Launch;
+use outbox::Outbox;
+use protected_processes::ProtectedProcesses;
+use scope::Scope;
 
-impl Daemon {
-    /// Takes the processes with an `oom_score_adj` that became 0, oldest first, as foreground
-    /// claims.
-    pub(crate) fn infer_by_score(&mut self, fronts: Vec<Zeroed>) {
-        for Zeroed { id, by_owner } in fronts {
-            match self.top_app.speaks() {
-                true => debug!(
-                    "pid {} became 0, but {} counts",
-                    id.pid,
-                    self.top_app.detail()
-                ),
-                false => self.infer(id, "oom_score_adj", by_owner),
-            }
-        }
+/// Initial interval between searches for cgroups of ended apps while no app is topmost.
+const HOUSEKEEPING: Duration = Duration::from_secs(5);
+
+/// After this many ticks without effect, the interval grows by the next one of these factors. This
+/// backs off when idle, to avoid wakeups. Threads and children that the app creates meanwhile
+/// inherit its settings, and a memory shortage wakes the daemon anyway.
+const QUIET_TICKS: u32 = 4;
+const PATIENCE: [u32; 4] = [1, 4, 32, 256];
+
+/// What the daemon knows of the machine.
+#[derive(Debug)]
+pub struct Model {
+    /// The topmost app, and the claims.
+    pub topmost: Topmost,
+    /// The apps found by scans.
+    pub apps: Apps,
+    /// Memory pressure that protection causes.
+    pub pressure: Pressure,
+    /// A starting program that is expected in the foreground.
+    pub starting: Option<Launch>,
+    /// As of the last event, for `status` and `explain`.
+    pub last: Snapshot,
+}
+
+impl Model {
+    /// The topmost app.
+    pub fn front(&self) -> Option<&App> {
+        self.topmost.front().map(|front| &front.app)
     }
 
-    /// Checks the cpuset of the foreground app for a change.
-    pub(crate) fn look_at_top_app(&mut self) {
-        const SOURCE: &str = "top-app";
-        match self.top_app.look(&self.system) {
-            // Only root can put a process there.
-            Some(Some(id)) => self.infer(id, SOURCE, false),
-            Some(None) if self.topmost.hears_inferred() => {
-                let no_app = Claim {
-                    app: None,
-                    source: SOURCE.to_owned(),
-                    uid: 0,
-                };
-                let shift = self.topmost.claim_inferred(no_app, now());
-                self.after(shift);
-            }
-            Some(None) | None => {}
+    /// The user of an app; `None` if unknown.
+    pub fn owner_of(&self, system: &System, app: &App) -> Option<u32> {
+        if let Some(known) = self.apps.get(app.key) {
+            return Some(known.found.uid);
         }
-    }
-
-    /// Claims the foreground for this process on behalf of the system; `by_owner`: its own user may
-    /// have caused that.
-    fn infer(&mut self, id: ProcessId, source: &str, by_owner: bool) {
-        if !self.topmost.hears_inferred() {
-            debug!(
-                "pid {} is in front by {source}, but a higher claim is in force",
-                id.pid
-            );
-            return;
-        }
-        if let Some(claim) = self.claim_of(id, source, by_owner) {
-            let shift = self.topmost.claim_inferred(claim, now());
-            self.after(shift);
-        }
-    }
-
-    /// The claim that a process is topmost, in the name of its owner. If the owner may have made it
-    /// (`by_owner`), the owner needs permission. Otherwise root made it, and only an inactive
-    /// session rules it out.
-    pub(crate) fn claim_of(&self, id: ProcessId, source: &str, by_owner: bool) -> Option<Claim> {
-        let process = self.system.same_process(id)?;
-        let uid = process.owner_uid().ok()?;
-        let allowed = match by_owner {
-            true => {
-                let speaker = self.access.speaker_of(&process, uid);
-                authorization::may_speak(&self.system, &self.access, speaker)
-            }
-            false => authorization::may_be_claimed(&self.system, uid),
+        let pid = match app.process {
+            Some(process) => process.pid,
+            None => *identify::open_home(system, app)?
+                .procs_below()
+                .ok()?
+                .first()?,
         };
-        let app = allowed.and_then(|()| identify::app_of_pid(&self.system, id.pid));
-        match app {
-            Ok(app) => Some(Claim {
-                app: Some(authorization::confine(&self.system, uid, app)),
-                source: source.to_owned(),
-                uid,
-            }),
-            Err(refusal) => {
-                let why = refusal.message;
-                debug!("pid {} is in front by {source}: {why}", id.pid);
-                None
-            }
+        let (_, process) = system.process(pid).ok()?;
+        process.owner_uid().ok()
+    }
+
+    /// Whether the topmost app is a guess.
+    pub fn is_guess(&self) -> bool {
+        let front = self.topmost.front();
+        front.is_some_and(|front| front.rank == Rank::Guessed)
+    }
+
+    /// The topmost app's processes now.
+    fn topmost_members(&self, system: &System) -> Vec<ProcessId> {
+        let front = self.front();
+        front.map_or_else(Vec::new, |app| identify::members(system, app))
+    }
+}
+
+/// When to plan without an event.
+#[derive(Debug, Default)]
+struct Ticks {
+    next: Duration,
+    /// Ticks in a row that led to nothing.
+    quiet: u32,
+}
+
+/// Model, mechanisms and history: everything between an input and its actions.
+#[derive(Debug)]
+pub struct Reconciler {
+    /// The configuration in force.
+    pub config: Config,
+    /// Plan and explain, apply nothing.
+    pub dry_run: bool,
+    /// The system.
+    pub system: System,
+    /// Which users may make claims, by the configuration and the machine.
+    pub access: Access,
+    /// What is known.
+    pub model: Model,
+    /// The scans for apps.
+    pub scan: AppScan,
+    /// What is done.
+    pub mechanisms: Mechanisms,
+    /// Actions taken on memory shortages.
+    pub history: History,
+    /// Recent decisions and their alternatives.
+    pub decisions: Decisions,
+    /// What the event loop must do.
+    pub outbox: Outbox,
+    protected: ProtectedProcesses,
+    ticks: Ticks,
+}
+
+impl Reconciler {
+    /// Starts with nothing in force.
+    pub fn new(
+        config: Config,
+        dry_run: bool,
+        system: System,
+        shared: Shared,
+        now: Duration,
+    ) -> Reconciler {
+        let state = (!dry_run).then(|| config.state_directory());
+        let readahead = Readahead::start(
+            &system,
+            &config.settings.readahead,
+            &config.cold_start_directory,
+            dry_run,
+            now,
+        );
+        Reconciler {
+            access: Access::new(&system.roots.groups, &config.access_group),
+            model: Model {
+                topmost: Topmost::new(config.settings.topmost.gap),
+                apps: Apps::default(),
+                pressure: Pressure::default(),
+                starting: None,
+                last: Snapshot::default(),
+            },
+            scan: AppScan::new(&system, config.classes.clone()),
+            mechanisms: Mechanisms {
+                protect: Protect::default(),
+                boost: Boost::default(),
+                premap: Premap,
+                readahead,
+                prezero: Prezero::open(state),
+                swap: Swap::default(),
+                window: Window::new(config.settings.window, &shared.device),
+                shared,
+            },
+            history: History::open(state, system.boot_id()),
+            decisions: Decisions::default(),
+            outbox: Outbox::default(),
+            protected: ProtectedProcesses::default(),
+            ticks: Ticks {
+                next: now,
+                quiet: 0,
+            },
+            config,
+            dry_run,
+            system,
         }
     }
 
-    /// Demotes the topmost app if it has ended, and drops the previous one likewise.
-    pub(crate) fn check_front(&mut self) {
-        let front = self.topmost.front().map(|front| front.app.clone());
-        let previous = self.topmost.previous().cloned();
-        for app in front.into_iter().chain(previous) {
-            if let Some(moved) = identify::moved(&self.system, &app) {
-                debug!("{} lives in another cgroup now", app.name);
-                let shift = self.topmost.moved(app.key, moved, now());
+    /// Takes what a source reports, and acts on it.
+    pub fn take(&mut self, input: Input) {
+        match input {
+            Input::Inferred {
+                id,
+                source,
+                by_owner,
+            } => self.infer(id, source, by_owner),
+            Input::InferredNone { source } if self.model.topmost.hears_inferred() => {
+                let claim = no_app(source);
+                let shift = self.model.topmost.claim_inferred(claim, now());
                 self.after(shift);
-                continue;
             }
-            if !identify::is_alive(&self.system, &app) {
-                debug!("{} has ended", app.name);
-                let shift = self.topmost.vanished(app.key, now());
+            Input::InferredNone { .. } => {}
+            Input::Guessed(front) => self.guess(front),
+            Input::Claimed { claim, holder } => {
+                let at = now();
+                let shift = match holder {
+                    Some(holder) => self.model.topmost.claim_session(holder, claim, at),
+                    None => self.model.topmost.claim_explicit(claim, at),
+                };
                 self.after(shift);
+            }
+            Input::Disconnected(client) => {
+                self.mechanisms.window.release(client);
+                self.scan.announced.release(client);
+                let shift = self.model.topmost.release(Holder(client), now());
+                self.after(shift);
+            }
+            Input::ActiveUsers(active) => {
+                let shift = self.model.topmost.set_active_users(active, now());
+                self.after(shift);
+            }
+            Input::Launched(pids) => self.launched(&pids),
+            Input::Exit => self.check_front(),
+            Input::Pressure => {
+                if self.model.topmost.front().is_some() {
+                    self.reconcile(Scope::All(Event::Pressure));
+                }
+            }
+            Input::Memory => self.attend_to_memory(),
+            Input::Units => self.units_made(),
+            Input::Strokes(times) => self.input(&times),
+            Input::Frames(times) => {
+                let at = now();
+                for shown in times {
+                    self.mechanisms.window.model.frame(None, shown.min(at));
+                }
+                self.reconcile(Scope::Window(at));
             }
         }
     }
 
     /// Acts on the effect of a claim.
-    pub(crate) fn after(&mut self, shift: Shift) {
+    fn after(&mut self, shift: Shift) {
         if shift == Shift::Unchanged {
             return;
         }
@@ -146,285 +256,195 @@ impl Daemon {
         // The guard may be about to act.
         self.note_front();
         self.protect_new_topmost(now());
-        match self.topmost.front() {
+        match self.model.topmost.front() {
             Some(front) => info!("topmost: {} (by {})", front.app.name, front.source),
             None => info!("topmost: none"),
         }
-        let front = self.topmost.front().map(|front| &front.app);
-        let owner = front.and_then(|app| self.owner_of(app));
-        self.windows.topmost(front, owner);
-        self.tell_kernel(now());
-        self.watch_front();
-        self.refresh(Event::Topmost);
-        self.reservation_tracker = ReservationTracker::default();
+        let front = self.model.front();
+        let owner = front.and_then(|app| self.model.owner_of(&self.system, app));
+        self.mechanisms.window.topmost(front, owner);
+        self.reconcile(Scope::Window(now()));
+        let exit = self.model.front();
+        self.outbox.exit = Some(exit.and_then(|app| TopmostExit::of(app, &self.system)));
+        self.reconcile(Scope::All(Event::Topmost));
+        self.mechanisms.protect.tracker = ReservationTracker::default();
         self.begin_following(now());
-        self.next_tick = now() + self.config.settings.protect.interval;
+        self.ticks.next = now() + self.config.settings.protect.interval;
     }
 
-    fn watch_front(&mut self) {
-        self.forget_front_end();
-        let front = self.topmost.front();
-        let Some(end) = front.and_then(|front| TopmostExit::of(&front.app, &self.system)) else {
-            return;
-        };
-        if self.reactor.add(&end, Token::Front, end.flags()).is_ok() {
-            self.topmost_exit = Some(end);
-        }
+    fn begin_following(&mut self, at: Duration) {
+        let level = self.mechanisms.swap.shortage().level();
+        let tracker = &mut self.mechanisms.protect.tracker;
+        tracker.begin(&self.system, level, at);
     }
 
-    fn forget_front_end(&mut self) {
-        if let Some(end) = self.topmost_exit.take() {
-            self.reactor.remove(&end);
-        }
-    }
-
-    /// Handles an exit notification for the topmost app.
-    pub(crate) fn front_told(&mut self) {
-        if self.topmost_exit.as_ref().is_some_and(|end| !end.settle()) {
-            self.forget_front_end();
-        }
-        self.check_front();
-    }
-
-    /// Measures, plans, and executes the plan.
-    pub(crate) fn refresh(&mut self, event: Event) {
-        self.actuators.check_reservation(&self.system);
-        // Not while an app starts or becomes topmost, because that delays it, unless there is no
-        // reading yet.
-        let waited_for = matches!(event, Event::Topmost | Event::Starting);
-        if !waited_for || !self.surroundings.is_known() {
-            let boost = &self.config.settings.boost;
-            self.surroundings.look(&self.system, boost, now());
-        }
-        for _ in 0..ROUNDS {
-            let snapshot = self.snapshot();
-            let actions = plan(&event, &snapshot);
-            let contended = self.competitors.is_contended();
-            let quiet = actions.is_empty() && event == Event::Tick && !contended;
-            self.quiet_ticks = match quiet {
-                true => self.quiet_ticks.saturating_add(1),
-                false => 0,
-            };
-            let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.clone());
-            self.readahead.observe(&snapshot, &self.system, now());
-            self.decisions.note_plan(&snapshot, &actions);
-            self.last = snapshot;
-            if self.options.dry_run && front.is_none() {
-                self.actuators.changes.drop_where(|_, _| true);
+    /// Takes the times at which a key or a button was pressed.
+    fn input(&mut self, times: &[Duration]) {
+        let at = now();
+        // A client that reports windows has reported these too.
+        let told = self.mechanisms.window.is_reported() && self.config.evdev != EvdevSource::On;
+        for happened in times.iter().filter(|_| !told) {
+            let happened = (*happened).min(at);
+            let window = &mut self.mechanisms.window;
+            match self.model.topmost.front() {
+                Some(front) => _ = window.model.input(&front.app, happened, at),
+                None => window.model.input_elsewhere(),
             }
-            let mut again = false;
-            for action in &actions {
-                let context = Context {
-                    system: &self.system,
-                    now: now(),
-                    front: front.as_ref(),
-                    apps: &self.last.apps,
-                };
-                if self.options.dry_run {
-                    self.actuators.plan_only(action, context);
-                    continue;
-                }
-                match self.actuators.apply(action, context) {
-                    Effect::None => {}
-                    Effect::Measurable => again = true,
-                    Effect::Moved(app) => {
-                        self.topmost.update_app(&app);
-                        again = true;
-                    }
-                    Effect::NotAdopted => {
-                        self.not_adoptable.extend(front.as_ref().map(|app| app.key));
-                    }
-                    Effect::Weighable => again = true,
-                    Effect::NotWeighable => {
-                        self.not_weighable.extend(front.as_ref().map(|app| app.key));
-                    }
-                }
-            }
-            self.actuators.report_locks(Context {
-                system: &self.system,
-                now: now(),
-                front: front.as_ref(),
-                apps: &self.last.apps,
-            });
-            self.tell_own_writes(&actions);
-            self.tell_people();
-            self.last.in_force = self.actuators.in_force.clone();
-            self.schedule_thaw(now());
-            self.tell_guard();
-            if !again {
-                return;
-            }
+            window.told_by("evdev", at);
+        }
+        self.reconcile(Scope::Window(at));
+    }
+
+    /// Reports to the kernel what has changed for it.
+    pub fn pass_on_window(&mut self, at: Duration) {
+        self.reconcile(Scope::Window(at));
+    }
+
+    /// Ends windows that are due, and reports to the kernel what has changed for it.
+    pub fn pass_windows(&mut self, at: Duration) {
+        self.mechanisms.window.model.pass_time(at);
+        self.reconcile(Scope::Window(at));
+    }
+
+    /// Lets the topmost app go if its time is over.
+    pub fn pass_gap(&mut self, at: Duration) {
+        let shift = self.model.topmost.tick(at);
+        self.after(shift);
+    }
+
+    /// Scans for apps, and follows the growth of the topmost app, if that is due.
+    pub fn pass_time(&mut self, at: Duration) {
+        if self.look_at_apps_if_due(at) {
+            self.reconcile(Scope::Swap(Event::Tick));
+        }
+        if self.mechanisms.window.is_open() {
+            let level = self.mechanisms.swap.shortage().level();
+            let tracker = &mut self.mechanisms.protect.tracker;
+            tracker.follow_use(&self.system, level, at);
+        }
+        if self.mechanisms.protect.tracker.take(at) {
+            self.reconcile(Scope::Reservation);
         }
     }
 
-    /// Resyncs the scan of scores after this daemon's own writes, which would otherwise count as
-    /// another writer's.
-    fn tell_own_writes(&mut self, actions: &[Action]) {
-        let wrote = actions.iter().any(|action| {
-            matches!(
-                action,
-                Action::Protect(Step::Shield { .. } | Step::Unshield { .. })
-            )
-        });
-        if wrote && self.oom_score_adj.sees_own_writes() {
-            let lowered: Vec<_> = self.actuators.lowered_scores().collect();
-            self.oom_score_adj.resync(&self.system, &lowered);
-        }
+    /// Whether a tick is due.
+    pub fn is_tick_due(&self, at: Duration) -> bool {
+        self.wants_ticks() && self.ticks.next <= at
     }
 
-    fn snapshot(&mut self) -> Snapshot {
-        let counters = pressure::counters(&self.system);
-        let memory = pressure::memory(&self.system, &counters);
-        let lru = pressure::lru(&self.system);
-        let (members, protected) = match self.switched.take() {
-            Some(Switched { members, protected }) => (Some(members), Some(protected)),
-            None => (None, None),
+    /// Plans because time has passed. `triggered`: a PSI trigger reports shortages.
+    pub fn tick(&mut self, at: Duration, triggered: bool) {
+        self.reconcile(Scope::All(Event::Tick));
+        let Mechanisms {
+            shared, protect, ..
+        } = &mut self.mechanisms;
+        protect.shared_pages.look(shared);
+        let context = Context {
+            system: &self.system,
+            now: at,
+            front: None,
+            apps: &[],
         };
-        let topmost = self
-            .topmost
-            .front()
-            .map(|front| front.app.clone())
-            .map(|app| {
-                let read = || identify::members(&self.system, &app);
-                let members = members.unwrap_or_else(read);
-                let usage = identify::usage(&self.system, &app);
-                match (&mut self.footprint, usage) {
-                    (Some((key, footprint)), Some(usage)) if *key == app.key => {
-                        footprint.observe(usage);
-                    }
-                    (slot, usage) => *slot = usage.map(|usage| (app.key, Footprint::new(usage))),
-                }
-                let footprint = self.footprint.as_ref().map(|(_, footprint)| *footprint);
-                Measured {
-                    app,
-                    members,
-                    footprint,
-                }
-            });
-        let starting = self.measure_starting(topmost.as_ref());
-        let boost = match topmost.as_ref().or(starting.as_ref()) {
-            Some(first) if self.config.settings.boost.enabled => {
-                let more = starting.as_ref().filter(|_| topmost.is_some());
-                let view = self.surroundings.view(&self.system, first, more);
-                View {
-                    competitors: self.competing_with(topmost.as_ref()),
-                    ..view
-                }
-            }
-            _ => View::default(),
+        remove_empty_scopes(shared, context);
+        let patience = self.patience(triggered);
+        let interval = match self.model.topmost.front() {
+            _ if self.model.starting.is_some() => self.config.settings.protect.interval,
+            Some(_) => self.config.settings.protect.interval * patience,
+            None => HOUSEKEEPING * patience,
         };
-        let cache = topmost.as_ref().and_then(|topmost| {
-            let usage = topmost.footprint?.usage;
-            Some(identify::protected_cache(
-                &self.system,
-                &topmost.app,
-                &usage,
-            ))
-        });
-        if let Some(guard) = &self.actuators.guard {
-            guard.set_kept(cache.unwrap_or(0));
-        }
-        let reading = pressure::reading(&self.system, &counters, now(), memory, cache.unwrap_or(0));
-        self.pressure.observe(reading);
-        self.note_oom_kills(reading.oom_kills);
-        let protected = protected.unwrap_or_else(|| {
-            let members = topmost.as_ref().map(|topmost| topmost.members.as_slice());
-            self.protect_processes(members.unwrap_or_default(), now())
-        });
-        self.find_services(&protected, now());
-        let not_adoptable = topmost
-            .as_ref()
-            .is_some_and(|topmost| self.not_adoptable.contains(&topmost.app.key));
-        let not_weighable = topmost
-            .as_ref()
-            .is_some_and(|topmost| self.not_weighable.contains(&topmost.app.key));
-        let device = self.actuators.device.device().is_some();
-        let info = self.actuators.device_info(now());
-        let has = |mechanism| info.is_some_and(|info| info.has(mechanism));
-        let device_prezero = has(Mechanism::Prezero);
-        let front = topmost.as_ref().map(|topmost| &topmost.app);
-        let window = self.windows.is_open();
-        let demand = match device_prezero {
-            true => self.zeroing.observe(&self.system, front, window, now()),
-            false => None,
-        };
-        Snapshot {
-            at: now(),
-            settings: self.config.settings.clone(),
-            memory,
-            lru,
-            memory_controller: self.system.has_memory_controller(),
-            recursive_protection: self.system.cgroups.has_recursive_protection(),
-            device,
-            device_premap: has(Mechanism::Premap),
-            device_readahead: has(Mechanism::Readahead),
-            device_prezero,
-            // Without an app no page is served.
-            engines: match device_prezero && (topmost.is_some() || demand.is_some()) {
-                true => prezero::engines(&self.system),
-                false => Vec::new(),
-            },
-            demand,
-            device_members: match topmost {
-                Some(_) => info.map_or(0, |info| info.members),
-                None => 0,
-            },
-            ceiling: topmost
-                .as_ref()
-                .and_then(|topmost| identify::ceiling(&self.system, &topmost.app)),
-            may_adopt: self.may_adopt() && !not_adoptable,
-            may_hand_down: self.system.owns_tree() && !not_weighable,
-            topmost,
-            starting,
-            boost,
-            lowered_steps: self.pressure.steps(),
-            protected_by_others: protected_by_others(
-                &self.system,
-                &self.actuators.ledger,
-                lru.knob(),
-            ),
-            locked_bytes: self.actuators.locked_bytes(),
-            in_force: self.actuators.in_force.clone(),
-            apps: self.apps.by_use().into_iter().cloned().collect(),
-            users_taken: self.apps.users.taken(),
-            kept_cache: cache.unwrap_or(0),
-            settled: self.is_settled(now()),
-            previous: self.app_scan.previous(),
-            protected,
-            services: std::mem::take(&mut self.last.services),
-            shortage: self.actuators.shortage(),
-            storage: self.app_scan.storage.look(&self.system, &counters, now()),
-        }
+        // Each tick renews the lease of the topmost set.
+        let lease = self.mechanisms.shared.lease.call_within();
+        self.ticks.next = now() + lease.map_or(interval, |lease| interval.min(lease));
     }
 
-    /// Threads of the programs that compete with the topmost app, if each of them is scheduled by
-    /// itself, on the level of the app's cgroup or threads.
-    fn competing_with(&mut self, topmost: Option<&Measured>) -> Vec<Threads> {
-        let Some(topmost) = topmost else {
-            return Vec::new();
-        };
-        let isolated = topmost.app.own_home().is_some_and(|home| !home.adopted);
-        let first = topmost.members.first().copied().or(topmost.app.process);
-        let owner = first.and_then(|id| self.system.same_process(id)?.owner_uid().ok());
-        let Some(owner) = owner.filter(|_| !isolated) else {
-            return Vec::new();
-        };
-        let gate = &self.actuators.gate;
-        let found = self
-            .competitors
-            .sample(&self.system, gate, &topmost.app, owner, now());
-        competing(&self.system, found)
+    /// Factor by which the next tick may be later than configured. Each tick takes milliseconds
+    /// from the topmost app itself. While the app does not change and a PSI trigger reports
+    /// shortages, there is nothing to see.
+    fn patience(&self, triggered: bool) -> u32 {
+        let told = triggered && self.model.pressure.steps() == 0;
+        let stage = (self.ticks.quiet / QUIET_TICKS) as usize;
+        let factor = PATIENCE.get(stage).or(PATIENCE.last()).filter(|_| told);
+        factor.copied().unwrap_or(1)
     }
 
-    fn may_adopt(&self) -> bool {
-        match self.config.adopt {
-            Adopt::Never => false,
-            Adopt::Always => true,
-            // The device protects an app without a cgroup of its own; boost always needs one.
-            Adopt::Auto => {
-                let boost = self.config.settings.boost.enabled;
-                (boost || self.actuators.device.device().is_none()) && self.system.owns_tree()
-            }
+    fn wants_ticks(&self) -> bool {
+        self.model.topmost.front().is_some()
+            || self.model.starting.is_some()
+            || !self.mechanisms.shared.in_force.adopted.is_empty()
+    }
+
+    /// When there is something to do next.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        let gap = self.model.topmost.front();
+        let deadlines = [
+            self.wants_ticks().then_some(self.ticks.next),
+            gap.and_then(|front| front.leaves_at),
+            self.scan.next_look(),
+            self.mechanisms.readahead.next_deadline(),
+            self.mechanisms.window.model.next_deadline(),
+            self.mechanisms.protect.tracker.next_look(),
+            self.mechanisms.shared.attempts.next_attempt(),
+        ];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// Plans again after a change that is no input: the start, a new configuration, the stop.
+    pub fn refresh(&mut self, event: Event) {
+        self.reconcile(Scope::All(event));
+    }
+
+    /// Replaces the configuration; [`Reconciler::refresh`] puts it in force.
+    pub fn configure(&mut self, config: Config) {
+        self.config = config;
+        if !self.dry_run {
+            self.history.keep_in(Some(self.config.state_directory()));
         }
+        self.access = Access::new(&self.system.roots.groups, &self.config.access_group);
+        let gap = self.config.settings.topmost.gap;
+        self.model.topmost.set_gap(gap);
+        let windows = self.config.settings.window;
+        self.mechanisms.window.model.configure(windows);
+        self.mechanisms.protect.forget();
+        self.mechanisms.boost.forget();
+        self.configure_swap();
+    }
+
+    /// Restarts readahead. Recordings of starts in progress are lost; later starts are recorded
+    /// again.
+    pub fn restart_readahead(&mut self) {
+        self.mechanisms.readahead = Readahead::start(
+            &self.system,
+            &self.config.settings.readahead,
+            &self.config.cold_start_directory,
+            self.dry_run,
+            now(),
+        );
+    }
+
+    /// What the daemon's own sources of input and frames are needed for: to guess the foreground
+    /// app, for response windows, and for the one that is open.
+    pub fn wanted_sources(&self) -> (bool, bool, bool) {
+        let Config {
+            evdev, wake_graph, ..
+        } = self.config;
+        let window = &self.mechanisms.window;
+        let guesses = wake_graph && evdev != EvdevSource::Off;
+        let windows = match evdev {
+            EvdevSource::On => true,
+            EvdevSource::Off => false,
+            EvdevSource::Auto => self.model.topmost.front().is_some() && !window.is_reported(),
+        };
+        (
+            guesses && self.model.topmost.hears_guesses(),
+            windows && self.config.settings.window.enabled,
+            window.is_open(),
+        )
+    }
+
+    /// Whether no app is known to be in the middle of a response.
+    fn is_settled(&self, at: Duration) -> bool {
+        let front = self.model.topmost.front();
+        let long = front.is_none_or(|front| at.saturating_sub(front.since) >= app_scan::SETTLED);
+        long && !self.mechanisms.window.is_open()
     }
 }

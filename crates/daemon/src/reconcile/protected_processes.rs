@@ -8,47 +8,47 @@ use limelight_core::model::protected::PREVIOUS_FOR;
 use limelight_core::model::shortage::Level;
 use limelight_core::model::{App, ProcessId, Protected};
 
-use crate::event_loop::Daemon;
-use crate::reconcile::gate::collect::homes;
+use crate::reconcile::gate::collect::{homes, Collector};
+use crate::reconcile::Reconciler;
 use crate::sources::services;
-use crate::system::identify;
 
 /// Data read when another app became topmost.
 #[derive(Debug)]
-pub struct Switched {
+pub(super) struct Switched {
     /// The processes of the new topmost app.
     pub members: Vec<ProcessId>,
     /// The list of protected processes made from them.
     pub protected: Protected,
 }
 
-impl Daemon {
+/// State of the list of processes that no action may harm.
+#[derive(Debug, Default)]
+pub(super) struct ProtectedProcesses {
+    collector: Collector,
+    /// Data read when another app became topmost, for the plan that follows at once.
+    pub switched: Option<Switched>,
+}
+
+impl Reconciler {
     /// Updates the list as soon as another app is topmost, before any other work, and keeps the
     /// data for the plan that follows.
-    pub(crate) fn protect_new_topmost(&mut self, at: Duration) {
-        let members = self.topmost_members();
+    pub(super) fn protect_new_topmost(&mut self, at: Duration) {
+        let members = self.model.topmost_members(&self.system);
         let protected = self.protect_processes(&members, at);
-        self.switched = Some(Switched { members, protected });
-    }
-
-    /// The topmost app's processes now.
-    pub(crate) fn topmost_members(&self) -> Vec<ProcessId> {
-        let front = self.topmost.front();
-        front.map_or_else(Vec::new, |front| {
-            identify::members(&self.system, &front.app)
-        })
+        self.protected.switched = Some(Switched { members, protected });
     }
 
     /// Updates the list. `members` are the topmost app's processes now. While memory is short or an
     /// app is frozen, it reads all processes of the machine, so that those that the topmost app
     /// started in other cgroups count too.
-    pub(crate) fn protect_processes(&mut self, members: &[ProcessId], at: Duration) -> Protected {
-        let front = self.topmost.front().map(|front| front.app.clone());
+    pub(super) fn protect_processes(&mut self, members: &[ProcessId], at: Duration) -> Protected {
+        let front = self.model.front().cloned();
         let previous = self.previous_app(at);
-        let short = self.actuators.shortage().level() > Level::Plenty;
-        let stopped = !self.actuators.in_force.swapping.frozen.is_empty();
+        let short = self.mechanisms.swap.shortage().level() > Level::Plenty;
+        let shared = &self.mechanisms.shared;
+        let stopped = !shared.in_force.swapping.frozen.is_empty();
         let tree = (short || stopped).then(|| self.system.proc.tree().ok());
-        let wanted = self.protected.collect(
+        let wanted = self.protected.collector.collect(
             &self.system,
             at,
             front.as_ref().map(|app| (app, members)),
@@ -57,33 +57,33 @@ impl Daemon {
             tree.flatten().as_ref(),
         );
         let homes = homes(front.as_ref(), previous.as_ref());
-        self.actuators.gate.update(&self.system, wanted, homes)
+        shared.gate.update(&self.system, wanted, homes)
     }
 
     /// The app that left the foreground a moment ago, if any.
     fn previous_app(&self, at: Duration) -> Option<App> {
-        let (key, left) = self.app_scan.previous()?;
+        let (key, left) = self.scan.previous()?;
         if at.saturating_sub(left) >= PREVIOUS_FOR {
             return None;
         }
-        let app = self.topmost.previous().filter(|app| app.key == key);
-        let known = || Some(&self.apps.get(key)?.found.app);
+        let app = self.model.topmost.previous().filter(|app| app.key == key);
+        let known = || Some(&self.model.apps.get(key)?.found.app);
         app.or_else(known).cloned()
     }
 
     /// Scans for cgroups that are no apps and hold much memory; only while memory is short. Those
     /// of the last scan stay listed, because one may still be being squeezed.
-    pub(crate) fn find_services(&mut self, protected: &Protected, at: Duration) {
-        if self.actuators.shortage().level() < Level::Swap {
+    pub(super) fn find_services(&mut self, protected: &Protected, at: Duration) {
+        let shortage = self.mechanisms.swap.shortage();
+        if shortage.level() < Level::Swap {
             return;
         }
-        let homes = self.last.apps.iter();
+        let homes = self.model.last.apps.iter();
         let homes = homes.filter_map(|known| known.found.app.home.as_ref());
         let homes = homes.map(|home| home.path.as_str());
         let guarded = protected.0.iter().map(|one| one.cgroup.as_str());
         let occupied: Vec<&str> = homes.chain(guarded).collect();
-        let total = self.actuators.shortage().thresholds().total;
-        let found = services::find(&self.system, &occupied, total);
-        self.last.services = self.app_scan.follow_services(found, at);
+        let found = services::find(&self.system, &occupied, shortage.thresholds().total);
+        self.model.last.services = self.scan.services.follow(found, at);
     }
 }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Entries of the restore record: what can be changed, and the values from before.
 
+use std::ffi::OsStr;
 use std::fmt;
+use std::mem::discriminant;
 use std::path::PathBuf;
 
-use limelight_core::model::ProcessId;
+use limelight_core::model::{Home, ProcessId};
+use limelight_sys::cgroup::Cgroup;
 use serde::{Deserialize, Serialize};
 
 /// A cgroup: the path finds it, the inode identifies it.
@@ -14,6 +17,24 @@ pub struct Place {
     pub path: String,
     /// Inode number of its directory.
     pub inode: u64,
+}
+
+impl From<&Home> for Place {
+    fn from(home: &Home) -> Place {
+        Place {
+            path: home.path.clone(),
+            inode: home.inode,
+        }
+    }
+}
+
+impl From<&Cgroup> for Place {
+    fn from(cgroup: &Cgroup) -> Place {
+        Place {
+            path: cgroup.path().as_str().to_owned(),
+            inode: cgroup.id().0,
+        }
+    }
 }
 
 /// A process that was moved.
@@ -209,59 +230,6 @@ impl Entry {
     pub fn same_thing(&self, other: &Entry) -> bool {
         match (self, other) {
             (
-                Entry::Limit {
-                    cgroup: a, knob: x, ..
-                },
-                Entry::Limit {
-                    cgroup: b, knob: y, ..
-                },
-            ) => a.inode == b.inode && x == y,
-            (
-                Entry::Controller {
-                    cgroup: a,
-                    controller: x,
-                },
-                Entry::Controller {
-                    cgroup: b,
-                    controller: y,
-                },
-            ) => a.inode == b.inode && x == y,
-            (
-                Entry::OomScoreAdj {
-                    pid: a,
-                    starttime: x,
-                    ..
-                },
-                Entry::OomScoreAdj {
-                    pid: b,
-                    starttime: y,
-                    ..
-                },
-            ) => a == b && x == y,
-            (
-                Entry::Weight {
-                    cgroup: a, knob: x, ..
-                },
-                Entry::Weight {
-                    cgroup: b, knob: y, ..
-                },
-            ) => a.inode == b.inode && x == y,
-            (
-                Entry::Threads {
-                    pid: a,
-                    starttime: x,
-                    ..
-                },
-                Entry::Threads {
-                    pid: b,
-                    starttime: y,
-                    ..
-                },
-            ) => a == b && x == y,
-            (Entry::Autogroup { number: a, .. }, Entry::Autogroup { number: b, .. }) => a == b,
-            (Entry::SwapMax { cgroup: a, .. }, Entry::SwapMax { cgroup: b, .. })
-            | (Entry::Frozen { cgroup: a }, Entry::Frozen { cgroup: b }) => a.inode == b.inode,
-            (
                 Entry::ScoreGiven {
                     lineage: a,
                     original: x,
@@ -285,11 +253,28 @@ impl Entry {
                     ours: w,
                 },
             ) => a.same_users(b) && (x, v) == (y, w),
-            (Entry::Slice { path: a }, Entry::Slice { path: b }) => a == b,
-            (Entry::Scope { path: a, .. }, Entry::Scope { path: b, .. }) => a == b,
-            (Entry::TraceInstance { path: a }, Entry::TraceInstance { path: b }) => a == b,
-            _ => false,
+            _ => discriminant(self) == discriminant(other) && self.identity() == other.identity(),
         }
+    }
+
+    /// Identifies the thing among those of its kind. What was given to children has no identity of
+    /// its own.
+    fn identity(&self) -> Option<(u64, u64, &OsStr)> {
+        let none = OsStr::new("");
+        Some(match self {
+            Entry::Limit { cgroup, knob, .. } | Entry::Weight { cgroup, knob, .. } => {
+                (cgroup.inode, 0, knob.as_ref())
+            }
+            Entry::Controller { cgroup, controller } => (cgroup.inode, 0, controller.as_ref()),
+            Entry::SwapMax { cgroup, .. } | Entry::Frozen { cgroup } => (cgroup.inode, 0, none),
+            Entry::OomScoreAdj { pid, starttime, .. } | Entry::Threads { pid, starttime, .. } => {
+                (u64::from(pid.unsigned_abs()), *starttime, none)
+            }
+            Entry::Autogroup { number, .. } => (*number, 0, none),
+            Entry::Slice { path } | Entry::Scope { path, .. } => (0, 0, path.as_ref()),
+            Entry::TraceInstance { path } => (0, 0, path.as_os_str()),
+            Entry::ScoreGiven { .. } | Entry::AskingGiven { .. } => return None,
+        })
     }
 
     /// Whether it is about `oom_score_adj`.

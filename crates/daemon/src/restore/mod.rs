@@ -20,7 +20,11 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
+use limelight_core::model::ProcessId;
 use tracing::warn;
+
+use crate::exit::Failure;
+use crate::system::{lock, Roots, System};
 
 pub use entry::{Asking, Entry, Lineage, Moment, Move, Place, Tuned};
 pub use journal::NotRecorded;
@@ -64,6 +68,26 @@ fn make_private(runtime: &Path, path: &Path) -> io::Result<()> {
     }
 }
 
+/// Restores what a dead daemon left changed and nothing else: `limelightd --restore`.
+pub fn put_back(roots: Roots) -> Result<(), Failure> {
+    let runtime = roots.runtime.clone();
+    if !runtime.exists() {
+        return Ok(());
+    }
+    let _lock = lock::take_to_restore(&runtime)?;
+    let system = System::open(roots)?;
+    let mut ledger = Ledger::open(&runtime, system.boot_id());
+    let failed = undo::undo_all(&mut ledger, &system);
+    ledger.close();
+    match failed {
+        0 => Ok(()),
+        count => Err(Failure::Broken(format!(
+            "{count} things could not be put back; they stay listed in {}",
+            runtime.join(FILE_NAME).display()
+        ))),
+    }
+}
+
 impl Ledger {
     /// Opens the record in the runtime directory, with what a dead predecessor left in it. A
     /// record of an earlier boot is dropped: nothing that it names exists any more. A record that
@@ -84,6 +108,15 @@ impl Ledger {
     /// All changes in force, oldest first.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
+    }
+
+    /// Values of `oom_score_adj` that are ours now: process, the value without Limelight, and ours.
+    pub fn lowered_scores(&self) -> Vec<(ProcessId, i16, i16)> {
+        let lowered = self.entries.iter().filter_map(|entry| match entry {
+            Entry::OomScoreAdj { original, ours, .. } => Some((entry.process()?, *original, *ours)),
+            _ => None,
+        });
+        lowered.collect()
     }
 
     /// Notes changes that are about to be made; an entry about the same thing is replaced in place.

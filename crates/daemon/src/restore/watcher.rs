@@ -20,11 +20,10 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 use tracing::{debug, info, warn};
 
-use crate::event_loop::restore;
-use crate::event_loop::self_tuning;
 use crate::exit::Failure;
 use crate::log;
-use crate::system::Roots;
+use crate::restore::put_back;
+use crate::system::{self_tuning, Roots};
 
 /// The argument that makes `limelightd` the watcher; the runtime directory follows.
 const ARGUMENT: &str = "--watch";
@@ -275,7 +274,7 @@ fn hears_farewell(pipe: &mut impl Read) -> io::Result<bool> {
 fn restore_for(daemon: &str, roots: Roots) -> Result<(), Failure> {
     let mut attempt = 1;
     loop {
-        match restore(roots.clone()) {
+        match put_back(roots.clone()) {
             Ok(()) => {
                 warn!("{daemon} died without a stop: its watcher thawed and restored everything");
                 return Ok(());

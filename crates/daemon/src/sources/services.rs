@@ -2,7 +2,10 @@
 //! Cgroups that are no apps and hold much memory: services, containers, a nightly build. Searched
 //! only during memory shortages.
 
-use limelight_core::model::apps::{AppMemory, Service};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use limelight_core::model::apps::{AppMemory, Service, LEAK_WITHIN};
 use limelight_core::model::protected::contains;
 use limelight_core::model::{App, AppKey, Home};
 use limelight_core::policy::swap::culprit;
@@ -24,6 +27,27 @@ const USERS_MAX: usize = 256;
 
 /// Each child of these is a subtree with its own budget: one user can fill only one of them.
 const SHARED: [&str; 2] = ["/", USERS];
+
+/// Growth of services: by service, its lowest memory within the last minute, and when that was.
+#[derive(Debug, Default)]
+pub struct ServiceGrowth(BTreeMap<AppKey, (Duration, u64)>);
+
+impl ServiceGrowth {
+    /// Records how much each service has grown within the last minute.
+    pub fn follow(&mut self, mut found: Vec<Service>, at: Duration) -> Vec<Service> {
+        let keys: BTreeSet<AppKey> = found.iter().map(|service| service.app.key).collect();
+        self.0.retain(|key, _| keys.contains(key));
+        for service in &mut found {
+            let now = service.memory.allocated();
+            let low = self.0.entry(service.app.key).or_insert((at, now));
+            if now <= low.1 || at.saturating_sub(low.0) > LEAK_WITHIN {
+                *low = (at, now);
+            }
+            service.grown = now - low.1;
+        }
+        found
+    }
+}
 
 /// Finds services on a machine with `total` bytes of memory: the highest cgroups that hold neither
 /// an app nor a protected process. `occupied` are the cgroups that do. Most anonymous memory first.

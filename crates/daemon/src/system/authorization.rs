@@ -6,13 +6,14 @@
 //! process that has the screen or an input device open. A process's name and its windows play no
 //! part: only its owner counts, as the kernel reports it.
 
-use limelight_core::model::App;
+use limelight_core::model::protected::contains;
+use limelight_core::model::{App, AppKey, Home};
 use limelight_proto::ErrorCode;
 use limelight_sys::pidfd::Pidfd;
 
 use crate::sources::sessions::active_users;
 use crate::system::access::{Access, Speaker};
-use crate::system::identify::{no_process, Refusal};
+use crate::system::identify::{app_of_pid, no_process, open_home, Refusal};
 use crate::system::System;
 
 /// Whether this user may make claims at all now.
@@ -129,19 +130,36 @@ pub fn confine(system: &System, uid: u32, app: App) -> App {
         .path
         .split('/')
         .any(|name| name == format!("user-{uid}.slice"));
-    let procs =
-        crate::system::identify::open_home(system, &app).and_then(|home| home.procs_below().ok());
+    let procs = open_home(system, &app).and_then(|home| home.procs_below().ok());
     if in_own_slice || procs.is_some_and(|procs| owns_all(system, uid, &procs).is_ok()) {
         return app;
     }
-    let key = app
-        .process
-        .map_or(app.key, limelight_core::model::AppKey::Tree);
+    let key = app.process.map_or(app.key, AppKey::Tree);
     App {
         key,
-        home: Some(limelight_core::model::Home { own: false, ..home }),
+        home: Some(Home { own: false, ..home }),
         ..app
     }
+}
+
+/// The app identified anew, if the claimed process is alive and has left its cgroup. An app in a
+/// unit keeps its processes, but a cgroup manager may move one.
+pub fn moved(system: &System, app: &App) -> Option<App> {
+    let home = app.home.as_ref()?;
+    let id = app.process?;
+    let path = system.same_process(id)?.cgroup().ok().flatten()?;
+    let stays = match app.key {
+        AppKey::Cgroup { .. } => contains(&home.path, &path),
+        // A session agent may have created a unit for it.
+        AppKey::Tree(_) => home.path == path,
+    };
+    if stays {
+        return None;
+    }
+    let found = app_of_pid(system, id.pid).ok()?;
+    let owner = system.same_process(id)?.owner_uid().ok()?;
+    let found = confine(system, owner, found);
+    (found.process == Some(id) && found.key != app.key).then_some(found)
 }
 
 #[cfg(test)]

@@ -2,17 +2,15 @@
 //! Identifies the app of a process or a cgroup, and what belongs to it.
 
 use limelight_core::model::footprint::Usage;
-use limelight_core::model::protected::contains;
 use limelight_core::model::{unit, App, AppKey, Home, ProcessId};
 use limelight_proto::ErrorCode;
 use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
 use limelight_sys::meminfo::page_bytes;
 use limelight_sys::pidfd::Pidfd;
 
-use crate::mechanisms::protect::adopt::root_of_scope;
 use crate::restore::undo::find_place;
 use crate::restore::Place;
-use crate::system::authorization::confine;
+use crate::system::own_scope::root_of_scope;
 use crate::system::System;
 
 /// Why something is no app, or not an app for this caller.
@@ -245,26 +243,6 @@ pub fn is_alive(system: &System, app: &App) -> bool {
         }),
     };
     lives.unwrap_or_else(|error| error.is_exhausted())
-}
-
-/// The app identified anew, if the claimed process is alive and has left its cgroup. An app in a
-/// unit keeps its processes, but a cgroup manager may move one.
-pub fn moved(system: &System, app: &App) -> Option<App> {
-    let home = app.home.as_ref()?;
-    let id = app.process?;
-    let path = system.same_process(id)?.cgroup().ok().flatten()?;
-    let stays = match app.key {
-        AppKey::Cgroup { .. } => contains(&home.path, &path),
-        // A session agent may have created a unit for it.
-        AppKey::Tree(_) => home.path == path,
-    };
-    if stays {
-        return None;
-    }
-    let found = app_of_pid(system, id.pid).ok()?;
-    let owner = system.same_process(id)?.owner_uid().ok()?;
-    let found = confine(system, owner, found);
-    (found.process == Some(id) && found.key != app.key).then_some(found)
 }
 
 /// Memory counters of the app's own cgroup; `None` without one or without the controller.

@@ -4,6 +4,9 @@
 pub mod access;
 pub mod authorization;
 pub mod identify;
+pub mod lock;
+pub mod own_scope;
+pub mod self_tuning;
 
 use std::path::PathBuf;
 
@@ -18,6 +21,9 @@ use limelight_sys::process::Process;
 use limelight_sys::tree::ProcessTree;
 
 use crate::exit::Failure;
+
+/// The controller that limits on memory need.
+pub const MEMORY: &str = "memory";
 
 /// The daemon's clock: time since boot.
 pub use limelight_sys::clock::boottime as now;
@@ -211,7 +217,7 @@ impl System {
     pub fn has_memory_controller(&self) -> bool {
         let root = self.cgroups.open(&CgroupPath::root());
         let controllers = root.and_then(|root| root.controllers());
-        controllers.is_ok_and(|controllers| controllers.iter().any(|name| name == "memory"))
+        controllers.is_ok_and(|controllers| controllers.iter().any(|name| name == MEMORY))
     }
 
     /// A path below the cgroup mount, as a user would type it.

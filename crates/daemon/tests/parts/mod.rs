@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! A machine of plain files, and the daemon's parts on it in simulated time: the scan for apps,
-//! model, policy, gate and actuators. Tests of invariants drive them with random sequences.
+//! model, policy, gate and mechanisms. Tests of invariants drive them with random sequences.
 //!
 //! Processes are real ones (`sleep`), because a pidfd cannot be faked; none of them is killed.
 
@@ -21,14 +21,15 @@ use limelight_core::model::snapshot::Measured;
 use limelight_core::model::storage::{Area, Medium, Storage};
 use limelight_core::model::topmost::{Claim, Topmost};
 use limelight_core::model::{AppKey, ProcessId, Snapshot};
+use limelight_core::policy::swap::Step;
 use limelight_daemon::mechanisms::device::DeviceDoor;
-use limelight_daemon::mechanisms::{Actuators, Context};
-use limelight_daemon::reconcile::app_scan::AppScan;
+use limelight_daemon::mechanisms::swap::Swap;
+use limelight_daemon::mechanisms::{Context, Mechanism, Shared};
 use limelight_daemon::reconcile::gate::collect::{homes, Collector};
 use limelight_daemon::restore::Ledger;
 use limelight_daemon::sources::apps::AppsSource;
-use limelight_daemon::sources::services;
-use limelight_daemon::system::identify;
+use limelight_daemon::sources::services::{self, ServiceGrowth};
+use limelight_daemon::system::{authorization, identify};
 use limelight_daemon::system::{Roots, System};
 
 pub const MIB: u64 = 1 << 20;
@@ -316,38 +317,40 @@ fn within(path: &str, group: &str) -> bool {
 }
 
 /// The daemon's parts, in the order in which the daemon uses them.
-pub struct Daemon {
+pub struct TestDaemon {
     pub source: AppsSource,
     pub apps: Apps,
     pub topmost: Topmost,
     pub previous: Option<(AppKey, Duration)>,
-    pub actuators: Actuators,
+    pub swap: Swap,
+    pub shared: Shared,
     collector: Collector,
     pub last: Snapshot,
     pub now: Duration,
     /// Finds cgroups that are no apps; `None` skips that scan.
-    pub app_scan: Option<AppScan>,
+    pub services: Option<ServiceGrowth>,
     /// Processes announced as in use.
     pub announced: Vec<(ProcessId, Use)>,
 }
 
-impl Daemon {
-    pub fn new(machine: &Machine) -> Daemon {
+impl TestDaemon {
+    pub fn new(machine: &Machine) -> TestDaemon {
         let runtime = machine.temp.path().join("run");
         let _ = fs::remove_dir_all(&runtime);
         fs::create_dir(&runtime).unwrap();
         let ledger = Ledger::open(&runtime, String::new());
         let device = DeviceDoor::Unused(String::new());
-        Daemon {
+        TestDaemon {
             source: AppsSource::new(&machine.system, Classes::default()),
             apps: Apps::default(),
             topmost: Topmost::new(Duration::ZERO),
             previous: None,
-            actuators: Actuators::new(ledger, device),
+            swap: Swap::default(),
+            shared: Shared::new(ledger, device),
             collector: Collector::default(),
             last: Snapshot::default(),
             now: Duration::from_secs(1000),
-            app_scan: None,
+            services: None,
             announced: Vec::new(),
         }
     }
@@ -384,7 +387,7 @@ impl Daemon {
         let Some(app) = front else {
             return;
         };
-        if let Some(moved) = identify::moved(&machine.system, &app) {
+        if let Some(moved) = authorization::moved(&machine.system, &app) {
             self.topmost.moved(app.key, moved, self.now);
         } else if !identify::is_alive(&machine.system, &app) {
             self.topmost.vanished(app.key, self.now);
@@ -400,7 +403,8 @@ impl Daemon {
         let users = services::users(&machine.system);
         self.apps.users.observe(users, self.now);
         let gone = gone.iter().map(|known| known.key()).collect();
-        self.actuators.forget_apps(&machine.system, gone);
+        self.swap
+            .forget_apps(&mut self.shared, &machine.system, gone);
     }
 
     /// Plans with this much available memory, and free swap of 128 MiB or none, in MiB.
@@ -426,7 +430,7 @@ impl Daemon {
             Some(&tree),
         );
         let homes = homes(front.as_ref(), previous.as_ref());
-        let protected = self.actuators.gate.update(system, wanted, homes);
+        let protected = self.shared.gate.update(system, wanted, homes);
         let swap_total = if swap_free == 0 { 0 } else { SWAP };
         let mut shortage = Shortage::new(derive_thresholds(TOTAL, 0));
         let gauge = |ms: u64, full: u64| Gauge {
@@ -461,7 +465,7 @@ impl Daemon {
                 areas: (swap_total > 0).then_some(area).into_iter().collect(),
                 ..Storage::default()
             },
-            in_force: self.actuators.in_force.clone(),
+            in_force: self.shared.in_force.clone(),
             ..Snapshot::default()
         };
         snapshot.services = self.services(machine, &snapshot);
@@ -472,7 +476,7 @@ impl Daemon {
     }
 
     fn services(&mut self, machine: &Machine, snapshot: &Snapshot) -> Vec<Service> {
-        let Some(app_scan) = &mut self.app_scan else {
+        let Some(services) = &mut self.services else {
             return Vec::new();
         };
         let homes = snapshot.apps.iter();
@@ -480,15 +484,16 @@ impl Daemon {
         let guarded = snapshot.protected.0.iter().map(|one| one.cgroup.as_str());
         let occupied: Vec<&str> = homes.chain(guarded).collect();
         let found = services::find(&machine.system, &occupied, TOTAL);
-        app_scan.follow_services(found, self.now)
+        services.follow(found, self.now)
     }
 
-    pub fn context<'a>(&'a self, machine: &'a Machine) -> Context<'a> {
-        Context {
+    pub fn carry_out(&mut self, machine: &Machine, step: &Step) {
+        let context = Context {
             system: &machine.system,
             now: self.now,
             front: None,
             apps: &self.last.apps,
-        }
+        };
+        self.swap.apply(step, &mut self.shared, context);
     }
 }

@@ -14,18 +14,19 @@ use crate::keyed::Keyed;
 const EVENTS: &str = "cgroup.events";
 
 impl Cgroup {
-    /// Whether a freeze of this group itself is requested (`cgroup.freeze`). A group inside a
-    /// frozen one is frozen even if this is false: see [`Cgroup::is_frozen`].
+    /// Whether a freeze of this group itself is requested (`cgroup.freeze`). If an ancestor is
+    /// frozen, the group is frozen even if this is false: see [`Cgroup::is_frozen`].
     pub fn freezes(&self) -> Result<bool> {
         Ok(self.bytes("cgroup.freeze")? != 0)
     }
 
     /// Freezes or thaws the group and its descendants. Returns before the processes have stopped:
-    /// see [`Cgroup::wait_frozen`]. Fatal signals still take effect.
+    /// see [`Cgroup::wait_frozen`]. Fatal signals still end frozen processes.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] for the root, [`Error::Permission`] for all but the owner.
+    /// [`Error::Unsupported`] for the root, [`Error::Permission`] if the caller does not own the
+    /// group.
     pub fn set_freeze(&self, freeze: bool) -> Result<()> {
         self.write("cgroup.freeze", if freeze { "1" } else { "0" })
     }
@@ -35,11 +36,12 @@ impl Cgroup {
         Ok(Keyed::parse(&self.text(EVENTS)?).get("frozen") == Some(1))
     }
 
-    /// Waits until the group is frozen (`true`) or thawed (`false`); returns whether that happened
-    /// within `patience`. A process in uninterruptible sleep freezes late.
+    /// Waits until the group is frozen (`true`) or thawed (`false`). Returns whether that happened
+    /// within `patience`. A process in uninterruptible sleep freezes only when it wakes up.
     pub fn wait_frozen(&self, frozen: bool, patience: Duration) -> Result<bool> {
         let failed = |errno| Error::new("wait for", self.dir.path().join(EVENTS), errno);
-        // Opened first, so that an event between the read and the poll wakes the poll.
+        // The file stays open from the read to the poll, so the poll also reports a change between
+        // them.
         let events = self.dir.open_at(EVENTS, OFlags::RDONLY, "wait for")?;
         let deadline = Instant::now() + patience;
         let mut buffer = [0; 256];

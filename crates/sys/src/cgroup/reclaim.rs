@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Reclaim from a group, and its swap counters.
+//! Reclaims memory from a group, and reads its swap counters.
 
 use rustix::io::Errno;
 
@@ -12,31 +12,31 @@ const FILE: &str = "memory.reclaim";
 /// Outcome of a reclaim request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reclaimed {
-    /// At least the requested amount.
+    /// At least the requested amount was reclaimed.
     All,
-    /// Less: the rest is hot, protected, or has nowhere to go. `memory.current` shows how much was
-    /// reclaimed.
+    /// Less than the requested amount was reclaimed: the remaining pages are hot or protected, swap
+    /// is full, or a signal ended the request. `memory.current` shows how much was reclaimed.
     Less,
 }
 
-/// Swap usage and refaults of a group, including its descendants. `None`: this kernel does not
+/// Swap usage and refaults of a group and its descendants. A field is `None` if the kernel does not
 /// count it per group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SwapCounters {
-    /// In swap now, in bytes (`memory.swap.current`).
+    /// Current swap usage, in bytes (`memory.swap.current`).
     pub swapped_bytes: u64,
-    /// Pages swapped in since the group was made (`pswpin`).
+    /// Pages swapped in since the creation of the group (`pswpin`).
     pub swapped_in: Option<u64>,
-    /// Pages swapped out since then (`pswpout`).
+    /// Pages swapped out since the creation of the group (`pswpout`).
     pub swapped_out: Option<u64>,
-    /// Refaults of anonymous pages: they were needed soon after they had been swapped out.
+    /// Refaults of anonymous pages: pages that were needed soon after they had been swapped out.
     pub refaulted_anonymous: u64,
-    /// Refaults of file pages: they were needed soon after they had been dropped.
+    /// Refaults of file pages: pages that were needed soon after they had been dropped.
     pub refaulted_file: u64,
-    /// Failed swap allocations, because of its own or an ancestor's limit or because all swap was
-    /// full.
+    /// Failed swap allocations: the limit of the group or of an ancestor was reached, or all swap
+    /// was full.
     pub failed: u64,
-    /// Number of times that one of its swap limits was hit.
+    /// Failed swap allocations because a swap limit was reached, the group's own or an ancestor's.
     pub limited: u64,
 }
 
@@ -55,15 +55,15 @@ impl SwapCounters {
 }
 
 impl Cgroup {
-    /// Reclaims that many bytes from the group and its descendants only (`memory.reclaim`).
+    /// Reclaims `bytes` bytes from the group and its descendants only (`memory.reclaim`).
     /// `swappiness`, 0 to 200, sets the preference for anonymous memory over files in this request:
-    /// 200 takes as much anonymous memory as possible. Returns when all pages to be written are
-    /// under writeback.
+    /// 200 takes as much anonymous memory as possible. Returns when all pages that have to be
+    /// written are under writeback.
     ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] before Linux 5.19, for the root, and without the memory controller;
-    /// [`Error::Invalid`] for a swappiness before 6.7: see
+    /// [`Error::Invalid`] if a swappiness is given before Linux 6.7: see
     /// [`Cgroup::knows_reclaim_swappiness`].
     pub fn reclaim(&self, bytes: u64, swappiness: Option<u8>) -> Result<Reclaimed> {
         let request = match swappiness {
@@ -73,8 +73,8 @@ impl Cgroup {
         outcome(self.write(FILE, &request))
     }
 
-    /// Whether a reclaim request accepts a swappiness (Linux 6.7). Requests 0 bytes, so nothing is
-    /// reclaimed.
+    /// Whether the kernel accepts a swappiness in a reclaim request (Linux 6.7). The probe requests
+    /// 0 bytes, so it reclaims nothing.
     pub fn knows_reclaim_swappiness(&self) -> bool {
         self.reclaim(0, Some(100)).is_ok()
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Events of a processor, for all processes that run there.
+//! Counts events of one processor, for all tasks that run on it.
 //!
-//! Needs no memory once it is open, for callers that must act when none is left.
+//! An open [`Meter`] allocates no memory, so callers can use it when no memory is left.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -11,19 +11,22 @@ use rustix::ioctl::{ioctl, opcode, NoArg, Opcode, Setter};
 use super::{Attr, Buffer, Tracepoint, KIND_TRACEPOINT};
 use crate::error::{Error, Result};
 
-/// In `flags`: counts only when enabled.
+/// Bit of `flags`: the event counts only after it is enabled.
 const DISABLED: u64 = 1;
 
-/// include/uapi/linux/perf_event.h.
+/// Ioctl numbers of include/uapi/linux/perf_event.h.
 const IOC_ENABLE: Opcode = opcode::none(b'$', 0);
 const IOC_DISABLE: Opcode = opcode::none(b'$', 1);
 const IOC_PERIOD: Opcode = opcode::write::<u64>(b'$', 4);
 
-/// A tracepoint counted on one processor. Readable (`EPOLLIN`), once per [`Meter::look`], when the
-/// count has grown by a period: that many events, or that many units of the event's weight
-/// (`__perf_count` in the kernel: nanoseconds, for `sched_stat_runtime`).
+/// Counts a tracepoint on one processor. The count grows by 1 with each event, or by the weight of
+/// the event if the tracepoint defines one (`__perf_count` in the kernel). `sched_stat_runtime`,
+/// for example, adds nanoseconds.
 ///
-/// It ends silently when the processor is taken offline.
+/// The meter becomes readable (`EPOLLIN`) when the count has grown by a period. [`Meter::look`]
+/// resets that.
+///
+/// When the processor is taken offline, the meter stops counting without an error.
 #[derive(Debug)]
 pub struct Meter {
     fd: OwnedFd,
@@ -49,22 +52,22 @@ impl Meter {
         };
         let failed = |errno| Error::new("watch", format!("processor {processor}"), errno);
         let number = i32::try_from(processor).map_err(|_| failed(Errno::NODEV))?;
-        let everybody = -1;
-        let fd = attr.open_for(everybody, number).map_err(failed)?;
-        // A record without contents has 8 bytes.
+        let all_tasks = -1;
+        let fd = attr.open_for(all_tasks, number).map_err(failed)?;
+        // One page suffices: a record without contents has 8 bytes.
         let buffer = Buffer::map(&fd, 1).map_err(failed)?;
-        // Touch the first page now, because that is when it gets mapped.
+        // Touches the first page, so that the kernel maps it now and not on first use.
         buffer.clear();
         Ok(Meter { fd, buffer })
     }
 
-    /// Counts from 0, and becomes readable each time the count has grown by `period`, which is not
-    /// 0.
+    /// Starts to count from 0. The meter becomes readable each time the count has grown by
+    /// `period`, which must not be 0.
     pub fn start(&self, period: u64) -> std::result::Result<(), Errno> {
-        // If a new period is set while it counts, it takes effect and expires at once
+        // Stops first: a period that is set on a counting meter expires at once
         // (perf_event_set_period()).
         self.stop()?;
-        // SAFETY: the kernel reads one u64, and takes no address.
+        // SAFETY: the first request makes the kernel read one u64; the second one has no argument.
         unsafe {
             ioctl(&self.fd, Setter::<IOC_PERIOD, u64>::new(period))?;
             ioctl(&self.fd, NoArg::<IOC_ENABLE>::new())
@@ -73,12 +76,12 @@ impl Meter {
 
     /// Stops counting.
     pub fn stop(&self) -> std::result::Result<(), Errno> {
-        // SAFETY: there is no argument.
+        // SAFETY: the request has no argument.
         unsafe { ioctl(&self.fd, NoArg::<IOC_DISABLE>::new()) }
     }
 
-    /// Whether a period has expired since the last call. Without calls its buffer fills up and it
-    /// becomes silent.
+    /// Drains the buffer. Returns whether a period has expired since the last call. If this is
+    /// never called, the buffer fills up and the meter no longer becomes readable.
     pub fn look(&self) -> bool {
         self.buffer.clear()
     }
@@ -98,7 +101,7 @@ mod tests {
     use rustix::event::{poll, PollFd, PollFlags, Timespec};
     use std::time::Duration;
 
-    /// Busy-loops until this much CPU time is used.
+    /// Busy-loops until this thread has used this much CPU time.
     fn work(time: Duration) {
         let begun = thread_time();
         while thread_time().saturating_sub(begun) < time {
@@ -115,9 +118,9 @@ mod tests {
         poll(&mut fds, Some(&at_once)).unwrap() == 1
     }
 
-    /// Requires privileges and a tracefs; without them the feature is unavailable too.
+    /// Skipped without privileges or a tracefs, because the feature needs both.
     #[test]
-    fn cpu_time_of_any_task_is_noticed() {
+    fn cpu_time_of_any_task_makes_a_meter_readable() {
         let Ok(tracefs) = Dir::open("/sys/kernel/tracing") else {
             eprintln!("SKIPPED: no tracefs");
             return;
@@ -136,7 +139,7 @@ mod tests {
             }
             Err(error) => panic!("{error}"),
         };
-        // A meter that does not count reports nothing.
+        // A meter that was not started does not become readable.
         work(Duration::from_millis(20));
         assert!(!meters.iter().any(is_readable));
         for round in 0..3 {
@@ -145,15 +148,16 @@ mod tests {
                     .start(Duration::from_millis(50).as_nanos() as u64)
                     .unwrap();
             }
-            // On at least one processor this exceeds a period and a tick.
+            // Afterwards, at least one processor has counted 60 ms: the period and a tick of 10 ms.
             work(Duration::from_millis(60) * processors);
-            let told = meters.iter().filter(|meter| is_readable(meter)).count();
-            assert!(told > 0, "round {round}");
+            let readable = meters.iter().filter(|meter| is_readable(meter)).count();
+            assert!(readable > 0, "round {round}");
             meters.iter().for_each(|meter| meter.stop().unwrap());
-            assert!(meters.iter().filter(|meter| meter.look()).count() >= told);
+            assert!(meters.iter().filter(|meter| meter.look()).count() >= readable);
             assert!(!meters.iter().any(Meter::look));
         }
-        // Far more than its buffer can hold; it keeps reporting because the buffer is drained.
+        // This produces far more records than the buffer can hold. The meter still becomes
+        // readable, because look() drains the buffer.
         meters.iter().for_each(|meter| meter.start(1_000).unwrap());
         for _ in 0..50 {
             work(Duration::from_millis(10));

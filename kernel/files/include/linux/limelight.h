@@ -2,10 +2,10 @@
 /*
  * Limelight: hooks for the memory of the foreground ("topmost") app.
  *
- * Every hook is an inline behind a static key, and a NOP while /dev/limelight is
- * closed. The design is described in mm/limelight/: core.c (which processes are
- * topmost), window.c (response windows), protect.c (reclaim), readahead.c,
- * premap.c and prezero.c.
+ * Every hook is an inline function behind a static key, hence a NOP while
+ * /dev/limelight is closed. The design is described in mm/limelight/: core.c (which
+ * processes are topmost), window.c (response windows), protect.c (reclaim),
+ * readahead.c, premap.c and prezero.c.
  */
 #ifndef _LINUX_LIMELIGHT_H
 #define _LINUX_LIMELIGHT_H
@@ -21,10 +21,10 @@ struct zone;
 
 #ifdef CONFIG_LIMELIGHT
 
-/* On while /dev/limelight is open. */
+/* Enabled while /dev/limelight is open. */
 DECLARE_STATIC_KEY_FALSE(limelight_key);
 
-/* Number of the topmost set in force, 0 when there is none. */
+/* Generation of the current topmost set, 0: there is none. */
 extern u64 limelight_generation;
 
 /* Whether @mm belongs to the topmost app. Lockless; a stale result is harmless. */
@@ -41,7 +41,7 @@ static inline bool limelight_mm(const struct mm_struct *mm)
 void __limelight_dup_mm(struct mm_struct *mm, const struct mm_struct *parent);
 void __limelight_exec_mmap(struct mm_struct *mm, const struct mm_struct *old);
 
-/* Initialises a new mm, which may be a byte copy of another one (fork). */
+/* Initialises a new mm, which may be a byte copy of another (fork). */
 static inline void limelight_mm_init(struct mm_struct *mm)
 {
 	mm->limelight_generation = 0;
@@ -53,7 +53,7 @@ static inline void limelight_mm_init(struct mm_struct *mm)
 #endif
 }
 
-/* fork: @mm is topmost if @parent is. */
+/* fork: @mm becomes topmost if @parent is. */
 static inline void limelight_dup_mm(struct mm_struct *mm,
 				    const struct mm_struct *parent)
 {
@@ -77,7 +77,7 @@ extern u64 limelight_window_until;
 
 bool __limelight_in_window(void);
 
-/* Whether the user waits for the topmost app now. Deferrable work should wait. */
+/* Whether a response window is open, during which deferrable work should wait. */
 static inline bool limelight_in_window(void)
 {
 	return static_branch_unlikely(&limelight_key) &&
@@ -120,29 +120,29 @@ enum limelight_window_end {
 	LIMELIGHT_WINDOW_RELEASED,	/* the device was closed */
 };
 
-/* What reclaim does with a folio of the topmost app. */
+/* How reclaim treats a folio of the topmost app. */
 enum limelight_mode {
 	LIMELIGHT_OFF,		/* treat it like any other folio */
-	LIMELIGHT_KEEP,		/* skip it, and remember that one was skipped */
-	LIMELIGHT_TAKE,		/* nothing else is left: reclaim it, and count it */
+	LIMELIGHT_KEEP,		/* skip it, and note that one was skipped */
+	LIMELIGHT_TAKE,		/* last resort or suspended: reclaim and count it */
 };
 
-/* Mappings of a folio by the topmost app, as found by folio_referenced(); flags. */
+/* Flags: how the topmost app maps a folio, as found by folio_referenced(). */
 #define LIMELIGHT_MAPPED	1	/* an ordinary mapping */
-#define LIMELIGHT_STREAMED	2	/* a mapping to be read once */
+#define LIMELIGHT_STREAMED	2	/* a read-once mapping */
 
 /*
  * struct limelight_reclaim - protect's part of a task's reclaim_state
- * @mode: enum limelight_mode, set for each node and cgroup visited
+ * @mode: enum limelight_mode, set whenever reclaim starts on a node
  * @seen: LIMELIGHT_MAPPED and LIMELIGHT_STREAMED, for the current folio
  * @cached: unmapped page cache is protected as well, by its tag
  * @last_resort: this pass may reclaim the topmost app's folios
  * @skipped: this pass skipped at least one protected folio
  * @topmost: the current folio belongs to the topmost app
- * @tag: tag of a member that maps the current folio, with LIMELIGHT_MAPPED
- * @kept: protected pages that this pass skipped
+ * @tag: tag of a member that maps the current folio, valid with LIMELIGHT_MAPPED
+ * @kept: protected pages that this pass skipped, except on active lists
  *
- * Zero-initialised: reclaim without protection.
+ * All zero: reclaim without protection.
  */
 struct limelight_reclaim {
 	u8 mode;
@@ -158,7 +158,7 @@ struct limelight_reclaim {
 /*
  * struct limelight_suspend - suspension of protection for a node or a cgroup
  * @until: end of the last suspension, in jiffies
- * @generation: low bits of the topmost set that was in force then
+ * @generation: low 32 bits of the generation of the topmost set at that time
  * @level: the last suspension lasted 500 ms << (level - 1); 0: none yet
  * @trickles: consecutive full sweeps that reclaimed next to nothing
  */
@@ -171,7 +171,7 @@ struct limelight_suspend {
 
 #ifdef CONFIG_LIMELIGHT_PROTECT
 
-/* On while protect is enabled through /dev/limelight. */
+/* Enabled while protect is switched on through /dev/limelight. */
 DECLARE_STATIC_KEY_FALSE(limelight_protect_key);
 
 static inline bool limelight_protecting(void)
@@ -203,8 +203,9 @@ void __limelight_anon_add(struct folio *folio, struct mm_struct *mm);
 void __limelight_cache_add(struct folio *folio);
 void __limelight_cache_touch(struct folio *folio);
 void __limelight_cache_move(struct folio *to, struct folio *from);
+void __limelight_cache_collapse(struct folio *to, struct list_head *old);
 
-/* Reclaim of @pgdat begins, for @memcg's limit, or global if @memcg is NULL. */
+/* Starts reclaim of @pgdat for @memcg's limit; a NULL @memcg: global reclaim. */
 static inline void limelight_reclaim_begin(struct limelight_reclaim *reclaim,
 					   struct pglist_data *pgdat,
 					   struct mem_cgroup *memcg,
@@ -217,8 +218,8 @@ static inline void limelight_reclaim_begin(struct limelight_reclaim *reclaim,
 }
 
 /*
- * A pass reclaimed nothing. True if protected folios were the reason: the caller
- * should retry, and the next pass may reclaim them.
+ * Called after a pass that reclaimed nothing. True if the pass skipped protected
+ * folios: the caller should retry, and the next pass may reclaim them.
  */
 static inline bool limelight_retry_unprotected(struct limelight_reclaim *reclaim,
 					       struct mem_cgroup *memcg, int order)
@@ -228,9 +229,10 @@ static inline bool limelight_retry_unprotected(struct limelight_reclaim *reclaim
 }
 
 /*
- * A pass reclaimed @reclaimed pages. @swept: it went through all priorities. True
- * if full sweeps have repeatedly reclaimed next to nothing because of protected
- * folios: the next pass may reclaim them.
+ * Called after a pass that reclaimed @reclaimed pages. @swept: the pass went
+ * through all priorities. True if protected folios should not be skipped any
+ * longer: after one such sweep of a cgroup, or after several sweeps of a node that
+ * reclaimed next to nothing. The next pass may reclaim them.
  */
 static inline bool limelight_reclaim_trickled(struct limelight_reclaim *reclaim,
 					      struct pglist_data *pgdat,
@@ -244,8 +246,8 @@ static inline bool limelight_reclaim_trickled(struct limelight_reclaim *reclaim,
 }
 
 /*
- * Nothing has been reclaimed so far. True if a lower priority would not help,
- * because this pass has already skipped as many pages as @memcg holds.
+ * Called while nothing has been reclaimed. True if a lower priority would not
+ * help, because this pass has already skipped as many pages as @memcg holds.
  */
 static inline bool limelight_should_abort(const struct limelight_reclaim *reclaim,
 					  const struct mem_cgroup *memcg)
@@ -254,7 +256,7 @@ static inline bool limelight_should_abort(const struct limelight_reclaim *reclai
 	       __limelight_should_abort(reclaim, memcg);
 }
 
-/* The current folio is mapped by @vma, which belongs to the topmost app. */
+/* Notes that @vma, which belongs to the topmost app, maps the current folio. */
 static inline void limelight_note_mapping(struct limelight_reclaim *reclaim,
 					  const struct vm_area_struct *vma)
 {
@@ -290,7 +292,7 @@ static inline bool limelight_keeps_folios(const struct limelight_reclaim *reclai
 	return limelight_protecting() && reclaim->mode == LIMELIGHT_KEEP;
 }
 
-/* The folio last passed to limelight_keep_folio() was reclaimed. */
+/* Counts the folio last passed to limelight_keep_folio(), which was reclaimed. */
 static inline void limelight_count_reclaimed(const struct limelight_reclaim *reclaim,
 					     unsigned long nr_pages)
 {
@@ -304,14 +306,14 @@ static inline bool limelight_migrate_instead(struct folio *folio)
 	return limelight_protecting() && __limelight_migrate_instead(folio);
 }
 
-/* @folio is new anonymous memory of @mm. */
+/* Tags @folio, which is new anonymous memory of @mm. */
 static inline void limelight_anon_add(struct folio *folio, struct mm_struct *mm)
 {
 	if (limelight_protecting())
 		__limelight_anon_add(folio, mm);
 }
 
-/* @folio has entered the page cache; the caller holds its lock. */
+/* Tags @folio, which has entered the page cache. The caller holds its lock. */
 static inline void limelight_cache_add(struct folio *folio)
 {
 	if (limelight_protecting())
@@ -417,6 +419,11 @@ static inline void __limelight_cache_move(struct folio *to, struct folio *from)
 {
 }
 
+static inline void __limelight_cache_collapse(struct folio *to,
+					      struct list_head *old)
+{
+}
+
 #endif /* CONFIG_LIMELIGHT_PROTECT */
 
 /* Kinds of enlarged read-ahead requests. */
@@ -430,7 +437,7 @@ enum limelight_ra {
 
 #ifdef CONFIG_LIMELIGHT_READAHEAD
 
-/* On while readahead is enabled through /dev/limelight. */
+/* Enabled while readahead is switched on through /dev/limelight. */
 DECLARE_STATIC_KEY_FALSE(limelight_readahead_key);
 
 static inline bool limelight_reading_ahead(void)
@@ -449,6 +456,7 @@ void __limelight_ra_used(struct folio *folio);
 void __limelight_ra_evicted(struct folio *folio);
 void __limelight_ra_forget(struct folio *folio);
 void __limelight_ra_move(struct folio *to, struct folio *from);
+void __limelight_ra_collapse(struct folio *to, struct list_head *old);
 
 #else /* !CONFIG_LIMELIGHT_READAHEAD */
 
@@ -496,6 +504,10 @@ static inline void __limelight_ra_move(struct folio *to, struct folio *from)
 {
 }
 
+static inline void __limelight_ra_collapse(struct folio *to, struct list_head *old)
+{
+}
+
 #endif /* CONFIG_LIMELIGHT_READAHEAD */
 
 /* Limit of a read-ahead window: @pages, or more for the topmost app. */
@@ -517,7 +529,7 @@ limelight_ra_neighbours(struct readahead_control *ractl, unsigned long pages)
 	return pages;
 }
 
-/* A request of @pages is about to be submitted: decides if it counts as enlarged. */
+/* Called before a request of @pages: decides whether it counts as enlarged. */
 static inline void limelight_ra_request(struct readahead_control *ractl,
 					unsigned long pages)
 {
@@ -525,7 +537,7 @@ static inline void limelight_ra_request(struct readahead_control *ractl,
 		__limelight_ra_request(ractl, pages);
 }
 
-/* @folio is read by the request. The caller holds the folio lock. */
+/* Marks @folio if its request is enlarged. The caller holds the folio lock. */
 static inline void limelight_ra_add(struct readahead_control *ractl,
 				    struct folio *folio)
 {
@@ -533,21 +545,21 @@ static inline void limelight_ra_add(struct readahead_control *ractl,
 		__limelight_ra_add(ractl, folio);
 }
 
-/* @folio is mapped by a fault. */
+/* Notes that a fault maps @folio. */
 static inline void limelight_ra_used(struct folio *folio)
 {
 	if (limelight_reading_ahead())
 		__limelight_ra_used(folio);
 }
 
-/* Reclaim is about to remove @folio from the page cache. */
+/* Notes that reclaim is about to remove @folio from the page cache. */
 static inline void limelight_ra_evicted(struct folio *folio)
 {
 	if (limelight_reading_ahead())
 		__limelight_ra_evicted(folio);
 }
 
-/* current accesses @folio, which may be in the page cache. */
+/* Notes that current accesses @folio, which need not be in the page cache. */
 static inline void limelight_cache_touch(struct folio *folio)
 {
 	if (limelight_protecting())
@@ -556,14 +568,14 @@ static inline void limelight_cache_touch(struct folio *folio)
 		__limelight_ra_used(folio);
 }
 
-/* @folio has left the page cache. */
+/* Clears the mark of @folio, which has left the page cache. */
 static inline void limelight_ra_forget(struct folio *folio)
 {
 	if (limelight_reading_ahead())
 		__limelight_ra_forget(folio);
 }
 
-/* @to replaces @from in the page cache. */
+/* Copies the tag and moves the mark: @to replaces @from in the page cache. */
 static inline void limelight_cache_move(struct folio *to, struct folio *from)
 {
 	if (limelight_protecting())
@@ -572,9 +584,18 @@ static inline void limelight_cache_move(struct folio *to, struct folio *from)
 		__limelight_ra_move(to, from);
 }
 
+/* @to is about to replace the folios of list @old in the page cache. */
+static inline void limelight_cache_collapse(struct folio *to, struct list_head *old)
+{
+	if (limelight_protecting())
+		__limelight_cache_collapse(to, old);
+	if (limelight_reading_ahead())
+		__limelight_ra_collapse(to, old);
+}
+
 #ifdef CONFIG_LIMELIGHT_PREMAP
 
-/* On while premap is enabled through /dev/limelight. */
+/* Enabled while premap is switched on through /dev/limelight. */
 DECLARE_STATIC_KEY_FALSE(limelight_premap_key);
 
 bool __limelight_premap(struct vm_fault *vmf);
@@ -583,8 +604,9 @@ void __limelight_premap_zap(struct vm_area_struct *vma, unsigned long start,
 void limelight_premap_free(struct mm_struct *mm);
 
 /*
- * Write fault on a private anonymous page that is not present. True if the fault
- * has been handled; pages behind it may have been mapped as well.
+ * Called for a fault without a page table entry. Handles it if it is a write by the
+ * topmost app to private anonymous memory and deserves a window of pages. True if
+ * the fault has been handled.
  */
 static inline bool limelight_premap(struct vm_fault *vmf)
 {
@@ -592,7 +614,7 @@ static inline bool limelight_premap(struct vm_fault *vmf)
 	       __limelight_premap(vmf);
 }
 
-/* The pages of @vma from @start to @end are about to be unmapped. */
+/* Counts untouched pages of @vma from @start to @end, which will be unmapped. */
 static inline void limelight_premap_zap(struct vm_area_struct *vma,
 					unsigned long start, unsigned long end)
 {
@@ -632,7 +654,7 @@ enum limelight_prezero_drain {
 
 #ifdef CONFIG_LIMELIGHT_PREZERO
 
-/* On while prezero is enabled through /dev/limelight. */
+/* Enabled while prezero is switched on through /dev/limelight. */
 DECLARE_STATIC_KEY_FALSE(limelight_prezero_key);
 
 static inline bool limelight_prezeroing(void)
@@ -647,13 +669,13 @@ bool __limelight_prezero_drain_kswapd(struct pglist_data *pgdat, int order);
 void __limelight_prezero_drain_isolation(void);
 void __limelight_prezero_drain_compaction(struct zone *zone);
 
-/* Returns a zeroed page for a fault on @vma, NULL: allocate one. */
+/* Returns a zeroed page for a fault on @vma, or NULL: the caller allocates one. */
 static inline struct folio *limelight_prezero_folio(struct vm_area_struct *vma)
 {
 	return limelight_prezeroing() ? __limelight_prezero_folio(vma) : NULL;
 }
 
-/* @pages had to be zeroed during a fault of @mm. */
+/* Counts @pages that had to be zeroed during a fault of @mm. */
 static inline void limelight_prezero_missed(struct mm_struct *mm,
 					    unsigned long pages)
 {
@@ -661,28 +683,28 @@ static inline void limelight_prezero_missed(struct mm_struct *mm,
 		__limelight_prezero_missed(mm, pages);
 }
 
-/* Slow path of the page allocator: free the pool. */
+/* Frees the pool in the slow path of the page allocator. */
 static inline void limelight_prezero_drain_alloc(gfp_t gfp_mask, unsigned int order)
 {
 	if (limelight_prezeroing())
 		__limelight_prezero_drain_alloc(gfp_mask, order);
 }
 
-/* kswapd is about to reclaim: free the node's pool. True if that freed pages. */
+/* Frees the node's pool before kswapd reclaims. True if that freed pages. */
 static inline bool limelight_prezero_drain_kswapd(struct pglist_data *pgdat, int order)
 {
 	return limelight_prezeroing() &&
 	       __limelight_prezero_drain_kswapd(pgdat, order);
 }
 
-/* A range of pages is about to be isolated: free the pool. */
+/* Frees the pool before a range of pages is isolated. */
 static inline void limelight_prezero_drain_isolation(void)
 {
 	if (limelight_prezeroing())
 		__limelight_prezero_drain_isolation();
 }
 
-/* @zone is about to be compacted: free the pool of its node. */
+/* Frees the pool of the node of @zone before @zone is compacted. */
 static inline void limelight_prezero_drain_compaction(struct zone *zone)
 {
 	if (limelight_prezeroing())

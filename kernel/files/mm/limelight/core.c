@@ -3,18 +3,18 @@
  * Limelight core: the set of processes that make up the topmost app.
  *
  * Membership is a number. Each mm carries the generation of the last topmost set
- * that it was put into, and is a member while that generation is in force. One
- * store therefore replaces or drops the whole set: there is no list, no reference,
- * and nothing to undo when a process exits. Generations are never reused, so a
- * dropped set cannot become valid again. Membership belongs to the mm, not to the
- * pid: a reused pid inherits nothing.
+ * that it was put into, and is a member while that generation is the current one.
+ * One store therefore replaces or drops the whole set: there is no list, no
+ * reference, and nothing to undo when a process exits. Generations are never reused,
+ * so a dropped set cannot become valid again. Membership belongs to the mm, not to
+ * the pid: a reused pid inherits nothing.
  *
  * fork (limelight_dup_mm()) and exec (limelight_exec_mmap()) copy the generation,
  * so the children of a member are members.
  *
- * A set is replaced in two steps. The device first resolves every pidfd, which may
- * fail and then leaves the current set in force. Stamping the processes and
- * publishing the generation cannot fail.
+ * A set is replaced in two steps. First every pidfd is resolved and memory is
+ * allocated; a failure leaves the current set unchanged. Then the processes are
+ * stamped and the generation is published, which cannot fail.
  *
  * The device's mutex serializes writers. Readers take no lock.
  */
@@ -44,20 +44,24 @@
 DEFINE_STATIC_KEY_FALSE(limelight_key);
 u64 limelight_generation __read_mostly;
 
-/* The last generation that was assigned, in force or not. */
+/* The last generation that was assigned, current or not. */
 static u64 limelight_last_generation;
 /* The generation that is being stamped, 0: none. */
 static u64 limelight_next_generation;
 
-/* Return: the generation if @mm is now a member, or about to be one; else 0. */
+/*
+ * Copies the generation of @parent to @mm.
+ *
+ * Return: the generation if @mm is now a member or about to become one, else 0.
+ */
 static u64 inherit_generation(struct mm_struct *mm, const struct mm_struct *parent)
 {
 	/* Pairs with limelight_topmost_set(): read the generation before the tag. */
 	u64 generation = smp_load_acquire(&parent->limelight_generation);
 
 	/*
-	 * Copy a generation that is not in force as well. It may be the one that
-	 * is being stamped: then the child is a member, too.
+	 * Copy the generation even if it is not current: it may be the one that is
+	 * being stamped, and then the child is a member too.
 	 */
 	WRITE_ONCE(mm->limelight_generation, generation);
 	if (generation == READ_ONCE(limelight_generation) ||
@@ -78,7 +82,8 @@ void __limelight_dup_mm(struct mm_struct *mm, const struct mm_struct *parent)
  * created, because a SET_TOPMOST in between stamps @old. task_lock() serializes
  * the copy and the switch to @mm against SET_TOPMOST.
  *
- * The program may become an app of its own, so @mm does not inherit the tag.
+ * @mm does not inherit the tag, because the program may be topmost without its
+ * parent.
  */
 void __limelight_exec_mmap(struct mm_struct *mm, const struct mm_struct *old)
 {
@@ -89,10 +94,10 @@ void __limelight_exec_mmap(struct mm_struct *mm, const struct mm_struct *old)
 }
 
 /*
- * Replaces the topmost set with @nr processes. Processes without an mm (they have
- * exited) are skipped.
+ * Replaces the topmost set with @nr processes. Processes that have exited, and so
+ * have no mm, are skipped.
  *
- * Return: the number of members, or -ENOMEM with the old set still in force.
+ * Return: the number of members, or -ENOMEM with the old set unchanged.
  */
 int limelight_topmost_set(struct task_struct **tasks, unsigned int nr)
 {
@@ -113,16 +118,21 @@ int limelight_topmost_set(struct task_struct **tasks, unsigned int nr)
 
 		if (!task)
 			continue;
+		/* For sparse: find_lock_task_mm() has no annotation. */
+		__acquire(&task->alloc_lock);
 		limelight_tags_add(tags, limelight_tag_of(task->mm));
-		/* Pairs with inherit_generation(): the tag first. */
+		/* Pairs with inherit_generation(): assign the tag first. */
 		smp_store_release(&task->mm->limelight_generation, generation);
 		task_unlock(task);
 		members++;
 	}
 
-	limelight_protect_topmost(tags);
+	/* The tags first: from here on, programs that members execute join them. */
+	limelight_tags_publish(tags);
 	WRITE_ONCE(limelight_generation, members ? generation : 0);
 	WRITE_ONCE(limelight_next_generation, 0);
+	/* Counts the members, so it comes after the generation. */
+	limelight_protect_topmost();
 	if (!members)
 		limelight_window_end(LIMELIGHT_WINDOW_NO_TOPMOST);
 	trace_limelight_topmost(limelight_generation, members);
@@ -134,7 +144,8 @@ void limelight_topmost_clear(void)
 {
 	WRITE_ONCE(limelight_generation, 0);
 	limelight_window_end(LIMELIGHT_WINDOW_NO_TOPMOST);
-	limelight_protect_topmost(NULL);
+	limelight_tags_publish(NULL);
+	limelight_protect_topmost();
 	trace_limelight_topmost(0, 0);
 }
 
@@ -147,6 +158,8 @@ static void usage_add_process(struct limelight_usage *usage, struct task_struct 
 	task = find_lock_task_mm(process);
 	if (!task)
 		return;
+	/* For sparse, as above. */
+	__acquire(&task->alloc_lock);
 	if (limelight_mm(task->mm)) {
 		usage->members++;
 		/* A vfork child borrows its parent's mm. */
@@ -160,10 +173,10 @@ static void usage_add_process(struct limelight_usage *usage, struct task_struct 
 }
 
 /*
- * Adds the processes among the next @nr pids from *@pid on to @usage, in one RCU
- * read section.
+ * Adds the processes among the next @nr pids, starting at *@pid, to @usage in one
+ * RCU read section. Advances *@pid.
  *
- * Return: whether more pids may follow, from the updated *@pid on.
+ * Return: whether more pids may follow.
  */
 static bool usage_add_processes(struct limelight_usage *usage, int *pid, unsigned int nr)
 {
@@ -186,8 +199,8 @@ static bool usage_add_processes(struct limelight_usage *usage, int *pid, unsigne
 }
 
 /*
- * Sums up the memory of the live members. There is no list of them, so this walks
- * all processes, in batches. May sleep.
+ * Sums up the memory of the live members. There is no list of members, so this
+ * walks all processes, in batches. May sleep.
  */
 void limelight_usage(struct limelight_usage *usage)
 {
@@ -201,8 +214,8 @@ void limelight_usage(struct limelight_usage *usage)
 }
 
 /*
- * Free pages of @pgdat above its high watermarks that user memory may use:
- * speculative allocations up to this size do not wake kswapd. Excludes lowmem
+ * Free pages of @pgdat above its high watermarks that user memory may use.
+ * Speculative allocations up to this size do not wake kswapd. Excludes lowmem
  * reserves. A zone below its watermark does not reduce the room of other zones.
  */
 unsigned long limelight_node_room(struct pglist_data *pgdat)
@@ -225,13 +238,13 @@ unsigned long limelight_node_room(struct pglist_data *pgdat)
 	return room;
 }
 
-/* The same for the node that this runs on. */
+/* limelight_node_room() of the current CPU's memory node. */
 unsigned long limelight_memory_room(void)
 {
 	return limelight_node_room(NODE_DATA(numa_mem_id()));
 }
 
-/* Pages that can still be charged to the cgroups of @mm; ULONG_MAX: no limit. */
+/* Pages that can still be charged to the cgroups of @mm; ULONG_MAX: unlimited. */
 unsigned long limelight_cgroup_room(struct mm_struct *mm)
 {
 	unsigned long room = ULONG_MAX;

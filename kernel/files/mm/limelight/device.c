@@ -2,14 +2,14 @@
 /*
  * /dev/limelight: the control interface, see the uapi header.
  *
- * It can be opened once at a time, and all state belongs to the open file: when its
- * last reference goes, also because the daemon was killed, release() restores the
- * state before open().
+ * Only one file can be open at a time, and all state belongs to it. When its last
+ * reference is dropped, for example because the daemon was killed, release()
+ * restores the state before open().
  *
  * A daemon that is stopped or hangs does not close its file. So the topmost set has
- * a lease, which each call on the device renews: LIMELIGHT_LEASE_MS after the last
- * call the set is dropped. An idle limelightd makes a call every 128 s. The lease is
- * longer than two of these intervals, so that one late call does no harm.
+ * a lease, which each ioctl renews: LIMELIGHT_LEASE_MS after the last ioctl the set
+ * is emptied. An idle limelightd issues an ioctl every 128 s. The lease is longer
+ * than two of these intervals, so one late ioctl is harmless.
  */
 #include <linux/capability.h>
 #include <linux/fs.h>
@@ -49,7 +49,7 @@ static unsigned long lease_left(void)
 	       lease_until - now : 0;
 }
 
-/* Runs once per lease, and only while there is a topmost set. */
+/* Empties the topmost set if its lease has ended, else reschedules itself. */
 static void lease_check(struct work_struct *work)
 {
 	unsigned long left;
@@ -61,14 +61,14 @@ static void lease_check(struct work_struct *work)
 			schedule_delayed_work(&lease_work, left);
 		} else {
 			limelight_topmost_clear();
-			pr_warn("limelight: no call on /dev/limelight for %u s: no app is topmost any more\n",
+			pr_warn("limelight: no ioctl for %u s, lease expired: no topmost app\n",
 				limelight_lease_ms / 1000);
 		}
 	}
 	mutex_unlock(&limelight_lock);
 }
 
-/* Called for each ioctl. */
+/* Renews the lease. Called for each ioctl. */
 static void lease_renew(void)
 {
 	unsigned long lease = msecs_to_jiffies(limelight_lease_ms);
@@ -104,7 +104,7 @@ static int limelight_release(struct inode *inode, struct file *file)
 	limelight_premap_reset();
 	limelight_readahead_reset();
 	limelight_prezero_reset();
-	/* If it runs it waits for the lock, and finds no topmost set. */
+	/* A running lease_check() waits for the lock, then finds no topmost set. */
 	cancel_delayed_work(&lease_work);
 	static_branch_disable(&limelight_key);
 	limelight_is_open = false;
@@ -113,9 +113,9 @@ static int limelight_release(struct inode *inode, struct file *file)
 }
 
 /*
- * Copies a struct of @size bytes, the size in the ioctl number, which its first field
- * repeats. Binaries built with another version of the uapi header work as long as
- * they use nothing unknown.
+ * Copies a struct of @size bytes from user space. @size is the size in the ioctl
+ * number, and must equal the first field of the struct. Binaries built with another
+ * version of the uapi header work as long as they use nothing unknown.
  */
 static int limelight_copy(void *to, size_t to_size, size_t min_size,
 			  const void __user *from, size_t size)
@@ -173,7 +173,7 @@ static long limelight_get_info(void __user *user, size_t size)
 }
 
 /*
- * The process behind a pidfd, with a reference; NULL when it has exited.
+ * Returns the process behind a pidfd, with a reference; NULL: it has exited.
  */
 static struct task_struct *limelight_get_process(int pidfd)
 {

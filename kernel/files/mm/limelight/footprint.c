@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Limelight: the memory that the topmost app holds, and the budget that bounds
+ * Limelight: the footprint of the topmost app, and the budget that bounds
  * protection.
  *
- * Protection is meant for one app among others. An app that takes most of the
- * machine would gain nothing: its own pages are what reclaim has to work with, and
+ * Protection is meant for one app among others. An app that uses most of the
+ * machine's memory would gain nothing: reclaim has to take the app's own pages, and
  * each skipped page costs time. So there is a budget, a share of memory:
  *
  *   - mapped memory above the budget: nothing is protected;
- *   - mapped and cached memory together above it: cached pages are not.
+ *   - mapped and cached memory together above it: cached pages are not protected.
  *
  * Both figures are cheap upper bounds. Mapped memory is the sum of the members'
- * RSS counters; shared pages count several times, but never for more than the whole
- * machine has mapped. Cached pages are counted by their tags. So is anonymous
- * memory: a page with a member's tag is protected even if another process maps it
- * (a member's parent, which shares it after fork), and counts as well.
+ * RSS counters. Shared pages count several times, but the sum is limited to what the
+ * whole machine has mapped. Cached pages are counted by their tags. So is mapped
+ * anonymous memory, because a page with a member's tag is protected even if only
+ * another process maps it (a member's parent, which shares it after fork).
  *
- * Reclaim does not count. It queues work items when the last figures are old, and
- * uses those meanwhile. While no reclaim runs nothing is counted.
+ * Reclaim does not count. When the figures are old it queues work items, and uses the
+ * old figures until these have run. Nothing is counted while no reclaim runs.
  */
 #include <linux/atomic.h>
 #include <linux/jiffies.h>
@@ -31,9 +31,9 @@
 
 #include "internal.h"
 
-/* Shortest interval between requests for new figures. */
+/* Shortest interval between requests for new figures, in jiffies. */
 #define REFRESH_INTERVAL	(HZ / 10)
-/* Shortest intervals between counts, which may take 2 % of the time. */
+/* Shortest intervals between counts. Each count may take 2 % of the time. */
 #define MAPPED_INTERVAL_MS	100LL
 #define CACHED_INTERVAL_MS	500LL
 #define COUNT_DUTY		50
@@ -48,7 +48,7 @@ static struct {
 	unsigned long next;	/* jiffies: next request for new figures */
 	unsigned long mapped;	/* pages */
 	unsigned long cached;	/* pages */
-	unsigned long anon;	/* mapped pages tagged as the topmost app's */
+	unsigned long anon;	/* mapped anonymous pages with a topmost tag */
 	unsigned long mapped_after;	/* jiffies: @mapped is counted no earlier */
 	unsigned long cached_after;	/* the same for @cached and @anon */
 	bool over_mapped;
@@ -62,7 +62,7 @@ static DECLARE_DELAYED_WORK(cached_work, cached_work_fn);
 /* Whether reclaim may queue the work items. */
 static bool counting;
 
-/* Sets the budget; @remember: also beyond the life of the open device. */
+/* Sets the budget. @remember: keep it after the device is closed. */
 int limelight_budget_set(unsigned int percent, bool remember)
 {
 	if (!percent || percent > LIMELIGHT_BUDGET_MAX)
@@ -79,10 +79,10 @@ void limelight_budget_reset(void)
 }
 
 /*
- * Memory that reclaim can work with: free, on the LRU lists, reclaimable slab, or
- * compressed in zram (else an app would lose its protection because others were
- * swapped out for it). Memory of the kernel, of drivers and under mlock() is
- * excluded: a share of that would be taken from the other apps' last pages.
+ * Pages that reclaim can work with: free, on the evictable LRU lists, reclaimable
+ * slab, or compressed in zram (else an app would lose its protection when others are
+ * swapped out for it). Kernel, driver and mlock()ed memory is excluded: a share of
+ * it would be taken from the other apps' last pages.
  */
 unsigned long limelight_reachable_pages(void)
 {
@@ -106,8 +106,8 @@ unsigned long limelight_budget_pages(void)
 }
 
 /*
- * Whether a footprint is over budget. Hysteresis: once over, it has to fall an
- * eighth below the budget.
+ * Whether a footprint of @pages is over @budget. Hysteresis: once over, it has to
+ * fall to an eighth below the budget.
  */
 bool limelight_over_budget(bool was_over, unsigned long pages, unsigned long budget)
 {
@@ -133,8 +133,8 @@ static void footprint_update(void)
 }
 
 /*
- * Mapped pages that may be protected. @usage: mapped by members; @tagged: anonymous
- * pages with a member's tag, mapped by any process.
+ * Mapped pages that may be protected. @usage: pages mapped by members; @tagged:
+ * anonymous pages with a member's tag, mapped by any process.
  */
 static unsigned long mapped_pages(const struct limelight_usage *usage,
 				  unsigned long tagged)
@@ -195,8 +195,8 @@ static void cached_work_fn(struct work_struct *work)
 }
 
 /*
- * Called by reclaim. Only queues the counts: they take time in proportion to the
- * number of processes, and the reclaimer may hold locks.
+ * Called by reclaim. Only queues the counts: they walk all processes and all tags,
+ * and the reclaimer may hold locks.
  */
 static void footprint_refresh(void)
 {
@@ -205,7 +205,7 @@ static void footprint_refresh(void)
 
 	if (limelight_pending(next, now, REFRESH_INTERVAL))
 		return;
-	/* One of the concurrent reclaimers does it. */
+	/* Only one of the concurrent reclaimers queues the counts. */
 	if (cmpxchg(&footprint.next, next, now + REFRESH_INTERVAL) != next)
 		return;
 
@@ -219,7 +219,7 @@ static void footprint_refresh(void)
 	rcu_read_unlock();
 }
 
-/* The mode that the budget allows; @cached: whether it covers unmapped cache. */
+/* The mode that the budget allows. @cached: unmapped page cache is protected. */
 enum limelight_mode limelight_footprint_mode(bool *cached)
 {
 	footprint_refresh();
@@ -228,7 +228,7 @@ enum limelight_mode limelight_footprint_mode(bool *cached)
 						  LIMELIGHT_KEEP;
 }
 
-/* The topmost set has changed, or protect was enabled. */
+/* Counts afresh after the topmost set has changed or protect was enabled. */
 void limelight_footprint_renew(void)
 {
 	WRITE_ONCE(footprint.cached, 0);
@@ -243,11 +243,11 @@ void limelight_footprint_renew(void)
 	mod_delayed_work(system_unbound_wq, &cached_work, 0);
 }
 
-/* Waits for running counts. The static key is off. */
+/* Stops counting, and waits for running counts. The static key is already off. */
 void limelight_footprint_stop(void)
 {
 	WRITE_ONCE(counting, false);
-	/* Wait for reclaimers that are about to queue them. */
+	/* Wait for reclaimers that are about to queue a count. */
 	synchronize_rcu();
 	cancel_delayed_work_sync(&mapped_work);
 	cancel_delayed_work_sync(&cached_work);

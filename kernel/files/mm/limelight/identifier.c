@@ -2,37 +2,38 @@
 /*
  * Limelight page identifiers: a tag per page that names the app it belongs to.
  *
- * The page tables tell which processes map a page, at the price of an rmap walk.
- * They say nothing about a page that was only read(). So each page has a tag, a u32
- * in a table beside struct page that exists while protect is enabled (vmalloc'ed in
- * chunks of a memory section; 4 bytes per page, 0.1 % of memory).
+ * Page tables show which processes map a page, at the cost of an rmap walk. They do
+ * not show which process has read() a page. So each page has a tag, a u32 in a table
+ * beside struct page that exists while protect is enabled (vmalloc'ed in chunks of a
+ * memory section; 4 bytes per page, 0.1 % of memory).
  *
- * Each mm gets a tag when it first brings in a page. A forked child shares its
- * parent's tag if that is a member of the topmost set, as it shares its pages. All
- * other processes get their own tag, and so does a program that is executed: it may
- * be topmost without its parent. A tag is
+ * Each mm gets a tag when it first brings in a page. A child forked by a member of
+ * the topmost set shares its parent's tag, because it shares the pages. All other
+ * processes get a tag of their own. So does each executed program, because it may be
+ * topmost without its parent. A tag is
  *
  *   - recorded when a folio enters the page cache, and for new anonymous memory,
  *     for every process: its app may become topmost later;
- *   - replaced when a member of the topmost app uses the folio. Background
- *     processes replace none, so an app finds its pages still tagged when it becomes
- *     topmost again;
+ *   - replaced when a member of the topmost app uses a folio of the page cache.
+ *     Background processes do not replace tags, so an app finds its pages still
+ *     tagged when it becomes topmost again;
  *   - copied when the folio is migrated, replaced or collapsed. Each page of a large
- *     folio carries it, so a split needs nothing;
- *   - not cleared on free; every later user overwrites it. (Swap read-ahead has no
- *     tag until the page is mapped.)
+ *     folio carries the tag, so a split needs no hook;
+ *   - not cleared on free; every later user overwrites it. (Swap read-ahead is not
+ *     tagged until it is mapped.)
  *
  * SET_TOPMOST collects the tags of the members in a sorted array. The tags of the
  * last 32 programs that members execute afterwards are added. A tag is a hint: for
  * earlier programs the page tables decide. A folio belongs to the topmost app if the
  * tag of its first page is in the array. That is sufficient for anonymous memory and
- * for unmapped folios. A mapped file folio must be found in the app's page tables
- * first, because the app may only stream through it. Then it is marked
+ * for unmapped folios. A mapped file folio must first be found in the app's page
+ * tables, because the app may only stream through it. It is then marked
  * (TAG_CONFIRMED), and needs no further rmap walk.
  *
- * Locking: RCU protects the table. Tags are plain words: insertion and migration
- * hold the folio lock, a touch holds only a reference. So a touch may tag a folio
- * that has just left the page cache, but not its successor.
+ * Locking: RCU protects the table. Tags are plain words. Insertion and migration
+ * write them under the folio lock, a collapse under the lock of the old folio, and a
+ * touch with only a reference. So a touch may tag a folio that has just left the page
+ * cache, but not the next user of the page.
  */
 #include <linux/atomic.h>
 #include <linux/limelight.h>
@@ -53,7 +54,7 @@
 
 #include "internal.h"
 
-/* A chunk never straddles hotplug's unit. */
+/* One chunk per memory section, the unit of hotplug. */
 #ifdef CONFIG_SPARSEMEM
 #define CHUNK_SHIFT	PFN_SECTION_SHIFT
 #else
@@ -76,12 +77,12 @@ struct tag_table {
 
 /* NULL while protect is off. */
 static struct tag_table __rcu *table;
-/* Serializes everything that adds or frees chunks, and the count. */
+/* Serializes adding and freeing chunks, and the count of tags. */
 static DEFINE_MUTEX(chunks_lock);
 
 /* The tags of the topmost app. */
 static struct limelight_tags __rcu *topmost_tags;
-/* Serializes what changes them: SET_TOPMOST and exec. */
+/* Serializes their writers: SET_TOPMOST and exec. */
 static DEFINE_SPINLOCK(topmost_lock);
 
 /*
@@ -92,7 +93,7 @@ static unsigned long topmost_filter;
 
 /* ------------------------------------------------------------- tags of mms */
 
-/* The tag of @mm. The first call assigns it. */
+/* Returns the tag of @mm. The first call assigns it. */
 u32 limelight_tag_of(struct mm_struct *mm)
 {
 	static atomic_t last = ATOMIC_INIT(0);
@@ -102,7 +103,7 @@ u32 limelight_tag_of(struct mm_struct *mm)
 	if (likely(tag))
 		return tag;
 
-	/* 0 means none. After 2^31 mms two may share a tag; nothing breaks. */
+	/* 0 means no tag. After 2^31 tags two mms may share one: harmless. */
 	do {
 		fresh = atomic_inc_return(&last) & ~TAG_CONFIRMED;
 	} while (!fresh);
@@ -110,7 +111,7 @@ u32 limelight_tag_of(struct mm_struct *mm)
 	return tag ?: fresh;
 }
 
-/* @mm is new. @parent: the member of the topmost app it comes from, if any. */
+/* Sets the tag of @mm, which is new. @parent: the member that forks it, or NULL. */
 void limelight_tag_inherit(struct mm_struct *mm, const struct mm_struct *parent)
 {
 	mm->limelight_tag = parent ? READ_ONCE(parent->limelight_tag) : 0;
@@ -118,7 +119,7 @@ void limelight_tag_inherit(struct mm_struct *mm, const struct mm_struct *parent)
 
 /* ------------------------------------------------- the set of topmost tags */
 
-/* Room for @nr tags of the set of that number. */
+/* Allocates room for @nr tags of the topmost set @generation. */
 struct limelight_tags *limelight_tags_alloc(unsigned int nr, u64 generation)
 {
 	struct limelight_tags *tags;
@@ -129,7 +130,7 @@ struct limelight_tags *limelight_tags_alloc(unsigned int nr, u64 generation)
 	return tags;
 }
 
-/* In any order; the caller sees to it that there is room. */
+/* Adds a tag, in any order. The caller ensures that there is room. */
 void limelight_tags_add(struct limelight_tags *tags, u32 tag)
 {
 	tags->nr++;
@@ -144,7 +145,7 @@ static int compare_tags(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* All tags are in: makes them searchable. */
+/* Sorts the tags and drops duplicates, after the last limelight_tags_add(). */
 void limelight_tags_finish(struct limelight_tags *tags)
 {
 	unsigned int i, nr = 0;
@@ -200,7 +201,7 @@ static unsigned long filter_of(const struct limelight_tags *tags)
 	return filter;
 }
 
-/* Takes ownership of @tags; NULL: the topmost set is empty. */
+/* Publishes @tags and takes ownership of them; NULL: the topmost set is empty. */
 void limelight_tags_publish(struct limelight_tags *tags)
 {
 	struct limelight_tags *old;
@@ -208,7 +209,7 @@ void limelight_tags_publish(struct limelight_tags *tags)
 	if (tags)
 		limelight_tags_finish(tags);
 	spin_lock(&topmost_lock);
-	/* Between the two stores a folio may seem to be untagged: harmless. */
+	/* Between the two stores a folio may seem untagged: harmless. */
 	WRITE_ONCE(topmost_filter, tags ? filter_of(tags) : 0);
 	old = rcu_replace_pointer(topmost_tags, tags,
 				  lockdep_is_held(&topmost_lock));
@@ -218,9 +219,9 @@ void limelight_tags_publish(struct limelight_tags *tags)
 }
 
 /*
- * A member of set @generation executes a program, whose tag is @tag. Of more than
- * LIMELIGHT_TAGS_JOINED of them the oldest is forgotten: a script, or a compiler
- * that a terminal runs. None when the set is not the published one.
+ * Adds @tag, the tag of a program that a member of the topmost set @generation
+ * executes. It replaces the oldest one if there are LIMELIGHT_TAGS_JOINED already:
+ * a terminal may run many scripts and compilers. A no-op if another set is published.
  */
 void limelight_tags_join(u32 tag, u64 generation)
 {
@@ -253,7 +254,7 @@ static __always_inline bool tag_is_topmost(u32 tag)
 
 /* ----------------------------------------------------------- tags of pages */
 
-/* The caller is in an RCU read section. */
+/* Returns the tag at @pfn, or NULL. The caller is in an RCU read section. */
 static __always_inline u32 *tags_at(unsigned long pfn)
 {
 	struct tag_table *all = rcu_dereference(table);
@@ -278,7 +279,7 @@ static __always_inline u32 read_tag(struct folio *folio)
 	return tag;
 }
 
-/* Chunk by chunk: a range may be larger than one. The caller is under RCU. */
+/* Tags a range, which may span chunks. The caller is in an RCU read section. */
 static void write_tags(unsigned long pfn, unsigned long nr, u32 tag)
 {
 	while (nr) {
@@ -298,7 +299,7 @@ static __always_inline void write_tag(struct folio *folio, u32 tag)
 
 	rcu_read_lock();
 	if (unlikely(folio_test_large(folio))) {
-		/* Never reclaimed, and up to 16 GiB large. */
+		/* hugetlb folios are never reclaimed, and up to 16 GiB large. */
 		if (!folio_test_hugetlb(folio))
 			write_tags(folio_pfn(folio), folio_nr_pages(folio), tag);
 	} else {
@@ -333,11 +334,19 @@ void __limelight_cache_touch(struct folio *folio)
 
 void __limelight_cache_move(struct folio *to, struct folio *from)
 {
-	/* Collapsing moves many folios into one; any of the tags will do. */
 	write_tag(to, read_tag(from));
 }
 
-/* Reclaim has found @folio in the page tables of a member, whose tag is @tag. */
+/*
+ * Any tag of the old folios will do. That of the first one is written, once: a huge
+ * page has as many tags to write as there may be old folios.
+ */
+void __limelight_cache_collapse(struct folio *to, struct list_head *old)
+{
+	__limelight_cache_move(to, list_first_entry(old, struct folio, lru));
+}
+
+/* Tags @folio, which reclaim has found mapped by a member with tag @tag. */
 void limelight_folio_confirm(struct folio *folio, u32 tag)
 {
 	tag |= TAG_CONFIRMED;
@@ -345,15 +354,15 @@ void limelight_folio_confirm(struct folio *folio, u32 tag)
 		write_tag(folio, tag);
 }
 
-/* Whether the topmost app brought @folio in, or used it. */
+/* Whether the topmost app brought @folio in or has used it. */
 bool limelight_folio_tagged(struct folio *folio)
 {
 	return tag_is_topmost(read_tag(folio) & ~TAG_CONFIRMED);
 }
 
 /*
- * Whether @folio is the topmost app's as far as one can tell without an rmap
- * walk. @cached: include unmapped folios. Takes no lock and no reference.
+ * Whether @folio is known to be the topmost app's without an rmap walk. @cached:
+ * include unmapped folios. Takes no lock and no reference.
  */
 bool limelight_folio_known(struct folio *folio, bool cached)
 {
@@ -363,7 +372,7 @@ bool limelight_folio_known(struct folio *folio, bool cached)
 		return false;
 	if (folio_test_anon(folio))
 		return folio_test_swapbacked(folio);
-	/* Swap read-ahead is tagged when it is mapped. */
+	/* Swap read-ahead is not tagged until it is mapped. */
 	if (folio_test_swapcache(folio))
 		return false;
 	return folio_mapped(folio) ? tag & TAG_CONFIRMED : cached;
@@ -371,13 +380,13 @@ bool limelight_folio_known(struct folio *folio, bool cached)
 
 /* --------------------------------------------------------------- the table */
 
-/* Holds chunks_lock. */
+/* Returns the table. The caller holds chunks_lock. */
 static struct tag_table *tag_table_locked(void)
 {
 	return rcu_dereference_protected(table, lockdep_is_held(&chunks_lock));
 }
 
-/* For walk_system_ram_range(). */
+/* Allocates the chunks of a range, for walk_system_ram_range(). */
 static int tag_add_chunks(unsigned long start_pfn, unsigned long nr_pages, void *arg)
 {
 	unsigned long last = (start_pfn + nr_pages - 1) >> CHUNK_SHIFT;
@@ -387,7 +396,7 @@ static int tag_add_chunks(unsigned long start_pfn, unsigned long nr_pages, void 
 	for (index = start_pfn >> CHUNK_SHIFT; index <= last; index++) {
 		u32 *tags;
 
-		/* What was not to be expected at boot goes without. */
+		/* Memory beyond the possible maximum known at boot has no tags. */
 		if (index >= all->nr || all->chunk[index])
 			continue;
 		tags = vzalloc(array_size(CHUNK_PAGES, sizeof(*tags)));
@@ -398,7 +407,7 @@ static int tag_add_chunks(unsigned long start_pfn, unsigned long nr_pages, void 
 	return 0;
 }
 
-/* @all is unreachable for readers. */
+/* Frees @all, which readers cannot reach. */
 static void tag_free_table(struct tag_table *all)
 {
 	unsigned long index;
@@ -408,7 +417,7 @@ static void tag_free_table(struct tag_table *all)
 	kvfree(all);
 }
 
-/* Gives every page of memory a tag, 0. The static key is still off. */
+/* Allocates the table, with all tags 0. The static key is still off. */
 int limelight_identifier_start(void)
 {
 	unsigned long pfns = max_t(u64, max_pfn, max_possible_pfn);
@@ -431,7 +440,7 @@ int limelight_identifier_start(void)
 	return ret;
 }
 
-/* The static key is off already. */
+/* Frees the table. The static key is already off. */
 void limelight_identifier_stop(void)
 {
 	struct tag_table *all;
@@ -445,7 +454,7 @@ void limelight_identifier_stop(void)
 	}
 }
 
-/* @folio, which cannot go away, is tagged as the topmost app's. */
+/* Counts @folio, which has a topmost tag. The caller holds a reference. */
 static void tag_count_folio(struct folio *folio, struct limelight_tagged *tagged)
 {
 	if (!folio_mapped(folio)) {
@@ -456,7 +465,7 @@ static void tag_count_folio(struct folio *folio, struct limelight_tagged *tagged
 	}
 }
 
-/* The same for the folio that begins at @pfn, if there is one. */
+/* Counts the folio that begins at @pfn and has a topmost tag, if there is one. */
 static void tag_count_page(unsigned long pfn, struct limelight_tagged *tagged)
 {
 	struct page *page = pfn_to_online_page(pfn);
@@ -469,13 +478,13 @@ static void tag_count_page(unsigned long pfn, struct limelight_tagged *tagged)
 	if (folio_pfn(folio) != pfn || !folio_test_lru(folio) ||
 	    !folio_try_get(folio))
 		return;
-	/* It may have become part of another before the reference. */
+	/* The page may have joined another folio before the reference was taken. */
 	if (page_folio(page) == folio)
 		tag_count_folio(folio, tagged);
 	folio_put(folio);
 }
 
-/* How many pages are tagged as the topmost app's. Sleeps. */
+/* Counts the pages that have a topmost tag. May sleep. */
 void limelight_identifier_count(struct limelight_tagged *tagged)
 {
 	u32 last = 0;
@@ -515,8 +524,8 @@ static int tag_hotplug_event(struct notifier_block *self, unsigned long action,
 	int ret = 0;
 
 	/*
-	 * Memory that goes keeps its chunk until protect is switched off: it
-	 * is small, and comes into use again when the memory comes back.
+	 * Memory that goes offline keeps its chunk until protect is switched
+	 * off: the chunk is small, and is used again when the memory returns.
 	 */
 	if (action != MEM_GOING_ONLINE)
 		return NOTIFY_OK;

@@ -15,7 +15,7 @@
 /* Default read-ahead factor. */
 #define LIMELIGHT_FACTOR_DEFAULT	8
 
-/* Default of the largest window of premap, in pages. */
+/* Default size of premap's largest window, in pages. */
 #define LIMELIGHT_WINDOW_DEFAULT	64
 /* Order of the largest folios in a window: 64 KiB with 4 KiB pages. */
 #define LIMELIGHT_FOLIO_ORDER_DEFAULT	4
@@ -23,12 +23,12 @@
 
 /* Default target of the pool of zeroed pages, in pages. */
 #define LIMELIGHT_PREZERO_TARGET_DEFAULT	4096
-/* Order of the large folios in the pool, for the windows of premap. */
+/* Order of the large folios in the pool, for premap's windows. */
 #define LIMELIGHT_PREZERO_ORDER			LIMELIGHT_FOLIO_ORDER_DEFAULT
-/* Lifetime of the topmost set after the last call on the device. */
+/* Lease of the topmost set: time from the last ioctl until the set is emptied. */
 #define LIMELIGHT_LEASE_MS	300000
 
-/* The pool holds at most this fraction of all pages. */
+/* The pool holds at most one in this many pages of memory. */
 #define LIMELIGHT_PREZERO_SHARE			12
 
 /*
@@ -43,16 +43,16 @@ struct limelight_usage {
 	unsigned long file;
 };
 
-/* Programs executed by members since SET_TOPMOST whose tags are kept. */
+/* Most programs executed by members since SET_TOPMOST whose tags are kept. */
 #define LIMELIGHT_TAGS_JOINED		32
 
 /*
  * struct limelight_tags - the tags of the topmost app
- * @rcu: to free it
- * @generation: number of the set
- * @joined: tags of the last programs that members have executed, in any order;
- *	0: the rest is unused
- * @next: next index of @joined
+ * @rcu: for kvfree_rcu()
+ * @generation: number of the topmost set
+ * @joined: tags of the programs that members have executed last, in any order;
+ *	the first 0 ends the list
+ * @next: index of @joined that the next tag replaces
  * @nr: entries of @tag
  * @tag: ascending, no duplicates, never 0
  */
@@ -99,7 +99,7 @@ int limelight_sysfs_init(void);
 
 /*
  * Whether @now is before @until, for a deadline at most @longest jiffies ahead. A
- * deadline further in the future is stale, from before jiffies wrapped.
+ * deadline that seems further ahead is stale, from before jiffies wrapped.
  */
 static inline bool limelight_pending(unsigned long until, unsigned long now,
 				     unsigned long longest)
@@ -122,7 +122,7 @@ static inline bool limelight_no_policy(const struct vm_area_struct *vma)
 /* protect.c */
 int limelight_protect_configure(bool on, u32 budget_percent);
 bool limelight_protect_enabled(void);
-void limelight_protect_topmost(struct limelight_tags *tags);
+void limelight_protect_topmost(void);
 void limelight_protect_reset(void);
 unsigned int limelight_protect_suspended_ms(void);
 bool limelight_suspended(const struct limelight_suspend *suspend,
@@ -188,7 +188,11 @@ static inline void limelight_tags_add(struct limelight_tags *tags, u32 tag)
 {
 }
 
-static inline void limelight_protect_topmost(struct limelight_tags *tags)
+static inline void limelight_tags_publish(struct limelight_tags *tags)
+{
+}
+
+static inline void limelight_protect_topmost(void)
 {
 }
 
@@ -286,7 +290,7 @@ void limelight_prezero_reset(void);
 
 struct folio *limelight_prezero_large(struct vm_area_struct *vma);
 
-/* Takes up to @nr zeroed pages for a window of premap. Return: how many. */
+/* Takes up to @nr zeroed pages for a premap window. Return: the number taken. */
 static inline unsigned int
 limelight_prezero_window(struct vm_area_struct *vma, struct page **pages,
 			 unsigned int nr)
@@ -295,7 +299,7 @@ limelight_prezero_window(struct vm_area_struct *vma, struct page **pages,
 	       limelight_prezero_pages(vma, pages, nr) : 0;
 }
 
-/* Takes a zeroed folio of @order for a window; NULL: there is none. */
+/* Takes a zeroed folio of @order for a premap window; NULL: there is none. */
 static inline struct folio *
 limelight_prezero_window_folio(struct vm_area_struct *vma, unsigned int order)
 {

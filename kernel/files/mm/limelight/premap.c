@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Limelight premap: one fault of the topmost app maps pages that the next faults
- * would.
+ * Limelight premap: one fault of the topmost app also maps the pages that its next
+ * faults would map.
  *
- * Fresh heap memory is touched from front to back, soon, and nearly completely. So
+ * Apps touch fresh heap memory soon, from front to back, and nearly completely. So
  * when a member of the topmost set first writes to anonymous memory, a window of the
  * following pages is mapped as well. Memory that an app only reserves stays
  * unmapped.
@@ -11,36 +11,39 @@
  * The size of a window depends on the page table and on a short record of the
  * process's last windows (struct limelight_premap):
  *
- *   - a fault right behind a window continues it: twice its size;
- *   - a fault right behind mapped pages begins a window: twice as many pages;
- *   - an extension of the heap is mapped to its end by the first fault in it, if it
- *     is no larger than EXTENSION: the empty end of a mapping, or a hole in it, that
- *     begins behind mapped pages or at the beginning;
- *   - an extension that brk() or mprotect() makes behind mapped pages is mapped at
- *     once. glibc's arenas grow by mprotect(), one page at a time: nothing behind a
- *     fault could be mapped with it;
+ *   - a fault right after a window continues it with twice its size;
+ *   - a fault right after mapped pages starts a window of twice as many pages;
+ *   - the first fault in an extension of the heap maps it to its end, if it has at
+ *     most EXTENSION pages. An extension is an empty range that starts right after
+ *     mapped pages or at the start of its mapping, and ends at the next mapped page
+ *     or at the end of the mapping;
+ *   - an extension that brk() or mprotect() creates right after mapped pages is
+ *     mapped at once. glibc's arenas grow by mprotect(), one page at a time, so a
+ *     fault would find no further page to map;
  *   - any other fault maps one page.
  *
  * Windows adapt to their use. Pages of a window that were not requested are mapped
  * old and clean, so that the hardware records their first use. A window is inspected
- * when the app has continued behind it, or when WINDOWS others have followed. If more
- * than an eighth is untouched, the largest window of the process is halved; if hardly
- * any is, it is doubled, up to the limit. Pages that are unmapped untouched are
- * counted (limelight_premap_wasted), and halve it as well. At a window of one page
- * premap is off for the process, and tries two again after RETRY faults that would
- * have had a window.
+ * when the app has continued after it, or when WINDOWS others have followed. If more
+ * than an eighth of it is untouched, the largest window of the process is halved. If
+ * hardly any of it is, the largest window is doubled, up to the limit. Pages that are
+ * unmapped untouched are counted (limelight_premap_wasted); if they are more than an
+ * eighth of the pages mapped in an epoch, they halve the largest window as well. Once
+ * it is one page, premap is off for the process, until RETRY faults would have had a
+ * window; then the largest window is two pages.
  *
  * A window ends at the end of its mapping, at the first page table entry in use, and
- * at the end of the page table. There is none where single faults matter
- * (userfaultfd) or where mapping has other effects (mlock), and none that would bring
- * the app's cgroups near their limits, or memory below the high watermark. RLIMIT_AS
- * and RLIMIT_DATA limit mappings, and a window creates none. Pages are allocated
- * without reclaim, compaction or a wakeup of kswapd.
+ * at the end of the page table. No window is mapped where single faults matter
+ * (userfaultfd), where mapping has other effects (mlock), where it would bring the
+ * app's cgroups near their limits, or where it would bring memory below the high
+ * watermark. RLIMIT_AS and RLIMIT_DATA limit mappings, and a window does not create
+ * any. Pages are allocated without reclaim, compaction or a wakeup of kswapd.
  *
- * Windows are filled with folios as large as fit, up to limelight_folio_order and of
- * the sizes that are not set to `never` in /sys/kernel/mm/transparent_hugepage. Where
- * there is no large folio, single pages are used: they save the same faults. All
- * pages are zeroed and charged first, and then mapped under one page table lock.
+ * Windows are filled with the largest folios that fit, up to limelight_folio_order,
+ * of the sizes that are not set to `never` in /sys/kernel/mm/transparent_hugepage. If
+ * no large folio is available, single pages are used: they save the same faults. Up
+ * to BATCH folios are zeroed and charged first, and then mapped under one hold of the
+ * page table lock.
  */
 #include <linux/bits.h>
 #include <linux/gfp.h>
@@ -64,19 +67,19 @@
 #include "internal.h"
 #include "premap.h"
 
-/* Pages of the largest hole that is an extension of the heap. */
+/* Largest hole that counts as an extension of the heap, in pages. */
 #define EXTENSION	64
-/* Mapped pages in front of a fault that are counted at most. */
+/* Largest number of mapped pages that are counted in front of a fault. */
 #define LOOKBACK	16
 /* Windows in the record of a process. */
 #define WINDOWS		8
-/* The first windows of a process: 1 << FIRST_SHIFT pages at most. */
+/* The first windows of a process have at most 1 << FIRST_SHIFT pages. */
 #define FIRST_SHIFT	3
-/* Faults without a window after which a process whose limit is 1 gets one. */
+/* Refused windows after which a process with premap off may have windows again. */
 #define RETRY		64
 /* Pages mapped ahead between two checks of the pages unmapped untouched. */
 #define EPOCH		256
-/* Folios that are allocated before the page table is locked once. */
+/* Folios allocated, then mapped under one hold of the page table lock. */
 #define BATCH		64
 
 /* No reclaim, no kswapd wakeup, no reserves. The page allocator zeroes. */
@@ -92,9 +95,9 @@ unsigned int limelight_folio_order __read_mostly = LIMELIGHT_FOLIO_ORDER_DEFAULT
 
 /*
  * struct window - pages that one fault has mapped
- * @start: address of the first
- * @nr: pages, 0: no window
- * @wanted: pages that it should have had; the mapping may have ended before
+ * @start: address of the first page
+ * @nr: number of pages, 0: no window
+ * @wanted: intended number of pages; the mapping may have ended earlier
  */
 struct window {
 	unsigned long start;
@@ -104,10 +107,10 @@ struct window {
 
 /*
  * struct limelight_premap - how a process uses its windows
- * @lock: protects all of it but @zapped
- * @shift: a window has at most 1 << @shift pages; 0: there are none
- * @without: faults that would have had a window at a larger @shift
- * @next: slot of @ring that is used next
+ * @lock: protects all members except @zapped
+ * @shift: a window has at most 1 << @shift pages; 0: premap is off
+ * @without: faults that would have had a window if @shift were larger
+ * @next: slot of @ring that the next window uses
  * @ring: the last windows, until they are inspected
  * @mapped: pages mapped ahead in this epoch
  * @zapped: pages unmapped untouched in this epoch
@@ -130,7 +133,7 @@ static unsigned int shift_max(void)
 	return ilog2(READ_ONCE(limelight_window_pages));
 }
 
-/* Return: @shift after a window of @nr pages of which @untouched were not used. */
+/* Return: the new @shift after a window of @nr pages, @untouched of them unused. */
 static unsigned int next_shift(unsigned int shift, unsigned int nr,
 			       unsigned int untouched, unsigned int max)
 {
@@ -142,12 +145,12 @@ static unsigned int next_shift(unsigned int shift, unsigned int nr,
 }
 
 /*
- * Pages that should be mapped from an address on; 0: no window.
- * @wanted: size of the window that it continues, 0: none
- * @before: mapped pages right before it
- * @at_start: a fault at the first page of the mapping
- * @hole: empty pages from it on
- * @hole_ends: where they end there is a mapped page, or the mapping ends
+ * Number of pages to map from an address on; 0: no window.
+ * @wanted: intended size of the window that the new one continues, 0: none
+ * @before: mapped pages right before the address
+ * @at_start: this is a fault at the first page of the mapping
+ * @hole: empty pages from the address on
+ * @hole_ends: the hole ends at a page table entry in use or with the mapping
  */
 static unsigned int window_wanted(unsigned int wanted, unsigned int before,
 				  bool at_start, unsigned int hole,
@@ -168,8 +171,8 @@ static unsigned int window_wanted(unsigned int wanted, unsigned int before,
 }
 
 /*
- * Order of the folio at @address, of which @nr pages are left to map: aligned,
- * and one of @orders, or 0.
+ * Order of the largest folio that is aligned at @address, has at most @nr pages and
+ * one of @orders; 0: a single page.
  */
 static unsigned int folio_order_at(unsigned long address, unsigned int nr,
 				   unsigned long orders)
@@ -183,8 +186,8 @@ static unsigned int folio_order_at(unsigned long address, unsigned int nr,
 }
 
 /*
- * Orders of large folios in windows, a bit mask: those that the administrator
- * has not set to `never`. The topmost app counts as one that asked for them by
+ * Bit mask of the orders of large folios in windows: those that the administrator
+ * has not set to `never`. The topmost app is treated as if it had asked for them by
  * madvise().
  */
 static unsigned long folio_orders(void)
@@ -202,12 +205,12 @@ static unsigned long folio_orders(void)
 #endif
 }
 
-/* --------------------------------------------------------- what was touched */
+/* ---------------------------------------------------------- use of windows */
 
 /*
- * Whether the page behind an anonymous @pte that we mapped is unused. On x86 pages
- * begin clean, and the dirty bit remains when reclaim clears the accessed bit;
- * elsewhere a writable page may have to begin dirty.
+ * Whether the page that premap has mapped with the anonymous @pte is unused. On x86
+ * pages are mapped clean, and the dirty bit remains when reclaim clears the accessed
+ * bit. Elsewhere a writable page may have to be mapped dirty.
  */
 static bool pte_untouched(pte_t pte)
 {
@@ -221,7 +224,7 @@ static bool folio_maybe_untouched(const struct folio *folio)
 	       !folio_test_dirty(folio) && !folio_test_ksm(folio);
 }
 
-/* Pages of @window that are mapped and untouched; its mapping is locked. */
+/* Counts the mapped, untouched pages of @window, whose VMA is locked. */
 static unsigned int premap_count_untouched(struct mm_struct *mm,
 					   const struct window *window)
 {
@@ -233,6 +236,8 @@ static unsigned int premap_count_untouched(struct mm_struct *mm,
 	ptes = pmd ? pte_offset_map(pmd, window->start) : NULL;
 	if (!ptes)
 		return 0;
+	/* For sparse, here and below: pte_offset_map() has no annotation. */
+	__acquire(RCU);
 	for (i = 0; i < window->nr; i++) {
 		pte_t pte = ptep_get(ptes + i);
 
@@ -250,9 +255,9 @@ static bool in_vma(const struct vm_area_struct *vma, const struct window *window
 }
 
 /*
- * Inspects @window, which may lie in another mapping than @vma, which is locked.
+ * Inspects @window. @vma is locked, but the window may be in another VMA.
  *
- * Return: untouched pages, or -1: unknown.
+ * Return: the number of untouched pages, -1: unknown.
  */
 static int premap_inspect_window(struct vm_area_struct *vma, const struct window *window)
 {
@@ -272,7 +277,7 @@ static int premap_inspect_window(struct vm_area_struct *vma, const struct window
 	return untouched;
 }
 
-/* Counts the untouched pages of one page table, premapped or not. */
+/* Counts the untouched pages in one page table, whether premap mapped them or not. */
 static int premap_count_zapped(pmd_t *pmd, unsigned long address, unsigned long end,
 			       struct mm_walk *walk)
 {
@@ -283,6 +288,7 @@ static int premap_count_zapped(pmd_t *pmd, unsigned long address, unsigned long 
 	ptes = pte_offset_map_lock(walk->mm, pmd, address, &ptl);
 	if (!ptes)
 		return 0;
+	__acquire(RCU);
 	for (pte = ptes; address < end; pte++, address += PAGE_SIZE) {
 		pte_t entry = ptep_get(pte);
 		struct page *page;
@@ -303,8 +309,8 @@ static const struct mm_walk_ops zap_ops = {
 };
 
 /*
- * A separate walk before the page tables are cleared: a hook in the path that
- * unmaps single pages would cost time in every process.
+ * Counts untouched pages in a separate walk before the page tables are cleared: a
+ * hook in the path that unmaps single pages would cost time in every process.
  */
 void __limelight_premap_zap(struct vm_area_struct *vma, unsigned long start,
 			    unsigned long end)
@@ -322,7 +328,7 @@ void __limelight_premap_zap(struct vm_area_struct *vma, unsigned long start,
 
 /* -------------------------------------------------- the record of a process */
 
-/* The record of @mm. The first call allocates it; NULL: no memory. */
+/* Returns the record of @mm. The first call allocates it; NULL: no memory. */
 static struct limelight_premap *premap_record(struct mm_struct *mm)
 {
 	struct limelight_premap *record = READ_ONCE(mm->limelight_premap);
@@ -349,10 +355,10 @@ void limelight_premap_free(struct mm_struct *mm)
 }
 
 /*
- * Removes the window that ends at @address from the record, or else the oldest
- * one if all slots are in use.
+ * Removes the window that ends at @address from the record, or else the window in
+ * the slot that is used next, the oldest one.
  *
- * Return: whether it ends at @address.
+ * Return: whether the window ends at @address.
  */
 static bool premap_take_window(struct limelight_premap *record, unsigned long address,
 			       struct window *taken)
@@ -401,7 +407,7 @@ static void premap_add_window(struct limelight_premap *record, unsigned long sta
 	spin_unlock(&record->lock);
 }
 
-/* Adapts the limit to the use of @window; @untouched: -1 if unknown. */
+/* Adapts the largest window to the use of @window. @untouched: -1 if unknown. */
 static void premap_adapt(struct limelight_premap *record, const struct window *window,
 			 int untouched)
 {
@@ -418,7 +424,7 @@ static void premap_adapt(struct limelight_premap *record, const struct window *w
 	spin_unlock(&record->lock);
 }
 
-/* Counts a fault that would have had a window at a larger limit. */
+/* Counts a fault that would have had a window if premap were not off. */
 static void premap_count_refused(struct limelight_premap *record)
 {
 	spin_lock(&record->lock);
@@ -442,7 +448,7 @@ static bool vma_premappable(struct vm_area_struct *vma)
 	       !(vma->vm_flags & refused) && !userfaultfd_armed(vma);
 }
 
-/* Whether this is a fault, and not an extension of the heap. */
+/* Whether this is a fault, as opposed to an extension of the heap. */
 static bool is_fault(const struct vm_fault *vmf)
 {
 	return vmf->flags & FAULT_FLAG_WRITE;
@@ -451,6 +457,7 @@ static bool is_fault(const struct vm_fault *vmf)
 /*
  * Determines the size of a window at @address, which is not mapped, from the page
  * table around it.
+ * @continued: intended size of the window that the new one continues, 0: none
  * @scan: pages to scan ahead
  *
  * Return: pages to map, at most @scan; 0: no window.
@@ -471,6 +478,7 @@ static unsigned int premap_window_size(struct vm_fault *vmf, unsigned long addre
 	ptes = pte_offset_map(vmf->pmd, address);
 	if (!ptes)
 		return 0;
+	__acquire(RCU);
 	behind = min(behind, LOOKBACK);
 	while (!continued && before < behind &&
 	       pte_present(ptep_get(ptes - before - 1)))
@@ -489,8 +497,8 @@ static unsigned int premap_window_size(struct vm_fault *vmf, unsigned long addre
 
 /*
  * Adjusts a window of @pages at @address, in a mapping that ends at @end, so that
- * it ends at the boundary of a large folio: then it, and the windows that follow,
- * can be filled with folios from the pool of zeroed pages.
+ * it ends at the boundary of a large folio. Folios from the pool of zeroed pages can
+ * then fill this window and the next ones.
  */
 static unsigned int whole_folios(unsigned long address, unsigned int pages,
 				 unsigned long end)
@@ -504,12 +512,12 @@ static unsigned int whole_folios(unsigned long address, unsigned int pages,
 	return near - start;
 }
 
-/* Single pages to allocate at @address, of @nr and at most @most. */
+/* Number of single pages to allocate at @address, at most @nr and at most @most. */
 static unsigned int singles_at(unsigned long address, unsigned int nr,
 			       unsigned int most, unsigned long orders)
 {
 	most = min(nr, most);
-	/* Up to where a large folio fits. */
+	/* Stop where a large folio fits. */
 	if (orders) {
 		unsigned int size = BIT(__ffs(orders));
 
@@ -519,9 +527,9 @@ static unsigned int singles_at(unsigned long address, unsigned int nr,
 }
 
 /*
- * Gets folios for @nr pages from @address on, zeroed and charged.
+ * Allocates folios for @nr pages from @address on, zeroed and charged.
  *
- * Return: the number of folios, less than wanted if memory is short.
+ * Return: the number of folios, fewer than needed if memory is short.
  */
 static unsigned int premap_alloc_folios(struct vm_area_struct *vma, unsigned long address,
 					unsigned int nr, unsigned long *orders,
@@ -534,7 +542,7 @@ static unsigned int premap_alloc_folios(struct vm_area_struct *vma, unsigned lon
 		unsigned int order = folio_order_at(address, nr, *orders);
 		unsigned int got;
 
-		/* From the pool of zeroed pages first, if it has that size. */
+		/* Try the pool of zeroed pages first. */
 		if (order) {
 			folios[count] = limelight_prezero_window_folio(vma, order);
 			got = !!folios[count];
@@ -592,13 +600,13 @@ static unsigned int premap_alloc_folios(struct vm_area_struct *vma, unsigned lon
 	return count;
 }
 
-/* The entry of a page that is mapped ahead. */
+/* Page table entry of page @i of @folio, which is mapped ahead. */
 static pte_t premapped_pte(struct folio *folio, unsigned long i,
 			   struct vm_area_struct *vma)
 {
 	pte_t pte = pte_mkold(mk_pte(folio_page(folio, i), vma->vm_page_prot));
 
-	/* For soft-dirty tracking a new page is a changed page. */
+	/* Soft-dirty tracking treats a new page as a changed page. */
 	pte = pte_mksoft_dirty(pte);
 	return pte_mkwrite(IS_ENABLED(CONFIG_X86) ? pte : pte_mkdirty(pte), vma);
 }
@@ -639,35 +647,47 @@ static bool ptes_none(pte_t *ptes, unsigned int nr)
 	return true;
 }
 
-/* Maps what fits of @count folios. Return: the number of pages. */
+static void premap_put_folios(struct folio **folios, unsigned int count)
+{
+	while (count)
+		folio_put(folios[--count]);
+}
+
+/*
+ * Maps @count folios up to the first page table entry in use, and frees the others.
+ *
+ * Return: the number of pages mapped.
+ */
 static unsigned int premap_map_folios(struct vm_fault *vmf, unsigned long address,
 				      struct folio **folios, unsigned int count)
 {
 	struct mm_struct *mm = vmf->vma->vm_mm;
-	unsigned int i = 0, pages = 0;
+	unsigned int i, pages = 0;
 	spinlock_t *ptl = NULL;
 	pte_t *ptes;
 
 	ptes = pte_offset_map_lock(mm, vmf->pmd, address, &ptl);
-	if (ptes) {
-		for (; i < count && !check_stable_address_space(mm); i++) {
-			unsigned int nr = folio_nr_pages(folios[i]);
-
-			if (!ptes_none(ptes + pages, nr))
-				break;
-			premap_map_folio(vmf, folios[i], address + pages * PAGE_SIZE,
-					 ptes + pages);
-			pages += nr;
-		}
-		add_mm_counter(mm, MM_ANONPAGES, pages);
-		pte_unmap_unlock(ptes, ptl);
+	if (!ptes) {
+		premap_put_folios(folios, count);
+		return 0;
 	}
-	while (i < count)
-		folio_put(folios[i++]);
+	__acquire(RCU);
+	for (i = 0; i < count && !check_stable_address_space(mm); i++) {
+		unsigned int nr = folio_nr_pages(folios[i]);
+
+		if (!ptes_none(ptes + pages, nr))
+			break;
+		premap_map_folio(vmf, folios[i], address + pages * PAGE_SIZE,
+				 ptes + pages);
+		pages += nr;
+	}
+	add_mm_counter(mm, MM_ANONPAGES, pages);
+	pte_unmap_unlock(ptes, ptl);
+	premap_put_folios(folios + i, count - i);
 	return pages;
 }
 
-/* Return: pages mapped from vmf->address on, at most @nr, perhaps 0. */
+/* Maps up to @nr pages from vmf->address on. Return: how many, perhaps 0. */
 static unsigned int premap_map_window(struct vm_fault *vmf, unsigned int nr)
 {
 	unsigned long orders = folio_orders();
@@ -696,8 +716,8 @@ static unsigned int premap_map_window(struct vm_fault *vmf, unsigned int nr)
 }
 
 /*
- * Maps a window from vmf->address on, if there should be one. The VMA is locked,
- * its anon_vma prepared.
+ * Maps a window from vmf->address on if there should be one. The VMA is locked and
+ * has an anon_vma.
  *
  * Return: whether the page at vmf->address is mapped now.
  */
@@ -752,7 +772,7 @@ bool __limelight_premap(struct vm_fault *vmf)
 	if (!limelight_mm(vmf->vma->vm_mm) || vmf->flags & FAULT_FLAG_REMOTE ||
 	    !is_fault(vmf) || !vma_premappable(vmf->vma))
 		return false;
-	/* As do_anonymous_page(), which reports the error if this fails. */
+	/* As in do_anonymous_page(), which reports the error if this fails. */
 	if (pte_alloc(vmf->vma->vm_mm, vmf->pmd) || __vmf_anon_prepare(vmf))
 		return false;
 	return premap_window_at(vmf);
@@ -771,7 +791,7 @@ void __limelight_premap_extension(unsigned long start, unsigned long end)
 	vma = lock_vma_under_rcu(mm, start);
 	if (!vma)
 		return;
-	/* A mapping without an anon_vma has no pages. */
+	/* A VMA without an anon_vma has no pages, so nothing is extended. */
 	if (vma_premappable(vma) && vma->anon_vma && end <= vma->vm_end) {
 		struct vm_fault vmf = {
 			.vma = vma,
@@ -799,7 +819,7 @@ bool limelight_premap_takes(unsigned int order)
 	return limelight_premap_enabled() && folio_orders() & BIT(order);
 }
 
-/* Sets the largest window; @remember: also beyond the life of the open device. */
+/* Sets the largest window. @remember: keep it after the device is closed. */
 int limelight_window_set(unsigned int pages, bool remember)
 {
 	if (!pages || pages > LIMELIGHT_WINDOW_MAX)
@@ -819,7 +839,7 @@ int limelight_folio_order_set(unsigned int order)
 	return 0;
 }
 
-/* @window_pages: 0 keeps the value in force. */
+/* Switches premap on or off. @window_pages: 0 keeps the current value. */
 int limelight_premap_configure(bool on, u32 window_pages)
 {
 	if (window_pages > LIMELIGHT_WINDOW_MAX)
@@ -831,12 +851,12 @@ int limelight_premap_configure(bool on, u32 window_pages)
 		static_branch_enable(&limelight_premap_key);
 	else if (!on && limelight_premap_enabled())
 		static_branch_disable(&limelight_premap_key);
-	/* The pool of zeroed pages keeps folios of the sizes of windows. */
+	/* The sizes of folios in the pool of zeroed pages depend on premap. */
 	limelight_prezero_wake();
 	return 0;
 }
 
-/* The device is closed. */
+/* Resets premap when the device is closed. */
 void limelight_premap_reset(void)
 {
 	limelight_premap_configure(false, 0);

@@ -12,8 +12,8 @@
 void __limelight_premap_extension(unsigned long start, unsigned long end);
 
 /*
- * The range from @start to @end has become writable for current, which holds no
- * mmap lock.
+ * Called after the range from @start to @end has become writable. current does not
+ * hold the mmap lock.
  */
 static inline void limelight_premap_extension(unsigned long start,
 					      unsigned long end)

@@ -4,24 +4,24 @@
  *
  * Between response windows the manager (prezero_manager.c) fills a pool
  * (prezero_pool.c) with pages that an engine (prezero_cpu.c, _block.c, _dma.c) has
- * zeroed. This file decides which faults are served from the pool, and when it is
- * drained.
+ * zeroed. This file decides which faults are served from the pool, and when the pool
+ * is drained.
  *
- * It serves faults of the topmost app on anonymous memory, one page at a time, and
- * the windows of premap, in folios of the size that these have. Other faults take
- * the ordinary path: those with a memory policy, or outside the CPU's node where the
- * cpuset does not allow that node. A task whose CPU time is limited (cpu.max of its
- * cgroup or of an ancestor) gets none either: the zeroing would escape the limit.
+ * The pool serves faults of the topmost app on anonymous memory, one page at a time,
+ * and premap's windows, with single pages and with folios of PREZERO_ORDER. Faults
+ * under a memory policy take the ordinary path, as do faults of a task whose cpuset
+ * does not allow the CPU's node. So does a task whose CPU time is limited (cpu.max
+ * of its cgroup or of an ancestor): the zeroing would escape the limit.
  *
  * The pool is drained before an allocation fails: in the slow path of the page
- * allocator, before kswapd is woken; before kswapd reclaims; before the OOM killer;
- * through a shrinker; before a range of memory is isolated (contiguous allocations,
- * memory offlining); and before a zone is compacted, because its pages cannot be
- * migrated.
+ * allocator, before kswapd is woken; before kswapd reclaims; before the OOM killer
+ * runs; and through a shrinker. It is also drained before a range of memory is
+ * isolated (contiguous allocations, memory offlining) and before a zone is compacted,
+ * because pages of the pool cannot be migrated.
  *
- * With init_on_free free pages are zero already, and the mechanism is refused. With
- * init_on_alloc the page allocator zeroes the pages when the pool gets them, whatever
- * the engine.
+ * With init_on_free, free pages are already zero, and the mechanism is refused. With
+ * init_on_alloc, the page allocator zeroes the pages as the pool takes them, and no
+ * engine is used.
  */
 #include <linux/capability.h>
 #include <linux/cpuset.h>
@@ -44,19 +44,19 @@
 #include "internal.h"
 #include "prezero.h"
 
-/* Pages that an allocation that cannot wait drains at once. */
+/* Largest number of pages that an allocation that cannot sleep drains. */
 #define ATOMIC_PAGES	256
 
 DEFINE_STATIC_KEY_FALSE(limelight_prezero_key);
 
-/* Whether each page is verified before it is mapped; for debugging. */
+/* Whether each page is verified before it is handed out; for debugging. */
 bool limelight_prezero_verify __read_mostly;
 
 /* Target of the pool, in pages. */
 static unsigned long target = LIMELIGHT_PREZERO_TARGET_DEFAULT;
 static struct shrinker *pool_shrinker;
 
-/* ---------------------------------------------------------------- handing out */
+/* ------------------------------------------------------------ serving faults */
 
 /* Whether the CPU time of current is limited, by its cgroup or an ancestor. */
 static bool prezero_task_throttled(void)
@@ -72,9 +72,9 @@ static bool prezero_task_throttled(void)
 
 /*
  * Takes up to @nr zeroed pages for faults on @vma, whose mm belongs to the
- * topmost app. They are like pages returned by the page allocator.
+ * topmost app. They are in the state of pages that the page allocator returns.
  *
- * Return: how many.
+ * Return: the number of pages taken.
  */
 unsigned int limelight_prezero_pages(struct vm_area_struct *vma,
 				     struct page **pages, unsigned int nr)
@@ -153,7 +153,7 @@ void __limelight_prezero_missed(struct mm_struct *mm, unsigned long pages)
 		count_vm_events(LIMELIGHT_PREZERO_MISSED, pages);
 }
 
-/* ---------------------------------------------------------------- giving back */
+/* --------------------------------------------------------- draining the pool */
 
 static unsigned long prezero_release(int nid, unsigned long most,
 				     enum limelight_prezero_drain why)
@@ -172,8 +172,8 @@ static unsigned long prezero_release(int nid, unsigned long most,
 }
 
 /*
- * Releases all pages, and drains this CPU's lists of the page allocator, on which
- * pages do not count as free.
+ * Releases all pages of @nid (NUMA_NO_NODE: of all nodes), and drains this CPU's
+ * lists of the page allocator, because pages on these do not count as free.
  */
 static unsigned long prezero_release_all(int nid, enum limelight_prezero_drain why)
 {
@@ -191,9 +191,9 @@ static unsigned long prezero_release_all(int nid, enum limelight_prezero_drain w
 void __limelight_prezero_drain_alloc(gfp_t gfp_mask, unsigned int order)
 {
 	/*
-	 * An allocation that does not even wake kswapd takes what is there or
-	 * fails. A large block is missing for fragmentation, not for lack of
-	 * memory: compaction drains the pool when it runs.
+	 * An allocation that may not even wake kswapd is best effort. A costly
+	 * order is missing because of fragmentation, not for lack of memory, and
+	 * compaction drains the pool when it runs.
 	 */
 	if (!(gfp_mask & __GFP_RECLAIM) || order > PAGE_ALLOC_COSTLY_ORDER)
 		return;
@@ -206,7 +206,7 @@ void __limelight_prezero_drain_alloc(gfp_t gfp_mask, unsigned int order)
 /* See limelight_prezero_drain_kswapd(). */
 bool __limelight_prezero_drain_kswapd(struct pglist_data *pgdat, int order)
 {
-	/* A large block is missing for fragmentation, not for lack of memory. */
+	/* With room, a costly order is missing because of fragmentation. */
 	if (order > PAGE_ALLOC_COSTLY_ORDER && limelight_node_room(pgdat))
 		return false;
 	return prezero_release_all(pgdat->node_id, LIMELIGHT_DRAIN_KSWAPD);
@@ -221,8 +221,8 @@ void __limelight_prezero_drain_isolation(void)
 }
 
 /*
- * See limelight_prezero_drain_compaction(). Pages of the pool cannot be migrated:
- * one of them keeps a whole pageblock from becoming a huge page.
+ * See limelight_prezero_drain_compaction(). Pages of the pool cannot be migrated,
+ * and one of them keeps a whole pageblock from becoming a huge page.
  */
 void __limelight_prezero_drain_compaction(struct zone *zone)
 {
@@ -255,7 +255,7 @@ static unsigned long prezero_shrink_scan(struct shrinker *shrinker,
 	return pages ?: SHRINK_STOP;
 }
 
-/* A window has ended, or premap uses other folio sizes. Any context. */
+/* Wakes the threads: a window has ended, or premap has changed. Any context. */
 void limelight_prezero_wake(void)
 {
 	if (limelight_prezeroing())
@@ -269,7 +269,7 @@ bool limelight_prezero_enabled(void)
 	return static_key_enabled(&limelight_prezero_key);
 }
 
-/* Limits @pages to the share of @total pages that the pool may have. */
+/* Limits @pages to the share of @total pages that the pool may hold. */
 static unsigned long prezero_clamp_target(unsigned long pages, unsigned long total)
 {
 	return min(pages, total / LIMELIGHT_PREZERO_SHARE);
@@ -300,7 +300,7 @@ static int prezero_check_params(bool on, const struct limelight_mechanism *param
 	if (params->engine != LIMELIGHT_ENGINE_BLOCK &&
 	    (params->block_fd || params->block_offset || params->block_len))
 		return -EINVAL;
-	/* There is no engine while it is off. */
+	/* Switching off takes no engine and no flags. */
 	if (!on && (params->engine || params->prezero_flags))
 		return -EINVAL;
 	if (on && want_init_on_free())
@@ -334,6 +334,8 @@ static int prezero_start(const struct limelight_mechanism *params)
 		ret = prezero_manager_start();
 	if (ret) {
 		prezero_manager_stop();
+		/* The threads of some nodes may have run, and nothing else drains. */
+		prezero_release_all(NUMA_NO_NODE, LIMELIGHT_DRAIN_OFF);
 		shrinker_free(pool_shrinker);
 		return ret;
 	}
@@ -352,7 +354,7 @@ static void prezero_stop(void)
 	prezero_release_all(NUMA_NO_NODE, LIMELIGHT_DRAIN_OFF);
 }
 
-/* Releases pages above the target. */
+/* Releases the pages above the target. */
 static void prezero_trim(void)
 {
 	int nid;
@@ -367,9 +369,9 @@ static void prezero_trim(void)
 }
 
 /*
- * Switches the mechanism on or off, or changes what it does.
+ * Switches the mechanism on or off, or changes its parameters.
  *
- * Return: 0, or an error with everything as it was.
+ * Return: 0, or an error with nothing changed.
  */
 int limelight_prezero_configure(const struct limelight_mechanism *params)
 {
@@ -401,7 +403,7 @@ int limelight_prezero_configure(const struct limelight_mechanism *params)
 	return 0;
 }
 
-/* The device is closed. */
+/* Resets prezero when the device is closed. */
 void limelight_prezero_reset(void)
 {
 	static const struct limelight_mechanism none;

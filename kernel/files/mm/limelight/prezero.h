@@ -19,7 +19,7 @@
 
 /* Pages in a batch: the bits of a u64. */
 #define PREZERO_BATCH		64
-/* Length of a CPU's list, and batch that refills it. */
+/* Pages in a CPU's list, and in the batch that refills it. */
 #define PREZERO_CPU_PAGES	32
 
 /* Order of the large folios in the pool. */
@@ -40,8 +40,8 @@
  * @folios: folios of PREZERO_ORDER, linked by folio->lru
  * @nr: pages in @pages
  * @nr_folios: folios in @folios
- * @target: pages that the node and its CPUs should have in all
- * @stocked: CPUs whose list may not be empty. Set when a list is refilled,
+ * @target: pages that the node and its CPUs should have in total
+ * @stocked: CPUs whose list may hold pages. Set when a list is refilled,
  *	cleared by a drain, so that counting and draining skip all other CPUs
  */
 struct prezero_node {
@@ -100,6 +100,7 @@ unsigned int prezero_pool_get(struct prezero_pool *pool,
 			      unsigned int nr, bool *refilled);
 void prezero_pool_add_folio(struct prezero_pool *pool, int nid,
 			    struct folio *folio);
+bool prezero_folio_has_poison(struct folio *folio);
 struct folio *prezero_pool_get_folio(struct prezero_pool *pool,
 				     const nodemask_t *allowed);
 unsigned long prezero_pool_drain(struct prezero_pool *pool, int nid,
@@ -120,7 +121,7 @@ unsigned long prezero_pool_pages(const struct prezero_pool *pool, int nid);
  * @zero: zeroes @nr pages, at most PREZERO_BATCH, and sets the bits of the zeroed
  *	pages in @zeroed. Returns 0 or a negative error; -EAGAIN means that there
  *	was no memory for the request, which is not a failure of the engine. After
- *	its return the engine writes only to pages that it holds references to.
+ *	its return, the engine writes only to pages that it holds references to.
  */
 struct prezero_engine {
 	const char *name;
@@ -141,7 +142,7 @@ struct prezero_engine {
  * @state: its state
  * @verify: the CPU verifies each page that the engine reports as zeroed
  * @failures: consecutive batches that failed
- * @errors: pages that it failed to zero
+ * @errors: pages that the engine failed to zero
  */
 struct prezero_filler {
 	const struct prezero_engine *engine;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Limelight prezero, the engine `block`: reads pages from a part of a block device
- * that holds zeroes. The device writes to memory; the CPU's caches are not polluted.
+ * that holds zeroes. The device writes to memory without polluting the CPU's caches.
  *
- * User space names the device, with a file that it has opened exclusively (O_EXCL):
- * no file system on it is mounted, and none can be. Processes with write access to
- * the device can still write to it, so each page is verified unless the caller trusts
- * the device.
+ * User space names the device by a file that it has opened exclusively (O_EXCL), so
+ * no file system on it is mounted or can be. Processes with write access to the
+ * device can still write to it, so each page is verified unless the caller trusts the
+ * device.
  *
  * A regular file is unsuitable: the CPU zeroes pages for holes, and extents may move.
  *
  * A request that times out cannot be cancelled, and the device may still write to its
- * pages. So a request holds references to them until it ends, even if that is after
- * the engine was stopped.
+ * pages. So each request holds references to its pages until it ends, even if that is
+ * after the engine was stopped.
  */
 #include <linux/bio.h>
 #include <linux/blkdev.h>
@@ -32,9 +32,9 @@
 
 /*
  * struct prezero_block - where the zeroes are
- * @file: the block device, open for as long as this lives
- * @offset: of the zeroes, in bytes
- * @len: of the zeroes, in bytes
+ * @file: the block device, kept open by a reference
+ * @offset: offset of the zeroes, in bytes
+ * @len: length of the zeroes, in bytes
  */
 struct prezero_block {
 	struct file *file;
@@ -53,11 +53,11 @@ enum owner {
  * struct block_request - a read into one batch of pages
  * @bio: the read
  * @owner: enum owner
- * @done: it has ended
+ * @done: completed when the read has ended
  * @file: keeps the device open after a timeout
  * @nr: pages in @pages
  * @pages: the pages, with a reference to each
- * @vecs: of @bio
+ * @vecs: the vectors of @bio
  */
 struct block_request {
 	struct bio bio;
@@ -87,7 +87,7 @@ static void block_end_io(struct bio *bio)
 		complete(&request->done);
 		return;
 	}
-	/* Far too late. */
+	/* The submitter has timed out, and left the request to this side. */
 	fput(request->file);
 	block_request_free(request);
 }
@@ -104,7 +104,7 @@ static struct block_request *block_request_alloc(struct block_device *bdev, u64 
 	bio_init(&request->bio, bdev, request->vecs, PREZERO_BATCH, REQ_OP_READ);
 	request->bio.bi_iter.bi_sector = offset >> SECTOR_SHIFT;
 	request->bio.bi_end_io = block_end_io;
-	/* Last in the queue of the device. */
+	/* All other requests to the device go first. */
 	request->bio.bi_ioprio = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_IDLE, 0);
 	atomic_set(&request->owner, OWNER_WAITER);
 	init_completion(&request->done);
@@ -118,10 +118,10 @@ static struct block_request *block_request_alloc(struct block_device *bdev, u64 
 }
 
 /*
- * Waits for @request, to the device @file, for @timeout jiffies.
+ * Waits for @request to the device @file for at most @timeout jiffies.
  *
- * Return: 0 or a negative error. -ETIMEDOUT: the request is the device's, with
- * its references to the pages.
+ * Return: 0 or a negative error. After -ETIMEDOUT block_end_io() frees the request
+ * and its references to the pages; otherwise they have been freed.
  */
 static int block_request_wait(struct block_request *request, struct file *file,
 			      unsigned long timeout)
@@ -149,7 +149,7 @@ static int block_zero(void *state, struct page **pages, unsigned int nr,
 	unsigned int most = min_t(u64, block->len >> PAGE_SHIFT, nr);
 	unsigned int done = 0;
 
-	/* An extent smaller than a batch is read again. */
+	/* An extent smaller than a batch is read repeatedly. */
 	while (done < nr) {
 		unsigned int now = min(most, nr - done);
 		struct block_request *request;
@@ -171,19 +171,19 @@ static int block_zero(void *state, struct page **pages, unsigned int nr,
 	return 0;
 }
 
-/* Whether @file is a block device that may be read, and not be written to. */
+/* Checks that @file is a block device, opened read-only and exclusively. */
 static int block_check_file(struct file *file)
 {
 	if (!S_ISBLK(file_inode(file)->i_mode))
 		return -ENOTBLK;
-	/* An exclusive open leaves its mark there, see file_to_blk_mode(). */
+	/* An exclusive open sets private_data, see file_to_blk_mode(). */
 	if (!(file->f_mode & FMODE_READ) || file->f_mode & FMODE_WRITE ||
 	    !file->private_data)
 		return -EACCES;
 	return 0;
 }
 
-/* A device of @size bytes, in blocks of @block_size. */
+/* Checks an extent of a device of @size bytes with blocks of @block_size. */
 static int block_check_extent(u64 size, unsigned int block_size, u64 offset, u64 len)
 {
 	if (!len || !PAGE_ALIGNED(len) || offset > size || len > size - offset ||

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Limelight prezero, the engine `cpu`: zeroes pages with non-temporal stores where
- * the processor has them. The pages are not used soon, and ordinary stores would evict
- * other data from the caches.
+ * Limelight prezero, the engine `cpu`: zeroes pages with non-temporal stores on x86,
+ * with clear_page() elsewhere. The pages are not used soon, and ordinary stores would
+ * evict other data from the caches.
  */
 #include <linux/kmsan-checks.h>
 #include <linux/limelight.h>
@@ -14,14 +14,14 @@
 #include "internal.h"
 #include "prezero.h"
 
-/* A function of its own, so that a profile has a name for it. */
+/* Not inlined, so that profiles show the zeroing under its own name. */
 static noinline void clear_nontemporal(void *page)
 {
 #ifdef CONFIG_X86_64
 	u64 *to = page;
 	u64 *end = page + PAGE_SIZE;
 
-	/* The stores are not seen by the compiler's sanitizers. */
+	/* The compiler's sanitizers do not see these stores. */
 	kmsan_unpoison_memory(page, PAGE_SIZE);
 	for (; to < end; to += 8)
 		asm volatile("movnti %1, 0x00(%0)\n\t"
@@ -38,7 +38,7 @@ static noinline void clear_nontemporal(void *page)
 #endif
 }
 
-/* Stops at the page at which a window opens. */
+/* Stops before the next page when a window opens. */
 static int cpu_zero(void *state, struct page **pages, unsigned int nr,
 		    u64 *zeroed)
 {
@@ -49,7 +49,7 @@ static int cpu_zero(void *state, struct page **pages, unsigned int nr,
 		*zeroed |= BIT_ULL(i);
 		cond_resched();
 	}
-	/* Such stores are not ordered by what publishes the pages. */
+	/* Publishing the pages does not order non-temporal stores. */
 	wmb();
 	return 0;
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Limelight prezero, the engine `dma`: a DMA channel fills pages, or copies the zero
- * page to them if it cannot fill. Any unused channel of the machine will do.
+ * page to them if it cannot fill. Any free channel of the machine is used.
  *
  * Drivers report success for transfers that failed (ptdma after a hardware error,
  * dw_dmac after a bad descriptor), so the CPU verifies each page unless user space
  * vouches for the channel (LIMELIGHT_PREZERO_TRUST).
  *
  * A channel is terminated when a transfer times out; channels that cannot be
- * terminated are not used. That does not prove that the hardware has stopped: some
- * drivers only drop their descriptors. So the pages of such a batch are leaked, and
+ * terminated are not used. Termination does not prove that the hardware has stopped:
+ * some drivers only drop their descriptors. So the pages of the batch are leaked, and
  * the channel is not used again before the next boot.
  */
 #include <linux/completion.h>
@@ -28,12 +28,12 @@
 
 /*
  * struct prezero_dma - the channel
- * @lock: one batch at a time; nodes share the channel
+ * @lock: serializes batches, because the nodes share the channel
  * @chan: the channel
- * @fills: it can fill; else it copies
- * @zero_page: to copy from
- * @timeout: jiffies that a batch may take
- * @stuck: a batch did not end in time; its pages and the channel are lost
+ * @fills: the channel can fill; else it copies
+ * @zero_page: DMA address of the zero page, the source of copies
+ * @timeout: longest time for a batch, in jiffies
+ * @stuck: a batch timed out; its pages and the channel are leaked
  */
 struct prezero_dma {
 	struct mutex lock;	/* the channel */
@@ -49,10 +49,10 @@ struct dma_batch;
 /*
  * struct dma_transfer - one page
  * @page: the page, with a reference
- * @batch: what it is part of
- * @address: of the page, as the device sees it
- * @cookie: its number
- * @failed: the driver says so
+ * @batch: the batch that the transfer belongs to
+ * @address: DMA address of the page
+ * @cookie: the transfer's number in the channel
+ * @failed: the driver has reported a failure
  */
 struct dma_transfer {
 	struct page *page;
@@ -64,9 +64,9 @@ struct dma_transfer {
 
 /*
  * struct dma_batch - transfers that are waited for together
- * @done: there are none left
- * @left: transfers that have not ended, and one until all are submitted
- * @nr: transfers
+ * @done: completed when all transfers have ended
+ * @left: transfers that have not ended, plus one until all are submitted
+ * @nr: number of transfers
  * @transfers: the transfers
  */
 struct dma_batch {
@@ -76,7 +76,7 @@ struct dma_batch {
 	struct dma_transfer transfers[PREZERO_BATCH];
 };
 
-/* Why the last request for a channel failed; NULL: none has failed. */
+/* Why the last attempt to get a channel failed; NULL: it did not fail. */
 static const char *unavailable;
 
 static void dma_transfer_done(struct dma_batch *batch)
@@ -85,7 +85,7 @@ static void dma_transfer_done(struct dma_batch *batch)
 		complete(&batch->done);
 }
 
-/* Drivers call one of the two, depending on their age. */
+/* Old drivers call this function, newer ones dma_transfer_result(). */
 static void dma_transfer_ended(void *data)
 {
 	struct dma_transfer *transfer = data;
@@ -143,7 +143,7 @@ unmap:
 /*
  * Waits for all transfers of @batch.
  *
- * Return: false if they timed out, and may still be running.
+ * Return: false if they timed out and may still be running.
  */
 static bool dma_wait_batch(struct prezero_dma *dma, struct dma_batch *batch)
 {
@@ -151,12 +151,17 @@ static bool dma_wait_batch(struct prezero_dma *dma, struct dma_batch *batch)
 	dma_async_issue_pending(dma->chan);
 	if (wait_for_completion_timeout(&batch->done, dma->timeout))
 		return true;
-	/* This proves nothing, see above. */
+	/* This does not prove that the hardware has stopped, see above. */
 	dmaengine_terminate_sync(dma->chan);
 	return false;
 }
 
-/* Releases the pages. Return: 0, or -EIO if a transfer failed. */
+/*
+ * Releases the pages of a batch that has ended, and sets the bits of the zeroed ones
+ * in @zeroed.
+ *
+ * Return: 0, or -EIO if a transfer failed.
+ */
 static int dma_collect_batch(struct prezero_dma *dma, struct dma_batch *batch, u64 *zeroed)
 {
 	struct device *dev = dmaengine_get_dma_device(dma->chan);
@@ -191,7 +196,7 @@ static int dma_zero(void *state, struct page **pages, unsigned int nr, u64 *zero
 	atomic_set(&batch->left, 1);
 
 	mutex_lock(&dma->lock);
-	/* Another node's thread was here first. */
+	/* A batch of another node's thread has timed out. */
 	if (dma->stuck) {
 		mutex_unlock(&dma->lock);
 		kfree(batch);
@@ -205,8 +210,8 @@ static int dma_zero(void *state, struct page **pages, unsigned int nr, u64 *zero
 		return -EIO;
 	}
 	if (!dma_wait_batch(dma, batch)) {
-		/* The batch and its references to the pages stay for good. */
-		pr_err("limelight: prezero: %s: a transfer timed out, %u pages are lost\n",
+		/* The batch and its references to the pages are leaked. */
+		pr_err("limelight: prezero: %s: transfer timed out, %u pages leaked\n",
 		       dma_chan_name(dma->chan), batch->nr);
 		dma->stuck = true;
 		mutex_unlock(&dma->lock);
@@ -233,7 +238,7 @@ static struct dma_chan *prezero_request_channel(enum dma_transaction_type type)
 	return chan;
 }
 
-/* A channel that can fill, or else one that can copy. */
+/* Requests a channel that can fill, or else one that can copy. */
 static struct dma_chan *prezero_find_channel(bool *fills)
 {
 	struct dma_chan *chan = prezero_request_channel(DMA_MEMSET);
@@ -245,8 +250,8 @@ static struct dma_chan *prezero_find_channel(bool *fills)
 }
 
 /*
- * Reports the last attempt only: searching for a channel means requesting one,
- * which may power up a device. A read of sysfs must not do that.
+ * Reports only the last attempt: searching for a channel means requesting one,
+ * which may power up a device. A read from sysfs must not do that.
  */
 static const char *dma_missing(void)
 {

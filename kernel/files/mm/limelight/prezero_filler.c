@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Limelight prezero, the filler: has batches of pages zeroed by an engine.
+ * Limelight prezero, the filler: zeroes batches of pages with an engine.
  *
  * Pages that an engine failed to zero are freed. After MAX_FAILURES consecutive
- * batches with errors, or a batch that timed out, the engine is dropped, and the CPU
+ * batches with errors, or one batch that timed out, the engine is dropped and the CPU
  * zeroes instead.
  */
 #include <linux/bitops.h>
@@ -29,7 +29,7 @@ static const struct prezero_engine *const engines[] = {
 #endif
 };
 
-/* Returns the engine, NULL: it is not built in. */
+/* Returns the engine with this id; NULL: it is not built in. */
 const struct prezero_engine *prezero_engine_by_id(u32 id)
 {
 	return id < ARRAY_SIZE(engines) ? engines[id] : NULL;
@@ -53,7 +53,7 @@ bool prezero_filler_dropped(const struct prezero_filler *filler)
 	return atomic_read(&filler->failures) >= MAX_FAILURES;
 }
 
-/* Records a batch. @error: 0 or -errno from the engine; @pages: not zeroed. */
+/* Records a batch. @error: 0 or -errno; @pages: pages that were not zeroed. */
 static void filler_record_result(struct prezero_filler *filler, int error, unsigned int pages)
 {
 	if (!error) {
@@ -71,11 +71,11 @@ static void filler_record_result(struct prezero_filler *filler, int error, unsig
 	/* A batch that timed out drops the engine at once. */
 	atomic_add(error == -ETIMEDOUT ? MAX_FAILURES : 1, &filler->failures);
 	if (prezero_filler_dropped(filler))
-		pr_warn("limelight: prezero: engine %s dropped (error %d), the CPU zeroes now\n",
+		pr_warn("limelight: prezero: engine %s dropped (error %d), using the CPU\n",
 			filler->engine->name, error);
 }
 
-/* Whether a device zeroes for @filler, and the CPU does not verify. */
+/* Whether a device zeroes for @filler and the CPU does not verify its pages. */
 bool prezero_filler_is_device(const struct prezero_filler *filler)
 {
 	return filler->engine->device && !READ_ONCE(filler->verify) &&
@@ -83,9 +83,9 @@ bool prezero_filler_is_device(const struct prezero_filler *filler)
 }
 
 /*
- * Has @nr pages of @nid zeroed, and sets the bits of the zeroed ones in @zeroed.
+ * Zeroes @nr pages of @nid, and sets the bits of the zeroed ones in @zeroed.
  *
- * Return: how many.
+ * Return: the number of zeroed pages.
  */
 static unsigned int filler_zero_batch(struct prezero_filler *filler, int nid,
 				      struct page **pages, unsigned int nr, u64 *zeroed)
@@ -97,7 +97,7 @@ static unsigned int filler_zero_batch(struct prezero_filler *filler, int nid,
 
 	*zeroed = 0;
 	if (want_init_on_alloc(GFP_PREZERO)) {
-		/* All of them are zero already. */
+		/* The page allocator has already zeroed all of them. */
 		*zeroed = GENMASK_ULL(nr - 1, 0);
 		verify = false;
 	} else if (prezero_filler_dropped(filler)) {
@@ -123,8 +123,8 @@ static unsigned int filler_zero_batch(struct prezero_filler *filler, int nid,
 }
 
 /*
- * Allocates up to @nr pages, has them zeroed, and adds the zeroed ones to the pool.
- * The others are freed.
+ * Allocates up to @nr pages, zeroes them, and adds the zeroed ones to the pool. The
+ * others are freed.
  *
  * Return: pages added, or -ENOMEM.
  */
@@ -153,8 +153,8 @@ int prezero_fill(struct prezero_pool *pool, int nid,
 }
 
 /*
- * The same with up to @nr folios of PREZERO_ORDER. A folio is freed if one of its
- * pages was not zeroed.
+ * prezero_fill() for up to @nr folios of PREZERO_ORDER. A folio is freed if one of
+ * its pages was not zeroed.
  *
  * Return: pages added, or -ENOMEM.
  */
@@ -183,7 +183,7 @@ int prezero_fill_folios(struct prezero_pool *pool, int nid,
 		if ((zeroed >> (i * PREZERO_FOLIO_PAGES) & whole) == whole) {
 			prezero_pool_add_folio(pool, nid, folios[i]);
 			done += PREZERO_FOLIO_PAGES;
-		} else {
+		} else if (!prezero_folio_has_poison(folios[i])) {
 			folio_put(folios[i]);
 		}
 	}

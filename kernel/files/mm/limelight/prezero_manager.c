@@ -3,16 +3,18 @@
  * Limelight prezero, the manager: a kthread per node fills the pool.
  *
  * CPU time. The zeroing is not charged to the app that will use the pages, so it has
- * to be bounded. A thread that zeroes itself is SCHED_IDLE. One that only submits
- * work to a device needs little time, but beside a busy program SCHED_IDLE would give
- * it none: it runs at nice 19, with a smaller share. Each thread uses at most SHARE or
- * DEVICE_SHARE percent of a CPU, and zeroes at most RATE pages a second with any
- * engine. zero_us in sysfs reports the CPU time. In a response window the threads do
- * nothing, and no engine begins another page.
+ * to be bounded. A thread that zeroes with the CPU is SCHED_IDLE. A thread that only
+ * submits work to a device needs little time, but SCHED_IDLE would give it none beside
+ * a busy program. So it runs at nice 19, with a smaller share. Each thread uses at
+ * most SHARE or DEVICE_SHARE percent of a CPU, and zeroes at most RATE pages a second
+ * with any engine. zero_us in sysfs reports the CPU time. In a response window the
+ * threads start no batch, the `cpu` engine no page and `block` no request.
  *
  * Memory. The pool is filled only while twice the high watermarks stay free, with
- * pages that are available without reclaim, and not for a second after it was drained.
+ * pages that are available without reclaim. It is not filled for a second after it
+ * was drained.
  */
+#include <kunit/static_stub.h>
 #include <linux/delay.h>
 #include <linux/freezer.h>
 #include <linux/kthread.h>
@@ -46,13 +48,13 @@
 
 /*
  * struct zeroer - the thread of a node
- * @task: NULL: the node has none
+ * @task: the thread; NULL: the node has none
  * @nid: the node
- * @wait: its wait queue
- * @full: it sleeps until pages are taken, without polling
- * @device: it runs as it does while a device zeroes
- * @folios: most of the pages are in large folios
- * @cpu_ns: CPU time of its predecessors
+ * @wait: wait queue of the thread
+ * @full: the thread sleeps without polling until pages are taken
+ * @device: the thread has the scheduling policy for a device that zeroes
+ * @folios: most of the pool consists of large folios
+ * @cpu_ns: CPU time of the node's earlier threads
  */
 struct zeroer {
 	struct task_struct *task;
@@ -72,20 +74,20 @@ static struct zeroer *zeroers;
 /* Serializes creation and exit of the threads. */
 static DEFINE_MUTEX(threads_lock);
 static struct prezero_filler filler = { .engine = &prezero_cpu_engine };
-/* Held for reading by a thread that has pages which are not in the pool. */
+/* Held for reading by a thread that has pages which are not yet in the pool. */
 static DECLARE_RWSEM(filling);
-/* Jiffies until which nothing is filled; see limelight_pending(). */
+/* End of the pause in filling, in jiffies; see limelight_pending(). */
 static unsigned long paused_until;
 
 /* ------------------------------------------------------------- arithmetic */
 
 /*
- * Pages to zero next.
- * @pages: in the pool, of @target
- * @filling: has been filling it before; else a little less than @target is
- *	enough
- * @room: pages of the node that are free above its high watermarks
- * @high: these watermarks, in pages
+ * Number of pages to zero next.
+ * @pages: pages in the pool
+ * @target: pages that the pool should have
+ * @filling: the thread has been filling; else seven eighths of @target are enough
+ * @room: free pages of the node above its high watermarks
+ * @high: sum of these watermarks, in pages
  */
 static unsigned int pages_wanted(unsigned long pages, unsigned long target,
 				 bool filling, unsigned long room,
@@ -98,15 +100,16 @@ static unsigned int pages_wanted(unsigned long pages, unsigned long target,
 	return min3(target - pages, room - high, (unsigned long)PREZERO_BATCH);
 }
 
-/* Large folios among the @target pages of a node. */
+/* Number of large folios among the @target pages of a node. */
 static unsigned long folios_of(unsigned long target)
 {
 	return (target - target / 8) / PREZERO_FOLIO_PAGES;
 }
 
 /*
- * Single pages among the @target pages of a node whose target in folios is @folios.
- * @nr_folios: folios that it has, which may be more after a change.
+ * Number of single pages among the @target pages of a node.
+ * @folios: its target in folios
+ * @nr_folios: folios that it has, perhaps more than @folios after a change
  */
 static unsigned long singles_of(unsigned long target, unsigned long folios,
 				unsigned long nr_folios)
@@ -117,8 +120,8 @@ static unsigned long singles_of(unsigned long target, unsigned long folios,
 }
 
 /*
- * Length of the pause, in ns, after a batch of @pages that took @cpu_ns of CPU time,
- * of which the thread may use @percent, and @elapsed_ns in total.
+ * Length of the pause after a batch of @pages, in ns. The batch took @elapsed_ns and
+ * @cpu_ns of CPU time. The thread may use @percent of a CPU.
  */
 static u64 rest_after(u64 cpu_ns, unsigned int percent, u64 elapsed_ns,
 		      unsigned int pages)
@@ -146,7 +149,7 @@ static unsigned long node_high_wmark(int nid)
 	return pages;
 }
 
-/* Targets of @zeroer's node, in folios and in single pages. */
+/* Target of @zeroer's node in folios. */
 static unsigned long target_folios(const struct zeroer *zeroer)
 {
 	return READ_ONCE(zeroer->folios) ?
@@ -164,7 +167,7 @@ static unsigned long target_singles(const struct zeroer *zeroer)
 			  target_folios(zeroer), nr_folios(zeroer));
 }
 
-/* Pages that @zeroer should zero next, in folios or as single pages. */
+/* Number of pages that @zeroer should zero next, in @folios or as single pages. */
 static unsigned int zeroer_wants_some(const struct zeroer *zeroer, bool folios)
 {
 	unsigned long room = limelight_node_room(NODE_DATA(zeroer->nid));
@@ -206,7 +209,7 @@ static void zeroer_sleep(struct zeroer *zeroer)
 					     zeroer_wants(zeroer), POLL);
 		return;
 	}
-	/* zeroer_rouse() wakes it when that changes. */
+	/* zeroer_rouse() wakes the thread when that changes. */
 	WRITE_ONCE(zeroer->full, true);
 	wait_event_freezable(zeroer->wait, kthread_should_stop() ||
 			     !READ_ONCE(zeroer->full) || !zeroer_full(zeroer));
@@ -217,12 +220,12 @@ static void zeroer_sleep(struct zeroer *zeroer)
 static void zeroer_rouse(struct zeroer *zeroer)
 {
 	WRITE_ONCE(zeroer->full, false);
-	/* Has a barrier that pairs with the one of prepare_to_wait_event(). */
+	/* wq_has_sleeper()'s barrier pairs with prepare_to_wait_event()'s. */
 	if (wq_has_sleeper(&zeroer->wait))
 		wake_up(&zeroer->wait);
 }
 
-/* Zeroes a batch. Return: the number of pages, or an error: there were none. */
+/* Zeroes a batch. Return: pages added; -EAGAIN: none wanted; -ENOMEM: none free. */
 static int zeroer_fill(struct zeroer *zeroer)
 {
 	u64 since = ktime_get_ns();
@@ -230,24 +233,24 @@ static int zeroer_fill(struct zeroer *zeroer)
 	unsigned int nr;
 
 	down_read(&filling);
-	/* After the pause that prezero_manager_quiesce() begins. */
+	/* Under the lock, so that a pause before prezero_manager_quiesce() is seen. */
 	nr = zeroer_wants_some(zeroer, true) / PREZERO_FOLIO_PAGES;
 	if (nr)
 		filled = prezero_fill_folios(&limelight_zeroed, zeroer->nid,
 					     &filler, nr);
-	/* There is no folio: try single pages. */
+	/* No folio is wanted or available: try single pages. */
 	nr = filled < 0 ? zeroer_wants_some(zeroer, false) : 0;
 	if (nr)
 		filled = prezero_fill(&limelight_zeroed, zeroer->nid, &filler, nr);
 	up_read(&filling);
 
-	/* Counts batches that began inside a window: none, because of the check above. */
+	/* Counts batches that began in a window. The checks above leave none. */
 	if (filled > 0 && limelight_in_window_since(since))
 		count_vm_events(LIMELIGHT_PREZERO_IN_WINDOW, filled);
 	return filled;
 }
 
-/* Sets the policy of @task for an engine that is a @device, or the CPU. */
+/* Sets the scheduling policy of @task, depending on whether a @device zeroes. */
 static void zeroer_set_policy(struct task_struct *task, bool device)
 {
 	static const struct sched_param param = {};
@@ -258,7 +261,7 @@ static void zeroer_set_policy(struct task_struct *task, bool device)
 		sched_setscheduler_nocheck(task, SCHED_IDLE, &param);
 }
 
-/* Adapts to changes of the engine and of premap. */
+/* Adapts to changes of the engine and of premap's folio sizes. */
 static void zeroer_adapt(struct zeroer *zeroer)
 {
 	bool device = prezero_filler_is_device(&filler);
@@ -328,8 +331,8 @@ static int zeroers_init(void)
 }
 
 /*
- * @boost: raises the priority of the idle threads while a caller waits for them;
- * else restores it.
+ * @boost: raises the priority of the threads while a caller waits for them; else
+ * restores it.
  */
 static void set_kthread_prio(bool boost)
 {
@@ -347,7 +350,7 @@ static void set_kthread_prio(bool boost)
 	mutex_unlock(&threads_lock);
 }
 
-/* Waits until all pages of the threads are in the pool or freed, and blocks them. */
+/* Waits until the threads' pages are in the pool or freed, and blocks filling. */
 static void lock_filling(void)
 {
 	set_kthread_prio(true);
@@ -355,8 +358,8 @@ static void lock_filling(void)
 }
 
 /*
- * `filling` first: zeroers_stop() waits for a thread under threads_lock, and the
- * thread may wait for `filling`.
+ * Unlocks `filling` before set_kthread_prio() takes threads_lock: zeroers_stop() waits
+ * for a thread under threads_lock, and that thread may wait for `filling`.
  */
 static void unlock_filling(void)
 {
@@ -389,6 +392,8 @@ static int zeroers_start(void)
 {
 	int nid;
 
+	KUNIT_STATIC_STUB_REDIRECT(zeroers_start);
+
 	for_each_node_state(nid, N_MEMORY) {
 		const struct cpumask *cpus = cpumask_of_node(nid);
 		struct task_struct *task;
@@ -411,13 +416,13 @@ static int zeroers_start(void)
 	return 0;
 }
 
-/* ------------------------------------------- what prezero.c asks the manager */
+/* ------------------------------------------------- interface to prezero.c */
 
 /*
- * Switches to the engine in @params. An engine with the same parameters stays as it
- * is, dropped or not.
+ * Switches to the engine in @params. If it is in use with the same parameters, it
+ * stays as it is, dropped or not; only verification may change.
  *
- * Return: 0, or an error if nothing was changed.
+ * Return: 0, or an error with nothing changed.
  */
 int prezero_manager_use(const struct limelight_mechanism *params)
 {
@@ -469,14 +474,14 @@ void prezero_manager_stop(void)
 	prezero_manager_use(&none);
 }
 
-/* Pages were taken from node @nid's list by a fault. Any context. */
+/* Called after a fault took pages of node @nid's list. Any context. */
 void prezero_manager_taken(int nid)
 {
 	if (READ_ONCE(zeroers[nid].full) && zeroer_wants(&zeroers[nid]))
 		zeroer_rouse(&zeroers[nid]);
 }
 
-/* A window has ended, the target has changed, or pages went back. Any context. */
+/* Wakes the threads: there may be pages to zero. Any context. */
 void prezero_manager_wake(void)
 {
 	int nid;
@@ -485,15 +490,15 @@ void prezero_manager_wake(void)
 		zeroer_rouse(&zeroers[nid]);
 }
 
-/* Pauses the threads, because memory is needed. Any context. */
+/* Pauses the threads for PAUSE, because memory is needed. Any context. */
 void prezero_manager_pause(void)
 {
 	WRITE_ONCE(paused_until, jiffies + PAUSE);
 }
 
 /*
- * After prezero_manager_pause(): waits until pages that are being zeroed are in the
- * pool or freed.
+ * Called after prezero_manager_pause(). Waits until pages that are being zeroed are
+ * in the pool or freed.
  */
 void prezero_manager_quiesce(void)
 {

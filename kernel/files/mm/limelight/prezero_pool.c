@@ -2,17 +2,17 @@
 /*
  * Limelight prezero, the pool of zeroed pages.
  *
- * Each node has a list, which the manager fills, and each CPU a short list, from
- * which faults are served: most faults take a page under an uncontended lock, and a
- * batch moves from the node's list when the CPU's is empty. Large folios, for the
- * windows of premap, are on a separate list of the node. To the page allocator pages
- * of the pool are in use. They are accounted as reclaimable (those on the lists of
- * CPUs are not accounted, like those on the page allocator's per-CPU lists), and
+ * The manager fills a list of each node. Faults are served from a short list of each
+ * CPU, so most faults take a page under an uncontended lock. When a CPU's list is
+ * empty, a batch moves there from the node's list. Large folios, for premap's
+ * windows, are on a separate list of the node. To the page allocator, pages of the
+ * pool are in use. They are accounted as reclaimable (those on the CPUs' lists are
+ * not accounted, like those on the page allocator's per-CPU lists), and
  * prezero_pool_drain() frees all of them from any context.
  *
- * A page that moves from a node's list to a CPU's is under that CPU's lock. So a
- * drain that empties the node's list first and the CPUs' lists after that misses only
- * pages that are added meanwhile.
+ * A page moves from a node's list to a CPU's list under the lock of that CPU. So a
+ * drain that empties first the node's list and then the CPUs' lists misses only pages
+ * that are added meanwhile.
  */
 #include <linux/cpumask.h>
 #include <linux/mm.h>
@@ -25,7 +25,7 @@
 #include "internal.h"
 #include "prezero.h"
 
-/* @pool: zeroed. Return: 0 or -ENOMEM. */
+/* Initialises @pool, which is all zero. Return: 0 or -ENOMEM. */
 int prezero_pool_init(struct prezero_pool *pool)
 {
 	int i;
@@ -55,7 +55,7 @@ int prezero_pool_init(struct prezero_pool *pool)
 	return 0;
 }
 
-/* @pool is empty and unused. */
+/* Frees @pool, which is empty and unused. */
 void prezero_pool_destroy(struct prezero_pool *pool)
 {
 	int i;
@@ -77,7 +77,7 @@ static unsigned long node_managed(int nid)
 	return pages;
 }
 
-/* Distributes a target of @pages to the nodes in proportion to their memory. */
+/* Distributes a target of @pages among the nodes in proportion to their memory. */
 void prezero_pool_set_target(struct prezero_pool *pool, unsigned long pages)
 {
 	unsigned long total = max(totalram_pages(), 1UL);
@@ -122,7 +122,7 @@ void prezero_pool_add_folio(struct prezero_pool *pool, int nid,
 	pool_account(nid, PREZERO_FOLIO_PAGES);
 }
 
-/* Takes a folio from @node, NULL: there is none. */
+/* Takes a folio from @node; NULL: there is none. */
 static struct folio *pool_take_folio(struct prezero_node *node)
 {
 	struct folio *folio;
@@ -142,9 +142,10 @@ static struct folio *pool_take_folio(struct prezero_node *node)
 
 /*
  * Whether a page of @folio has an uncorrectable error. memory_failure() marks the
- * page, and gives up before it marks the folio if it does not know the owner.
+ * page, but gives up before it marks the folio if it does not know the owner. Such
+ * a folio is leaked: the page allocator checks single pages only, and would reuse it.
  */
-static bool folio_has_poison(struct folio *folio)
+bool prezero_folio_has_poison(struct folio *folio)
 {
 	unsigned int i;
 
@@ -156,8 +157,8 @@ static bool folio_has_poison(struct folio *folio)
 }
 
 /*
- * Takes a zeroed folio of PREZERO_ORDER of the current CPU's node, if that is in
- * @allowed.
+ * Takes a zeroed folio of PREZERO_ORDER of the current CPU's node if that node is in
+ * @allowed; NULL: there is none.
  */
 struct folio *prezero_pool_get_folio(struct prezero_pool *pool,
 				     const nodemask_t *allowed)
@@ -169,9 +170,8 @@ struct folio *prezero_pool_get_folio(struct prezero_pool *pool,
 		return NULL;
 	while ((folio = pool_take_folio(&pool->nodes[nid]))) {
 		pool_account(nid, -PREZERO_FOLIO_PAGES);
-		if (!folio_has_poison(folio))
+		if (!prezero_folio_has_poison(folio))
 			break;
-		/* Leak it: the page allocator would reuse the page. */
 	}
 	return folio;
 }
@@ -179,7 +179,7 @@ struct folio *prezero_pool_get_folio(struct prezero_pool *pool,
 /*
  * Moves up to @most pages from @node's list to the end of @pages.
  *
- * Return: how many.
+ * Return: the number of pages moved.
  */
 static unsigned long pool_take_pages(struct prezero_node *node, struct list_head *pages,
 				     unsigned long most)
@@ -213,17 +213,17 @@ static bool pool_refill_cpu(struct prezero_pool *pool, struct prezero_cpu *cpu)
 	list_for_each_entry_safe(page, next, &pages, lru)
 		cpu->pages[cpu->nr++] = page;
 	pool_account(cpu->nid, -(long)cpu->nr);
-	/* Inside the lock: a drain clears the bit before it takes the lock. */
+	/* Under the lock of @cpu: a drain clears the bit before it takes that lock. */
 	if (cpu->nr && !cpumask_test_cpu(cpu->cpu, node->stocked))
 		cpumask_set_cpu(cpu->cpu, node->stocked);
 	return cpu->nr;
 }
 
 /*
- * Takes up to @nr zeroed pages of the current CPU's node, if that is in @allowed.
- * @refilled: set if pages were taken from the list of the node.
+ * Takes up to @nr zeroed pages of the current CPU's node if that node is in @allowed.
+ * @refilled: set if pages were taken from the node's list.
  *
- * Return: how many.
+ * Return: the number of pages taken.
  */
 unsigned int prezero_pool_get(struct prezero_pool *pool,
 			      const nodemask_t *allowed, struct page **pages,
@@ -287,8 +287,7 @@ static unsigned long pool_drain_node(struct prezero_pool *pool, int nid,
 		if (!folio)
 			break;
 		pool_account(nid, -PREZERO_FOLIO_PAGES);
-		/* Leak one with an error, as above. */
-		if (folio_has_poison(folio))
+		if (prezero_folio_has_poison(folio))
 			continue;
 		folio_put(folio);
 		nr += PREZERO_FOLIO_PAGES;
@@ -297,10 +296,10 @@ static unsigned long pool_drain_node(struct prezero_pool *pool, int nid,
 }
 
 /*
- * Frees @most pages of @nid (NUMA_NO_NODE: of all nodes), or a few more, single
- * pages first. Any context.
+ * Frees up to @most pages of @nid (NUMA_NO_NODE: of all nodes), single pages first,
+ * then whole folios, which may exceed @most. Any context.
  *
- * Return: how many.
+ * Return: the number of pages freed.
  */
 unsigned long prezero_pool_drain(struct prezero_pool *pool, int nid,
 				 unsigned long most)
@@ -331,8 +330,8 @@ static unsigned long pool_node_singles(const struct prezero_pool *pool, int nid)
 }
 
 /*
- * Single pages of node @nid (NUMA_NO_NODE: of all nodes) in the pool, lockless
- * and therefore approximate.
+ * Single pages of node @nid (NUMA_NO_NODE: of all nodes) in the pool. Lockless, and
+ * therefore approximate.
  */
 unsigned long prezero_pool_singles(const struct prezero_pool *pool, int nid)
 {
@@ -345,7 +344,7 @@ unsigned long prezero_pool_singles(const struct prezero_pool *pool, int nid)
 	return pages;
 }
 
-/* The same with the pages of large folios. */
+/* prezero_pool_singles() plus the pages of large folios. */
 unsigned long prezero_pool_pages(const struct prezero_pool *pool, int nid)
 {
 	unsigned long pages = prezero_pool_singles(pool, nid);

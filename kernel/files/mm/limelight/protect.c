@@ -2,31 +2,36 @@
 /*
  * Limelight protect: reclaim skips the pages of the topmost app.
  *
- * The rule is that of memory.low, for folios instead of cgroups: a first pass
- * skips the topmost app's folios and remembers that it did; only if it reclaims
- * nothing does a second pass take them. So protection can delay an allocation, but
- * never fail one.
+ * The rule is that of memory.low, for folios instead of cgroups. A first pass skips
+ * the topmost app's folios and notes that it did. Only if it reclaims nothing does a
+ * second pass take them. So protection can delay an allocation, but never fail one.
  *
  * Which folios belong to the topmost app? Reclaim walks the page tables that map a
- * folio before it evicts it (folio_referenced()). If one of them belongs to a
+ * folio before it evicts the folio (folio_referenced()). If one of them belongs to a
  * member of the topmost set, the folio is protected, whichever process brought it
- * in: shared libraries need no bookkeeping. Folios in the page cache have the page
- * identifier as well (identifier.c). Mappings whose pages are used once
- * (MADV_SEQUENTIAL, POSIX_FADV_NOREUSE) do not protect, and MADV_FREE pages are not
- * protected: the app has given them up.
+ * in, so shared libraries need no bookkeeping. Folios have the page identifier as
+ * well (identifier.c). Mappings whose pages are used once (MADV_SEQUENTIAL,
+ * POSIX_FADV_NOREUSE) do not protect. MADV_FREE pages are not protected, because the
+ * app has given them up.
  *
  * A protected folio is treated like a referenced one: it returns to the active
- * list, or to the youngest generation. All folios are still scanned, so scan
- * counts, priorities and NR_ISOLATED are those of any reclaim.
+ * list, or to the youngest generation. Folios are still scanned, so scan counts,
+ * priorities and NR_ISOLATED are those of any reclaim. Only folios that are known to
+ * be protected without an rmap walk are moved without being isolated.
  *
- * Three things bound the cost. When a pass finds nothing but protected folios,
- * protection is suspended for its target (a node, or a cgroup that hit its limit),
- * so that not every allocation sweeps the lists twice: for 500 ms at first, doubling
- * up to 8 s if it happens again soon. A cgroup begins with 1 s: its own processes
- * hit the limit, and will do so again. The same happens after several sweeps that
- * found next to nothing else. And there is a budget (footprint.c): an app that is
- * most of the machine is not protected against itself.
+ * Three rules bound the cost:
+ *
+ *   - When a pass finds only protected folios, protection is suspended for its target
+ *     (a node, or a cgroup that hit its limit), so that not every allocation sweeps
+ *     the lists twice. A suspension lasts 500 ms at first, and doubles up to 8 s if
+ *     it happens again soon. For a cgroup it starts with 1 s, because the cgroup's
+ *     own processes hit the limit and will do so again.
+ *   - Protection is also suspended after sweeps that reclaimed next to nothing: several
+ *     of a node, or one of a cgroup.
+ *   - An app whose footprint exceeds its budget is not protected against itself
+ *     (footprint.c).
  */
+#include <kunit/static_stub.h>
 #include <linux/cgroup.h>
 #include <linux/gfp.h>
 #include <linux/jiffies.h>
@@ -46,12 +51,12 @@
 
 #define SUSPEND_MS		500
 #define SUSPEND_LEVELS		5	/* 0.5, 1, 2, 4, 8 s */
-#define SUSPEND_NODE		1	/* The level to begin with. */
+#define SUSPEND_NODE		1	/* The first level for a target. */
 #define SUSPEND_CGROUP		2
 #define SUSPEND_LONGEST		msecs_to_jiffies(SUSPEND_MS << (SUSPEND_LEVELS - 1))
 /* The level decreases by one for each such interval without a suspension. */
 #define SUSPEND_CALM		(8 * HZ)
-/* Consecutive sweeps with next to no progress that suspend protection. */
+/* Consecutive sweeps of a node with next to no progress that suspend protection. */
 #define TRICKLES		3
 
 DEFINE_STATIC_KEY_FALSE(limelight_protect_key);
@@ -72,11 +77,11 @@ bool limelight_suspended(const struct limelight_suspend *suspend,
 }
 
 /*
- * Suspends protection for a target that held nothing but protected folios at @now.
- * @first is the lowest level for a target of its kind. Lockless; racing callers
- * write nearly the same values.
+ * Suspends protection for a target that held only protected folios at @now.
+ * @first: lowest level for a target of its kind. Lockless: racing callers write
+ * nearly the same values.
  *
- * Return: the length of the suspension in ms, 0 if it was suspended already.
+ * Return: the length of the suspension in ms, 0 if the target was suspended already.
  */
 unsigned int limelight_suspend_target(struct limelight_suspend *suspend,
 				      unsigned long now, u32 generation,
@@ -102,9 +107,9 @@ unsigned int limelight_suspend_target(struct limelight_suspend *suspend,
 }
 
 /*
- * A sweep of all priorities reclaimed @reclaimed pages and skipped @kept protected
- * ones. Without this, a few pages that become reclaimable now and then would
- * postpone the last resort without end.
+ * Called after a sweep of all priorities that reclaimed @reclaimed pages and skipped
+ * @kept protected pages. Without this check, a few pages that become reclaimable now
+ * and then would postpone the last resort without end.
  *
  * Return: whether the last TRICKLES sweeps reclaimed next to nothing.
  */
@@ -142,7 +147,7 @@ static u64 cgroup_id_of(struct mem_cgroup *memcg)
 	return 0;
 }
 
-/* For sysfs: the longest remaining suspension of all nodes, in ms. */
+/* The longest remaining suspension of all nodes in ms, for sysfs. */
 unsigned int limelight_protect_suspended_ms(void)
 {
 	u32 generation = READ_ONCE(limelight_generation);
@@ -180,8 +185,9 @@ void __limelight_reclaim_begin(struct limelight_reclaim *reclaim,
 	if (reclaim->last_resort) {
 		reclaim->mode = LIMELIGHT_TAKE;
 		/*
-		 * A GFP_NOIO or GFP_NOFS pass says nothing about the next one.
-		 * In a cgroup all allocations may be of that kind.
+		 * A GFP_NOIO or GFP_NOFS pass does not predict the next one, so
+		 * it does not suspend a node. In a cgroup, however, all
+		 * allocations may be of that kind.
 		 */
 		if (!memcg &&
 		    (gfp_mask & (__GFP_IO | __GFP_FS)) != (__GFP_IO | __GFP_FS))
@@ -226,6 +232,7 @@ bool __limelight_reclaim_trickled(struct limelight_reclaim *reclaim,
 	/*
 	 * A cgroup whose limit leaves little room beside the topmost app always
 	 * has a few other pages, and each charge would sweep all lists for them.
+	 * So one sweep is enough.
 	 */
 	if (!memcg && !limelight_trickled(suspend, reclaimed, reclaim->kept))
 		return false;
@@ -233,8 +240,8 @@ bool __limelight_reclaim_trickled(struct limelight_reclaim *reclaim,
 }
 
 /*
- * Lower priorities scan more folios. MGLRU promotes the skipped ones, ages them,
- * and scans them again: without this, a pass would scan a cgroup three times.
+ * Lower priorities scan more folios. MGLRU promotes the skipped folios, ages them,
+ * and scans them again. Without this check, a pass would scan a cgroup three times.
  */
 bool __limelight_should_abort(const struct limelight_reclaim *reclaim,
 			      const struct mem_cgroup *memcg)
@@ -257,9 +264,9 @@ static void protect_reset_folio(struct limelight_reclaim *reclaim)
 }
 
 /*
- * folio_referenced() begins with the next folio. Whether it should note mappings
- * by the topmost app in current->reclaim_state: not outside of reclaim, or while
- * nothing is protected.
+ * Called when folio_referenced() begins with the next folio. Returns whether it
+ * should note the topmost app's mappings in current->reclaim_state: false outside of
+ * reclaim, and while nothing is protected.
  */
 bool limelight_track_mappings(void)
 {
@@ -299,7 +306,7 @@ static bool protect_folio_is_topmost(const struct limelight_reclaim *reclaim,
 	return reclaim->cached && limelight_folio_tagged(folio);
 }
 
-/* @active: @folio was on the active list. */
+/* Notes that @folio is kept. @active: it was on the active list. */
 static void protect_note_kept(struct limelight_reclaim *reclaim, struct folio *folio,
 			      bool active)
 {
@@ -334,10 +341,10 @@ bool __limelight_rotate_folio(struct limelight_reclaim *reclaim, struct folio *f
 }
 
 /*
- * Whether @folio is known to be the topmost app's, without an rmap walk. An
+ * Whether @folio is known to be the topmost app's without an rmap walk. An
  * optimisation: may be false for folios that limelight_keep_folio() would keep.
- * @active: it is on the active list. The caller holds the lru_lock, and moves the
- * folio if this is true.
+ * @active: the folio is on the active list. The caller holds the lru_lock, and moves
+ * the folio if this is true.
  */
 bool limelight_keep_known_folio(struct limelight_reclaim *reclaim, struct folio *folio,
 				bool active)
@@ -374,7 +381,7 @@ static bool protect_invalid_vma(struct vm_area_struct *vma, void *arg)
 
 /*
  * alloc_contig_range() drops clean file folios that it could migrate. Those of the
- * topmost app should be migrated. Unlike in reclaim no other process loses a page
+ * topmost app should be migrated. Unlike in reclaim, no other process loses a page
  * for that, so budget and suspension do not apply.
  */
 bool __limelight_migrate_instead(struct folio *folio)
@@ -409,15 +416,16 @@ bool limelight_protect_enabled(void)
 	return static_key_enabled(&limelight_protect_key);
 }
 
-/* The topmost set has changed. Takes ownership of @tags, NULL: it is empty. */
-void limelight_protect_topmost(struct limelight_tags *tags)
+/* Called when another topmost set is in force. */
+void limelight_protect_topmost(void)
 {
-	limelight_tags_publish(tags);
+	KUNIT_STATIC_STUB_REDIRECT(limelight_protect_topmost);
+
 	if (limelight_protect_enabled())
 		limelight_footprint_renew();
 }
 
-/* @budget_percent: 0 keeps the one in force. */
+/* Switches protect on or off. @budget_percent: 0 keeps the current value. */
 int limelight_protect_configure(bool on, u32 budget_percent)
 {
 	int ret;
@@ -441,7 +449,7 @@ int limelight_protect_configure(bool on, u32 budget_percent)
 	return 0;
 }
 
-/* The device is closed. */
+/* Resets protect when the device is closed. */
 void limelight_protect_reset(void)
 {
 	limelight_protect_configure(false, 0);

@@ -13,23 +13,23 @@
  *
  *   - streams, read or mapped: the configured factor;
  *   - around a fault that does not belong to a stream: half of it, because half of
- *     what is read lies behind the fault;
- *   - neighbours: a random single page, for which others read that page only. The
- *     aligned block of 16 pages around it is read.
+ *     the request lies before the fault;
+ *   - neighbours: for a random single page, the aligned block of 16 pages around it
+ *     is read. Other processes read only that page.
  *
- * Two things bound it. A request takes at most a quarter of the memory that is free
- * above the high watermark; if there is none, it is an ordinary request. And
- * read-ahead has to be used: each page of an enlarged request is marked (one byte for
- * each page of memory, while the mechanism is enabled), and is either used first or
- * evicted first. If more than a quarter of them are evicted, the factor of that kind
- * is halved; if hardly any are, it is doubled, up to the configured one. A reduced
- * factor is tried again after a while.
+ * Two rules bound the requests. A request takes at most a quarter of the memory that
+ * is free above the high watermark; if none is, it is an ordinary request. And the
+ * pages have to be used. Each folio of an enlarged request is marked (one byte for
+ * each page of memory, while the mechanism is enabled), and is later either used or
+ * evicted unused. If more than a quarter of the pages of a kind are evicted unused,
+ * the factor of that kind is halved. If hardly any are, it is doubled, up to the
+ * configured factor. After RETRY without an adjustment, a reduced factor is doubled.
  *
- * Used means passed to folio_mark_accessed(), or mapped. Pages that fault-around maps
- * count as used.
+ * A folio is used when it is passed to folio_mark_accessed() or mapped, including by
+ * fault-around.
  *
- * Locking: RCU protects the table of marks. A mark is one byte, set before other
- * tasks can find the folio, and taken by xchg().
+ * Locking: RCU protects the table of marks. A mark is one byte. It is set before the
+ * folio is up to date, or when the folio replaces a marked one, and taken by xchg().
  */
 #include <linux/atomic.h>
 #include <linux/jiffies.h>
@@ -50,9 +50,9 @@
 
 /* Block that is read for a random single page, in pages. */
 #define NEIGHBOURS	16
-/* Outcomes of marked pages between two adjustments of a factor, in pages. */
+/* Marked pages used or evicted between two adjustments of a factor. */
 #define EPOCH		512
-/* How long a reduced factor lasts before it is tried again, in jiffies. */
+/* Time without an adjustment after which a reduced factor is doubled, in jiffies. */
 #define RETRY		(10 * HZ)
 /* Number of halvings from the largest factor to 1. */
 #define LEVELS		6
@@ -63,7 +63,7 @@ unsigned int limelight_factor __read_mostly = LIMELIGHT_FACTOR_DEFAULT;
 /* Value of limelight_factor after the device is closed. */
 static unsigned int factor_configured = LIMELIGHT_FACTOR_DEFAULT;
 
-/* A chunk of marks is for a memory section. */
+/* One chunk of marks per memory section. */
 #ifdef CONFIG_SPARSEMEM
 #define CHUNK_SHIFT	PFN_SECTION_SHIFT
 #else
@@ -72,10 +72,10 @@ static unsigned int factor_configured = LIMELIGHT_FACTOR_DEFAULT;
 #define CHUNK_PAGES	BIT(CHUNK_SHIFT)
 
 /*
- * struct ahead_marks - marks of pages read by enlarged requests
+ * struct ahead_marks - marks of folios read by enlarged requests
  * @nr: entries of @chunk
- * @chunk: for each chunk that holds memory a u8[CHUNK_PAGES], else NULL: for each
- *	page frame enum limelight_ra, LIMELIGHT_RA_NONE: not marked
+ * @chunk: for each chunk that holds memory a u8[CHUNK_PAGES], else NULL. Each u8 is
+ *	the enum limelight_ra of a page frame, LIMELIGHT_RA_NONE: not marked
  */
 struct ahead_marks {
 	unsigned long nr;
@@ -89,7 +89,7 @@ static struct ahead_marks __rcu *marks;
  * struct ahead_balance - use of the pages of one kind of request
  * @used: marked pages that were used since the last adjustment
  * @wasted: marked pages that were evicted unused
- * @level: number of times that the factor is halved
+ * @level: how many times the factor is halved
  * @judged: time of the last adjustment, in jiffies
  */
 struct ahead_balance {
@@ -100,12 +100,12 @@ struct ahead_balance {
 };
 
 static struct ahead_balance balances[LIMELIGHT_RA_KINDS];
-/* Serializes adjustments; never waited for. */
+/* Serializes adjustments; only ever trylocked. */
 static DEFINE_SPINLOCK(balances_lock);
 
 /* ------------------------------------------------------------- arithmetic */
 
-/* Return: the level after an epoch. */
+/* Return: the level after an epoch, given the current one. */
 static unsigned int ahead_next_level(unsigned int level, unsigned int used,
 				     unsigned int wasted)
 {
@@ -116,7 +116,7 @@ static unsigned int ahead_next_level(unsigned int level, unsigned int used,
 	return level;
 }
 
-/* The factor of @kind at @level; 1: no change. */
+/* The factor of @kind at @level; 1: the default size. */
 static unsigned int factor_at(unsigned int factor, enum limelight_ra kind,
 			      unsigned int level)
 {
@@ -136,7 +136,7 @@ static unsigned long ahead_window(unsigned long pages, unsigned int factor,
 }
 
 /*
- * Pages of the block that is read for a single page: all of it at a factor of 8 or
+ * Pages of the block that is read for a single page: NEIGHBOURS at a factor of 8 or
  * more, one page at a factor of 1.
  */
 static unsigned int ahead_block(unsigned int factor)
@@ -149,8 +149,8 @@ static unsigned int ahead_block(unsigned int factor)
 /* ---------------------------------------------------------------- balance */
 
 /*
- * The level of @balance at @now. Decreases after a while without outcomes: a factor
- * of 1 never has any.
+ * The level of @balance at @now. Decreases after RETRY without an adjustment, because
+ * no pages are marked at a factor of 1.
  */
 static unsigned int level_at(const struct ahead_balance *balance, unsigned long now)
 {
@@ -161,14 +161,14 @@ static unsigned int level_at(const struct ahead_balance *balance, unsigned long 
 	return level;
 }
 
-/* The factor in force for @kind now. Changes nothing. */
+/* The current factor of @kind. No side effects. */
 unsigned int limelight_readahead_factor(enum limelight_ra kind)
 {
 	return factor_at(READ_ONCE(limelight_factor), kind,
 			 level_at(&balances[kind], jiffies));
 }
 
-/* The same for a request, which starts a retry that is due. */
+/* The factor for a request of @kind, which applies a retry that is due. */
 static unsigned int request_factor(enum limelight_ra kind)
 {
 	struct ahead_balance *balance = &balances[kind];
@@ -183,7 +183,7 @@ static unsigned int request_factor(enum limelight_ra kind)
 	return factor_at(READ_ONCE(limelight_factor), kind, level);
 }
 
-/* A marked folio of @pages was used, or evicted unused. */
+/* Counts a marked folio of @pages that was used, or evicted unused. */
 static void ahead_outcome(enum limelight_ra kind, unsigned int pages, bool was_used)
 {
 	struct ahead_balance *balance = &balances[kind];
@@ -220,7 +220,7 @@ static void ahead_reset(void)
 
 /* --------------------------------------------------------------- requests */
 
-/* The factor for requests of current, and the memory that they may use. */
+/* The factor for requests of current. @room: set to the pages that it may use. */
 static unsigned int ahead_factor_of_current(enum limelight_ra kind,
 					    unsigned long *room)
 {
@@ -231,7 +231,7 @@ static unsigned int ahead_factor_of_current(enum limelight_ra kind,
 	factor = request_factor(kind);
 	if (factor < 2)
 		return 1;
-	/* Near its limit a cgroup would evict its own pages. */
+	/* Near its limit, a cgroup would evict its own pages. */
 	*room = min(limelight_memory_room(), limelight_cgroup_room(current->mm));
 	return *room ? factor : 1;
 }
@@ -250,8 +250,8 @@ unsigned long __limelight_ra_pages(struct readahead_control *ractl,
 }
 
 /*
- * A random request of @pages at the index of @ractl. Moves the index to the
- * beginning of the block to read.
+ * Enlarges a random request of @pages at the index of @ractl to the block around it,
+ * and moves the index to the beginning of that block.
  *
  * Return: the number of pages to read.
  */
@@ -317,7 +317,7 @@ static enum limelight_ra ahead_take_mark(struct folio *folio)
 	return kind;
 }
 
-/* Marks @folio, which no other task can find yet. */
+/* Marks @folio, which is not yet up to date or replaces a marked folio. */
 static void ahead_set_mark(struct folio *folio, enum limelight_ra kind)
 {
 	u8 *mark;
@@ -355,7 +355,7 @@ void __limelight_ra_evicted(struct folio *folio)
 	ahead_outcome(kind, folio_nr_pages(folio), false);
 }
 
-/* @folio leaves the page cache: truncation, or after reclaim. */
+/* See limelight_ra_forget(). Called for truncation as well as for reclaim. */
 void __limelight_ra_forget(struct folio *folio)
 {
 	ahead_take_mark(folio);
@@ -369,7 +369,15 @@ void __limelight_ra_move(struct folio *to, struct folio *from)
 		ahead_set_mark(to, kind);
 }
 
-/* For walk_system_ram_range(). */
+void __limelight_ra_collapse(struct folio *to, struct list_head *old)
+{
+	struct folio *folio;
+
+	list_for_each_entry(folio, old, lru)
+		__limelight_ra_move(to, folio);
+}
+
+/* Allocates the chunks of a range, for walk_system_ram_range(). */
 static int ahead_add_chunks(unsigned long start_pfn, unsigned long nr_pages, void *arg)
 {
 	unsigned long last = (start_pfn + nr_pages - 1) >> CHUNK_SHIFT;
@@ -405,7 +413,7 @@ static int ahead_start(void)
 	if (!all)
 		return -ENOMEM;
 	all->nr = nr;
-	/* Hotplugged memory has no marks, so it does not count. */
+	/* Memory that is hotplugged later has no marks, and is not counted. */
 	ret = walk_system_ram_range(0, max_pfn, all, ahead_add_chunks);
 	if (ret)
 		ahead_free_marks(all);
@@ -414,7 +422,7 @@ static int ahead_start(void)
 	return ret;
 }
 
-/* The static key is off already. */
+/* Frees the marks. The static key is already off. */
 static void ahead_stop(void)
 {
 	struct ahead_marks *all = rcu_replace_pointer(marks, NULL, true);
@@ -430,7 +438,7 @@ bool limelight_readahead_enabled(void)
 	return static_key_enabled(&limelight_readahead_key);
 }
 
-/* Sets the factor; @remember: also beyond the life of the open device. */
+/* Sets the factor. @remember: keep it after the device is closed. */
 int limelight_factor_set(unsigned int factor, bool remember)
 {
 	if (!factor || factor > LIMELIGHT_FACTOR_MAX)
@@ -441,7 +449,7 @@ int limelight_factor_set(unsigned int factor, bool remember)
 	return 0;
 }
 
-/* @factor: 0 keeps the one in force. */
+/* Switches readahead on or off. @factor: 0 keeps the current value. */
 int limelight_readahead_configure(bool on, u32 factor)
 {
 	int ret;
@@ -464,7 +472,7 @@ int limelight_readahead_configure(bool on, u32 factor)
 	return 0;
 }
 
-/* The device is closed. */
+/* Resets readahead when the device is closed. */
 void limelight_readahead_reset(void)
 {
 	limelight_readahead_configure(false, 0);

@@ -2,10 +2,10 @@
 /*
  * /sys/kernel/mm/limelight: state and tunables.
  *
- * Values written here remain, unlike changes through the device, which end when it
- * is closed. Reads have no side effects.
+ * Values written here persist. Values set through the device are undone when the
+ * device is closed. Reads have no side effects.
  *
- * Files that reveal when the user works or switches apps are readable by root only.
+ * Only root can read files that reveal when the user works or switches apps.
  */
 #include <linux/kobject.h>
 #include <linux/kstrtox.h>
@@ -337,7 +337,7 @@ static ssize_t engine_show(struct kobject *kobj, struct kobj_attribute *attr,
 
 static struct kobj_attribute engine_attr = __ATTR_RO(engine);
 
-/* A line for each engine that is built in, with the reason if it is unavailable. */
+/* One line for each engine built in, with the reason if it is unavailable. */
 static ssize_t engines_show(struct kobject *kobj, struct kobj_attribute *attr,
 			    char *buf)
 {

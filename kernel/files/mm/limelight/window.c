@@ -2,11 +2,10 @@
 /*
  * Limelight response windows: while one is open, the user waits for the topmost app.
  *
- * A window is a deadline and nothing else. The caller that opens one sets the
- * latest end, so a daemon that hangs or is not scheduled delays other work no longer
- * than that. limelight_in_window() compares the deadline with the clock. The timer
- * only updates statistics and wakes kprezerod; a late timer does not prolong a
- * window.
+ * A window is just a deadline, set by the caller that opens it. A daemon that hangs
+ * or is not scheduled therefore cannot delay other work beyond the deadline.
+ * limelight_in_window() compares the deadline with the clock. The timer only updates
+ * statistics and wakes kprezerod; a late timer does not prolong a window.
  */
 #include <linux/atomic.h>
 #include <linux/hrtimer.h>
@@ -24,13 +23,13 @@
 u64 limelight_window_until __read_mostly;
 
 /*
- * Statistics. Not in /proc/vmstat, which is world-readable: windows correspond to
- * keystrokes.
+ * Statistics. They are not in /proc/vmstat, which is world-readable, because windows
+ * reveal keystrokes.
  */
 atomic_long_t limelight_windows_opened;
 atomic_long_t limelight_windows_expired;
 
-/* Serializes changes by the device and by the timer. */
+/* Serializes changes by the device and the timer. */
 static DEFINE_SPINLOCK(window_lock);
 static struct hrtimer window_timer;
 /* When the last window opened, CLOCK_MONOTONIC in ns. */
@@ -38,7 +37,7 @@ static u64 window_opened;
 
 /*
  * Whether a window that ends at @until (0: there is none) is open at @now.
- * Compares differences, so that a stale deadline is never in the future.
+ * Compares differences, so a stale deadline never appears to be in the future.
  */
 static bool window_is_open(u64 until, u64 now)
 {
@@ -51,7 +50,7 @@ bool __limelight_in_window(void)
 	return window_is_open(READ_ONCE(limelight_window_until), ktime_get_ns());
 }
 
-/* Whether a window is open now that was open at @since already. */
+/* Whether a window is open now that was already open at @since. */
 bool limelight_in_window_since(u64 since)
 {
 	return limelight_in_window() &&
@@ -74,7 +73,7 @@ static enum hrtimer_restart window_timeout(struct hrtimer *timer)
 	unsigned long flags;
 
 	spin_lock_irqsave(&window_lock, flags);
-	/* The deadline may have been moved while this waited for the lock. */
+	/* The deadline may have moved while the timer waited for the lock. */
 	if (limelight_window_until && !__limelight_in_window())
 		window_close(LIMELIGHT_WINDOW_EXPIRED);
 	spin_unlock_irqrestore(&window_lock, flags);
@@ -111,7 +110,7 @@ void limelight_window_end(enum limelight_window_end why)
 	spin_lock_irqsave(&window_lock, flags);
 	if (limelight_window_until) {
 		window_close(__limelight_in_window() ? why : LIMELIGHT_WINDOW_EXPIRED);
-		/* A running timer finds no window, or the next one, and leaves it. */
+		/* A running timer finds no window, or the next one, which it keeps. */
 		hrtimer_try_to_cancel(&window_timer);
 	}
 	spin_unlock_irqrestore(&window_lock, flags);

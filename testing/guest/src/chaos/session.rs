@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A user's session: Debian's X server and limelight-agent; both get killed too.
+//! A user's session: Debian's X server and limelight-agent. The chaos test kills both.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::x11::connect;
 /// Timeout for a killed process to exit.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The session.
+/// The session's processes, and the apps' windows.
 pub struct Session {
     cgroup: Cgroup,
-    /// `None` while it is dead.
+    /// `None` while the agent is dead.
     agent: Option<Process>,
-    /// The server, and this program's connection to it; `None` while it is dead.
+    /// The X server, and this program's connection to it; `None` while the server is dead.
     server: Option<(Process, RustConnection)>,
     /// The apps' windows, by app index.
     windows: Vec<u32>,
@@ -65,7 +65,7 @@ impl Session {
         Ok(())
     }
 
-    /// Has every app show its window.
+    /// Makes every app show its window.
     pub fn show(&mut self, apps: &mut [App]) -> Result<()> {
         let windows = apps.iter_mut().map(|app| app.show(DISPLAY));
         self.windows = windows

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The troubles, and how each begins and ends.
+//! The failures that the chaos test causes, called troubles: how each begins and ends.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -16,37 +16,40 @@ use crate::daemon::{Line, LIMELIGHTD, LOG};
 use crate::guest_setup::{remount, suspend};
 use crate::process::run;
 
-/// File that fills the two directories.
+/// File that fills the runtime directory or the state directory.
 const BALLAST: &str = "ballast";
 /// Length of troubles that end by themselves.
 const MOMENT: Duration = Duration::from_millis(500);
-/// Most log lines of the daemon about a trouble: it logs the problem, not each occurrence.
+/// Most lines that the daemon may log while it has no free descriptor: it must log the problem, not
+/// each occurrence.
 const LINES_MAX: usize = 40;
-/// limelightd's exit code where it may not change anything.
+/// limelightd's exit code when it has no permission to change values.
 const NO_PERMISSION: i32 = 13;
 /// A jump of the clock, in seconds.
 const JUMP: i64 = 400 * 24 * 3600;
 
-/// A trouble.
+/// A failure that the test causes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
     /// `kill -9` of limelightd and its watcher, followed by a successor.
     Killed,
-    /// The same, with the service's stop hook before the successor.
+    /// As [`Trouble::Killed`], but the service's stop hook, `limelightd --restore`, runs before the
+    /// successor starts.
     KilledForGood,
-    /// `kill -9` of limelightd but not of its watcher, which alone can restore, while an app is
-    /// frozen.
+    /// `kill -9` of limelightd while an app is frozen. The watcher survives and must restore all
+    /// values.
     KilledAlone,
     /// `kill -9` of the watcher.
     WatcherKilled,
-    /// `kill -9` of both while /sys is read-only: the successor refuses to start or, where it has
-    /// the device, restores values later.
+    /// `kill -9` of limelightd and its watcher while /sys is read-only. With Limelight's device,
+    /// the successor restores values later; without it, the successor refuses to start.
     KilledReadOnly,
     /// `kill -9` of the session's agent, or of the process that holds an agent's claim.
     AgentKilled,
     /// `kill -9` of the session's X server.
     ServerKilled,
-    /// The foreground app dies, its cgroup is removed, and another of that name appears.
+    /// The foreground app dies, its cgroup is removed, and an app starts in a new cgroup of the
+    /// same name.
     GroupGone,
     /// The daemon has no file descriptor left.
     NoDescriptors,
@@ -66,13 +69,13 @@ pub enum Trouble {
     Suspended,
 }
 
-/// State that ending a trouble needs.
+/// State that [`Trouble::end`] needs from [`Trouble::begin`].
 pub enum State {
     Nothing,
-    /// Number of lines in the daemon's log, its previous RLIMIT_NOFILE, and a connection from
-    /// before.
+    /// For [`Trouble::NoDescriptors`]: the number of lines in the daemon's log, the daemon's
+    /// previous RLIMIT_NOFILE, and a connection that was accepted before the limit changed.
     Descriptors(usize, libc::rlimit, Line),
-    /// The agent's connection.
+    /// The connection that holds an agent's claim.
     Agent(UnixStream),
 }
 
@@ -136,12 +139,12 @@ impl Trouble {
             Trouble::KilledReadOnly => {
                 set_writable(false)?;
                 world.kill()?;
-                // The device still works.
+                // The device works although /sys is read-only, so a successor can start.
                 if Path::new(DEVICE_PATH).exists() {
                     world.succeed()?;
                     return Ok(State::Nothing);
                 }
-                // It has to leave what it cannot restore to its successor.
+                // Without the device, limelightd must exit and leave the restore to a later start.
                 let (code, text) = run(LIMELIGHTD, &[])?;
                 if code != NO_PERMISSION || !text.contains("not writable") {
                     world.note(self, format!("limelightd ends with {code}: {text}"));
@@ -151,8 +154,8 @@ impl Trouble {
                 None => return agent(world),
                 Some(session) => {
                     session.kill_agent()?;
-                    // No source reports another app, and the foreground app keeps its state for a
-                    // moment only.
+                    // Without the agent, no source reports the foreground app. The daemon keeps
+                    // that app's boosted values only briefly.
                     world.check_nothing_left_by_and_by(self)?;
                 }
             },
@@ -173,7 +176,7 @@ impl Trouble {
             }
             Trouble::NoDescriptors => {
                 let mut line = Line::connect()?;
-                // The connection is accepted once it is answered.
+                // An answer shows that the daemon has accepted the connection.
                 line.send(r#"{"op":"status"}"#)?;
                 line.answer()?;
                 let pid = world.running()?.pid();
@@ -240,9 +243,9 @@ impl Trouble {
                 limit_descriptors(pid, limit.rlim_cur)?;
                 // Restores that failed for lack of a descriptor succeed now.
                 world.check_nothing_left_by_and_by(self)?;
-                let said = lines() - before;
-                if said > LINES_MAX {
-                    world.note(self, format!("limelightd wrote {said} lines about it"));
+                let logged = lines() - before;
+                if logged > LINES_MAX {
+                    world.note(self, format!("limelightd logged {logged} lines"));
                 }
             }
             (_, State::Agent(stream)) => drop(stream),
@@ -252,7 +255,8 @@ impl Trouble {
     }
 }
 
-/// A session agent with a claim on the first app; no other claim outranks it.
+/// Claims the foreground for the first app, as a session agent does. Drops the test's own claim
+/// first, so that no other claim outranks the agent's.
 fn agent(world: &World) -> Result<State> {
     world.ask(NO_FOCUS);
     let mut stream = UnixStream::connect(Path::new(RUN).join("control.sock"))?;

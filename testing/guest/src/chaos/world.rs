@@ -25,29 +25,32 @@ use crate::swap_app::{App, Spec, CLASSES, NORMAL};
 
 const APPS: usize = 4;
 const APP_MIB: u32 = 8;
-/// Timeout for an answer, on any host.
+/// Timeout for answers and for asynchronous changes; only a hang takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The daemon's directories, on their own file systems, which can be filled.
+/// The daemon's directories. Each is a small file system of its own, which a trouble can fill.
 pub const RUN: &str = "/run/limelight";
 pub const STATE: &str = "/var/lib/limelight";
 /// Request for no foreground app.
 pub const NO_FOCUS: &str = r#"{"op":"focus","target":"none","source":"chaos"}"#;
 /// Longest time from SIGKILL until the watcher has restored everything.
 const RESTORED_WITHIN: Duration = Duration::from_secs(2);
-/// Time in a session until a claim of no app takes effect.
+/// The daemon's `gap_ms`: in a session, an app that lost the focus stays in the foreground for this
+/// long, in milliseconds.
 const GAP_MS: u32 = 200;
 
 /// The machine under test.
 pub struct World {
-    /// `None` while it is dead.
+    /// `None` while the daemon is dead.
     pub daemon: Option<Daemon>,
-    /// State of the machine before the first daemon, once that one is dead.
+    /// State of the machine before the first daemon; `None` while a daemon is running.
     pub before: Option<Before>,
     pub apps: Vec<App>,
-    /// The session that moves the focus; without one, the daemon gets requests.
+    /// The session in which the focus moves. Without one, the test sends focus requests to the
+    /// daemon.
     pub session: Option<Session>,
-    /// App names are not reused.
+    /// Number of apps started so far, which is the seed of the next app's memory.
     started: u64,
+    /// Failed checks.
     wrong: Vec<String>,
     /// Duration of each restore by a watcher.
     pub restored_ms: Vec<u64>,
@@ -59,8 +62,8 @@ impl World {
         for directory in [RUN, STATE] {
             mount("limelight", directory, "tmpfs", "size=256k,mode=755")?;
         }
-        // A daemon that may kill keeps files open for writing, and their mount cannot be made
-        // read-only.
+        // With `kill` enabled, the daemon keeps files open for writing, and their mount could not
+        // be made read-only.
         write_config(&format!(
             "{CLASSES}[swap]\nkill = false\n[topmost]\ngap_ms = {GAP_MS}\n"
         ))?;
@@ -81,20 +84,17 @@ impl World {
         Ok(world)
     }
 
-    /// Starts an app under a unique name; its cgroup is named after its place.
+    /// Starts an app and inserts it at `place`. The names of the app and of its cgroup contain
+    /// `place`.
     pub fn start_app(&mut self, place: usize) -> Result<()> {
-        let spec = Spec {
-            mib: APP_MIB,
-            leak_mib_per_s: 0,
-            seed: self.started,
-        };
+        let spec = Spec::new(APP_MIB, self.started);
         self.started += 1;
         let app = App::start(NORMAL, &format!("app{place}"), &spec)?;
         self.apps.insert(place.min(self.apps.len()), app);
         Ok(())
     }
 
-    /// Sends the daemon a request; `None` when it does not answer.
+    /// Sends the daemon a request; `None` if the daemon does not answer.
     pub fn ask(&self, request: &str) -> Option<Response> {
         let mut stream = UnixStream::connect(Path::new(RUN).join("control.sock")).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
@@ -104,7 +104,7 @@ impl World {
         serde_json::from_str(&line).ok()
     }
 
-    /// Has the apps show their windows if there is a session.
+    /// Makes the apps show their windows; a no-op without a session.
     pub fn show(&mut self) -> Result<()> {
         match &mut self.session {
             Some(session) => session.show(&mut self.apps),
@@ -117,8 +117,8 @@ impl World {
         self.session.as_mut().context("there is no session")
     }
 
-    /// Gives the focus to an app, by its place and PID, or to none. Returns the daemon's answer if
-    /// the focus was a request to it.
+    /// Gives the focus to an app, by its place and PID, or to none. Returns the daemon's answer;
+    /// `None` in a session, where the test sends no request, or if the daemon does not answer.
     pub fn focus(&self, app: Option<(usize, i32)>) -> Result<Option<Response>> {
         if let Some(session) = &self.session {
             session.focus(app.map(|(place, _)| place))?;
@@ -144,7 +144,8 @@ impl World {
         self.focus(app).map(|_| ())
     }
 
-    /// Gives the focus to a random app, and checks that it gets what a topmost app gets.
+    /// Gives the focus to a random app. Checks that the daemon reports this app as topmost,
+    /// protects its cgroup and lowers its oom_score_adj.
     pub fn settle(&mut self, trouble: Trouble, random: &mut Random) -> Result<()> {
         let place = random.below(APPS as u64) as usize;
         let pid = self.apps[place].pid();
@@ -167,7 +168,7 @@ impl World {
             let status = status();
             self.note(trouble, format!("{pid} is not topmost: {status:?}"));
         }
-        // What failed during the trouble is retried by the daemon.
+        // The daemon retries changes that failed during the trouble.
         let group = self.apps[place].cgroup().path().to_owned();
         let held =
             |file: &str| fs::read_to_string(group.join(file)).is_ok_and(|text| text.trim() != "0");
@@ -180,7 +181,7 @@ impl World {
         Ok(())
     }
 
-    /// Takes the focus from all apps, and checks that nothing is left of it.
+    /// Takes the focus from all apps, and checks that no changed value remains.
     pub fn check_nothing_left(&mut self, trouble: Trouble) -> Result<()> {
         self.focus_nobody()?;
         match self.session.is_some() && self.daemon.is_some() {
@@ -189,7 +190,7 @@ impl World {
         }
     }
 
-    /// Waits for the daemon to notice the lost focus, and checks that nothing is left of it.
+    /// Waits until the daemon has restored all values, and checks that no changed value remains.
     pub fn check_nothing_left_by_and_by(&mut self, trouble: Trouble) -> Result<()> {
         soon(|| self.left().is_ok_and(|left| left.is_empty()));
         self.check_now(trouble)
@@ -244,11 +245,11 @@ impl World {
         Ok(())
     }
 
-    /// Freezes an app as the daemon does, and kills only the daemon. Its watcher restores every
-    /// value within [`RESTORED_WITHIN`].
+    /// Freezes an app as the daemon does, and kills only the daemon. Checks that the watcher
+    /// restores every value within [`RESTORED_WITHIN`].
     pub fn kill_alone(&mut self, trouble: Trouble) -> Result<()> {
         let daemon = self.daemon.take().context("limelightd is dead")?;
-        // Stopped, so that nothing else writes to the record or changes anything.
+        // A stopped daemon neither writes to the restore record nor changes values.
         daemon.signal(libc::SIGSTOP)?;
         let group = self.apps[0].cgroup().path().to_owned();
         record_frozen(&group)?;
@@ -265,25 +266,28 @@ impl World {
         if took > RESTORED_WITHIN || is_frozen(&group) {
             self.note(
                 trouble,
-                format!("not restored for {took:?}\n{}", log_tail()),
+                format!("not restored within {took:?}\n{}", log_tail()),
             );
         }
         let record = Path::new(RUN).join("private/record/restore.json");
         if !soon(|| !record.exists()) {
-            self.note(trouble, format!("{} is left", record.display()));
+            self.note(trouble, format!("{} was not removed", record.display()));
         }
         self.restored_ms.push(took.as_millis() as u64);
         Ok(())
     }
 
-    /// Kills only the daemon's watcher: the daemon starts another one and continues.
+    /// Kills only the daemon's watcher. Checks that the daemon starts a new watcher.
     pub fn kill_watcher(&mut self, trouble: Trouble) -> Result<()> {
         let daemon = self.daemon.as_ref().context("limelightd is dead")?;
         let watcher = daemon.watcher()?.context("limelightd has no watcher")?;
         send(watcher, libc::SIGKILL)?;
         let another = || matches!(daemon.watcher(), Ok(Some(pid)) if pid != watcher);
         if !soon(another) {
-            self.note(trouble, format!("no other watcher\n{}", log_tail()));
+            self.note(
+                trouble,
+                format!("limelightd starts no new watcher\n{}", log_tail()),
+            );
         }
         Ok(())
     }
@@ -308,7 +312,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // A no-op unless something failed in the middle.
+        // A no-op unless an error interrupted a trouble.
         let _ = set_writable(true);
         for directory in [RUN, STATE] {
             // The next cell needs the original state; a failure shows up there.
@@ -317,7 +321,7 @@ impl Drop for World {
     }
 }
 
-/// Adds to the restore record that the daemon froze a cgroup.
+/// Adds an entry to the restore record, as if the daemon had frozen this cgroup.
 fn record_frozen(group: &Path) -> Result<()> {
     let path = Path::new("/").join(group.strip_prefix(ROOT)?);
     let inode = fs::metadata(group)?.ino();
@@ -354,7 +358,7 @@ fn adjustment(pid: i32) -> Result<i32> {
 fn nice(pid: i32) -> Result<i32> {
     let path = format!("/proc/{pid}/stat");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    // Field 19, counted from the end of the name.
+    // Field 19 of the line. The text after the name begins with field 3.
     let fields = text.rsplit_once(") ").map(|(_, rest)| rest.split(' '));
     let field = fields.and_then(|mut fields| fields.nth(16));
     let field = field.with_context(|| format!("{path} is cut off"))?;

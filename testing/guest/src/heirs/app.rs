@@ -23,16 +23,16 @@ pub enum Order {
     Nice(i32),
     /// Creates a thread, optionally under SCHED_IDLE; answers with its TID.
     Thread { idle: bool },
-    /// Creates a child that leaves parent and session; answers with its PID.
+    /// Creates a child that leaves its parent and session; answers with the child's PID.
     Orphan(Orphan),
-    /// Creates a child that keeps forking and exiting for this many milliseconds, as does each of
-    /// its children; answers with 0 at once.
+    /// Starts a chain of processes for this many milliseconds: each process forks the next one and
+    /// exits. Answers with 0 at once.
     Chain { ms: u64 },
-    /// Answers with the PID of the last child of the chain.
+    /// Waits for the end of the chain; answers with the PID of its last process.
     Chained,
 }
 
-/// A child that leaves parent and session.
+/// Settings of a child that leaves its parent and session.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Orphan {
     /// The oom_score_adj that it sets.
@@ -41,13 +41,14 @@ pub struct Orphan {
     pub nice: Option<i32>,
     /// Whether its `/proc` files belong to root (not dumpable).
     pub hidden: bool,
-    /// Whether it tries to set its `oom_score_adj` after SIGUSR1.
+    /// Whether it tries to lower its `oom_score_adj` again when it gets SIGUSR1.
     pub later: bool,
 }
 
 /// The app: an unprivileged process that executes commands.
 pub fn app() -> Result<()> {
-    // SAFETY: no pointers are passed. PR_SET_DUMPABLE last: exec would do this after a login.
+    // SAFETY: no pointers are passed. PR_SET_DUMPABLE comes last, since a change of user clears the
+    // flag; after a login, exec sets it.
     let done = unsafe {
         libc::setgid(USER) == 0
             && libc::setuid(USER) == 0
@@ -86,7 +87,8 @@ fn errno(done: bool) -> i32 {
     }
 }
 
-/// Does not allocate: a forked child and a signal handler call it as well.
+/// Sets the process's own `oom_score_adj`. Does not allocate: a forked child and a signal handler
+/// call this function too.
 fn write_score(score: i16) -> bool {
     let mut text = [0u8; 8];
     let mut at = text.len();
@@ -133,27 +135,27 @@ fn thread(idle: bool) -> Result<i32> {
             sleep(PATIENCE);
         }
     });
-    hear.recv()?.context("a thread did not become idle")
+    hear.recv()?.context("a thread cannot use SCHED_IDLE")
 }
 
-/// Signal handler: whether this write succeeds after the inherited value was restored shows whether
-/// the process may still lower its value.
+/// Signal handler: tries to lower `oom_score_adj` again after the daemon has restored the inherited
+/// value. The kernel must refuse this write.
 extern "C" fn lower_again(_signal: libc::c_int) {
     write_score(-400);
 }
 
-/// Creates a grandchild whose parent has exited; its answer can be read from the returned pipe. It
-/// makes only async-signal-safe calls.
+/// Creates a grandchild whose parent has exited and which runs `live`. The returned pipe carries
+/// the grandchild's answer. `live` may make only async-signal-safe calls.
 fn orphaned(live: impl FnOnce(libc::c_int)) -> Result<OwnedFd> {
     let mut pipe = [0; 2];
     // SAFETY: `pipe` has room for both descriptors, which are ours alone. Between the forks and the
     // end of each child there are only async-signal-safe calls.
     unsafe {
         if libc::pipe(pipe.as_mut_ptr()) != 0 {
-            return Err(io::Error::last_os_error()).context("no pipe");
+            return Err(io::Error::last_os_error()).context("cannot create a pipe");
         }
         match libc::fork() {
-            -1 => return Err(io::Error::last_os_error()).context("no fork"),
+            -1 => return Err(io::Error::last_os_error()).context("cannot fork"),
             0 => {
                 if libc::fork() == 0 {
                     live(pipe[1]);
@@ -167,14 +169,14 @@ fn orphaned(live: impl FnOnce(libc::c_int)) -> Result<OwnedFd> {
     }
 }
 
-/// Reads the PID that an orphan has sent.
+/// Reads the PID that an orphan sends when it has applied its settings.
 fn hear(pipe: &OwnedFd) -> Result<i32> {
     let mut pid = [0u8; 4];
     // SAFETY: the buffer has the length that the kernel is given.
     let read = unsafe { libc::read(pipe.as_raw_fd(), pid.as_mut_ptr().cast(), pid.len()) };
     match (read, i32::from_ne_bytes(pid)) {
         (4, pid) if pid > 0 => Ok(pid),
-        (_, pid) => bail!("an orphan could not do what it should: {pid}"),
+        (_, pid) => bail!("an orphan cannot apply its settings: it sent {pid}"),
     }
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Checks that no user process keeps what it was given or inherited while its app was in the
-//! foreground: a process that changes its own values, threads, children that leave parent, session
-//! and cgroup, hide from their owner, or outlive the app. All without privilege.
+//! Checks that no user process keeps values that it got or inherited while its app was in the
+//! foreground. The app has no privilege. It changes its own values and creates threads, and
+//! children that leave their parent, session or cgroup, hide their `/proc` files from their user,
+//! or outlive the app.
 
 mod app;
 
@@ -24,12 +25,12 @@ use self::app::{Order, Orphan};
 
 /// Timeout; only a hang takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Consecutive focus claims by which an app tries to lower its value further.
+/// Consecutive focus claims by which an app tries to lower its oom_score_adj further.
 const CLAIMS: usize = 3;
-/// Time for which processes keep forking and exiting, in milliseconds.
+/// Duration of the chain of processes that fork and exit, in milliseconds.
 const CHAIN_MS: u64 = 2000;
 
-/// Values of a thread; a process's are those of its main thread.
+/// Values of a thread. A process has the values of its main thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Values {
     score: i16,
@@ -83,7 +84,7 @@ impl App {
 impl Drop for App {
     fn drop(&mut self) {
         for pid in &self.orphans {
-            // PID 1 reaps it eventually; until then the PID is not reused.
+            // PID 1 reaps the orphan eventually; until then the PID is not reused.
             let _ = send(*pid, libc::SIGKILL);
         }
     }
@@ -105,7 +106,7 @@ fn check_all(when: &str, all: &[Expected], reporter: &Reporter) -> Result<()> {
     {
         let found = values(*tid)?;
         reporter.check(
-            format!("{when}, {what} has the values that it had or chose"),
+            format!("{when}, {what} keeps no value from the foreground"),
             found == *wanted,
             format!("{found:?}, wanted {wanted:?}"),
         )?;
@@ -116,7 +117,7 @@ fn check_all(when: &str, all: &[Expected], reporter: &Reporter) -> Result<()> {
 /// Runs all checks.
 pub fn run(stage: Stage) -> Result<()> {
     let reporter = &stage.reporter;
-    // An app without a cgroup has no weight, so nice values are used.
+    // The app stays without its own cgroup and thus without a weight: boost uses nice values.
     write_config("[protect]\nadopt = \"never\"\n")?;
     let mut app = App::start()?;
     let scope = Cgroup::create("app.slice/app-limelight-other-1.scope")?;
@@ -129,7 +130,7 @@ pub fn run(stage: Stage) -> Result<()> {
     focus(app.pid())?;
     let front = values(app.pid())?;
     reporter.check(
-        "in front the app has a lower nice value and oom_score_adj, and a shorter slice",
+        "the foreground app gets nice -20, oom_score_adj -500 and a slice of 300000 ns",
         front.nice == -20 && front.score == -500 && front.slice_ns == 300_000,
         format!("{front:?}, before {before:?}"),
     )?;
@@ -161,7 +162,8 @@ pub fn run(stage: Stage) -> Result<()> {
     stage.reporter.finish()
 }
 
-/// Creates every kind of task by which an app might keep a value.
+/// Creates every kind of task by which an app might keep a value from the foreground. Returns each
+/// task with the values that it must have when the app has left the foreground.
 fn everything(app: &mut App, before: Values, elsewhere: &Cgroup) -> Result<Vec<Expected>> {
     let same = |what, tid| Expected {
         what,
@@ -174,7 +176,7 @@ fn everything(app: &mut App, before: Values, elsewhere: &Cgroup) -> Result<Vec<E
     ];
     let idle = app.order(Order::Thread { idle: true })?;
     all.push(Expected {
-        what: "a thread of the idle scheduler",
+        what: "a SCHED_IDLE thread",
         tid: idle,
         values: Values {
             slice_ns: 0,
@@ -194,7 +196,7 @@ fn everything(app: &mut App, before: Values, elsewhere: &Cgroup) -> Result<Vec<E
         hidden: true,
         ..raised
     };
-    all.push(same("an orphan that hides", app.orphan(hidden)?));
+    all.push(same("an orphan with hidden files", app.orphan(hidden)?));
     let moved = app.orphan(Orphan::default())?;
     elsewhere.set("cgroup.procs", &moved.to_string())?;
     all.push(same("an orphan in another cgroup", moved));
@@ -205,7 +207,7 @@ fn everything(app: &mut App, before: Values, elsewhere: &Cgroup) -> Result<Vec<E
         ..Orphan::default()
     };
     all.push(Expected {
-        what: "an orphan that raised its values above the original",
+        what: "an orphan that raised its values above the original ones",
         tid: app.orphan(above)?,
         values: Values {
             score: 300,
@@ -232,18 +234,18 @@ fn check_floors(app: &mut App, all: &[Expected], reporter: &Reporter) -> Result<
         format!("error {error}"),
     )?;
     let above = all.iter().find(|expected| expected.values.score == 300);
-    let above = above.context("no orphan with a value of its own")?;
+    let above = above.context("no orphan with oom_score_adj 300")?;
     send(above.tid, libc::SIGUSR1)?;
     // Long enough for a signal handler on a busy machine.
     sleep(Duration::from_millis(500));
     check_all(
-        "after it tried to lower its oom_score_adj again",
+        "after an attempt to lower its oom_score_adj again",
         std::slice::from_ref(above),
         reporter,
     )
 }
 
-/// Checks that each focus claim starts from the same values as the one before.
+/// Checks that each focus claim of an app starts from the same values as the previous claim.
 fn check_claims(app: &mut App, other: i32, before: Values, reporter: &Reporter) -> Result<()> {
     let mut lowest = 0;
     for _ in 0..CLAIMS {
@@ -254,14 +256,14 @@ fn check_claims(app: &mut App, other: i32, before: Values, reporter: &Reporter) 
     }
     let after = values(app.pid())?;
     reporter.check(
-        "an app that claims the focus again and again gains nothing",
+        "repeated focus claims do not lower an app's values further",
         lowest == -500 && after == before,
         format!("lowest {lowest}, then {after:?}"),
     )
 }
 
-/// A child that has left its app's cgroup comes to the foreground, during and after the app's time
-/// in it.
+/// Checks a child that leaves its app's cgroup while the app is in the foreground, and then comes
+/// to the foreground itself. Its oom_score_adj must be lowered only once, and restored afterwards.
 fn check_escaped(app: &mut App, before: Values, scope: &Cgroup, reporter: &Reporter) -> Result<()> {
     focus(app.pid())?;
     let child = app.orphan(Orphan {
@@ -272,17 +274,17 @@ fn check_escaped(app: &mut App, before: Values, scope: &Cgroup, reporter: &Repor
     focus(child)?;
     let front = values(child)?;
     reporter.check(
-        "an escaped child in front is not lowered twice",
+        "the oom_score_adj of an escaped child in the foreground is not lowered twice",
         front.score == -500,
         format!("{front:?}"),
     )?;
     limelight(&["focus", "--none"])?;
     let expected = Expected {
-        what: "the child",
+        what: "the escaped child",
         tid: child,
         values: before,
     };
-    check_all("after that", &[expected], reporter)
+    check_all("after the focus has left", &[expected], reporter)
 }
 
 /// Checks that processes that fork and exit faster than the daemon can scan keep nothing once they
@@ -299,9 +301,9 @@ fn check_chain(app: &mut App, other: i32, before: Values, reporter: &Reporter) -
         sleep(Duration::from_millis(100));
     }
     let expected = Expected {
-        what: "the last of many processes that forked and ended",
+        what: "the last process of a chain of forks",
         tid: last,
         values: before,
     };
-    check_all("after a while", &[expected], reporter)
+    check_all("after the chain has ended", &[expected], reporter)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The process of an app of a situation.
+//! The process that plays an app in a situation.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -19,56 +19,58 @@ use crate::load::Counter;
 use crate::memory::{Mapping, MIB};
 use crate::random::Random;
 
-/// How often a process that waits for its turn looks.
-const LOOK: Duration = Duration::from_millis(100);
+/// Polling interval of a process that waits for its next phase.
+const POLL: Duration = Duration::from_millis(100);
+/// Pause after each write to memory of [`Act::Use`], and after each step of [`Act::Copy`].
 const BEAT: Duration = Duration::from_millis(10);
-/// One request in this time, and how long one is waited for before it counts as late again.
+/// Pause between two requests, and the interval at which the time of a pending request is recorded.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 const LATE_EVERY_MS: i32 = 100;
-/// What an answer that never comes counts as, in ms.
+/// Time recorded for an answer that never comes, in milliseconds.
 const NEVER_MS: u64 = 60_000;
-/// A step of growth.
+/// Bytes that an app takes, or reads or writes in a file, in one step.
 const STEP: usize = MIB / 2;
-/// Pages of its memory that an app needs for an answer.
+/// Pages of its own memory that an app reads for an answer.
 const ANSWER_PAGES: usize = 64;
 
-/// An app as its process gets it.
+/// Parameters of an app's process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Spec {
-    /// Its memory at first, in MiB.
+    /// Memory that the app takes before it acts, in MiB.
     pub mib: u32,
-    /// Its user.
+    /// UID of the app's user.
     pub uid: u32,
-    /// What it does when it has its memory.
+    /// What the app does once it has its memory.
     pub act: Act,
-    /// Where its words are: see [`Words`].
+    /// Path of the files of the app's [`Words`], without their extensions.
     pub words: PathBuf,
-    /// The app whose socket it asks.
+    /// Socket to which the app sends requests.
     pub asks: Option<PathBuf>,
-    /// Its children, started with it.
+    /// Children that the app starts first.
     pub children: Vec<Nested>,
 }
 
-/// A child.
+/// An app that another app starts as its child.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Nested {
-    /// Its program: this one by some name.
+    /// Path of the child's program: this program or a link to it.
     pub program: PathBuf,
-    /// As its process gets it.
+    /// Parameters of the child's process.
     pub spec: Spec,
-    /// It has a pipe to and from its parent.
+    /// Whether pipes connect the child's standard input and output to its parent.
     pub piped: bool,
 }
 
-/// Words that an actor shares with the runner, files beside each other.
+/// Counters that an app's process shares with the runner, one file each.
 pub struct Words {
-    /// Set by the runner: 1, take the memory; 2, act.
+    /// Set by the runner: at 1 the app takes its memory, at 2 it acts.
     pub phase: Counter,
-    /// 1 when it has its memory; then what it has done: pages used, requests answered.
+    /// The app's progress: 1 once it has its memory, and 1 more for each step of its act, such as a
+    /// page used or a request answered.
     pub beats: Counter,
-    /// Its longest wait for an answer, or how late its timer was, in ms.
+    /// The app's longest wait for an answer, or the delay of its timer, in milliseconds.
     pub late: Counter,
-    /// 1 when it has done what ends by itself.
+    /// 1 once the app has finished its act.
     pub done: Counter,
 }
 
@@ -83,7 +85,7 @@ impl Words {
         })
     }
 
-    /// Makes them, for any user's process to write.
+    /// Creates the counters, which processes of any user may write.
     pub fn create(base: &Path) -> Result<Words> {
         Words::each(base, |path| {
             let word = Counter::create(path)?;
@@ -93,17 +95,17 @@ impl Words {
     }
 }
 
-/// The file in which an actor says its pid.
+/// Path of the file to which an app's process writes its PID.
 pub fn pid_file(words: &Path) -> PathBuf {
     words.with_extension("pid")
 }
 
-/// The socket of an actor that answers.
+/// Path of the socket of an app with [`Act::AnswerSocket`].
 pub fn socket(words: &Path) -> PathBuf {
     words.with_extension("sock")
 }
 
-/// Runs it until it is killed.
+/// Runs an app's process until it is killed.
 pub fn run(spec: &Spec) -> Result<()> {
     let words = Words::each(&spec.words, Counter::open)?;
     fs::write(pid_file(&spec.words), std::process::id().to_string())?;
@@ -138,7 +140,7 @@ pub fn run(spec: &Spec) -> Result<()> {
 
 fn wait_for(words: &Words, phase: u64) {
     while words.phase.kib() < phase {
-        sleep(LOOK);
+        sleep(POLL);
     }
 }
 
@@ -158,7 +160,7 @@ fn start(nested: &Nested) -> Result<Child> {
     command.spawn().context("cannot start a child")
 }
 
-/// The group first: afterwards it may not be changed.
+/// Changes the group first, because only root may change it.
 fn change_user(uid: u32) -> Result<()> {
     // SAFETY: neither call takes pointers.
     let done = unsafe { libc::setgid(uid) == 0 && libc::setuid(uid) == 0 };
@@ -168,7 +170,8 @@ fn change_user(uid: u32) -> Result<()> {
     }
 }
 
-/// Asks in a thread what it has to ask.
+/// Starts a thread that sends requests to the socket `spec.asks` or, without one, to a piped child.
+/// A no-op if there is neither.
 fn ask(spec: &Spec, pipes: Vec<Child>) {
     let late = spec.words.with_extension("late");
     let mut pipes = pipes.into_iter();
@@ -241,7 +244,7 @@ fn act(
         }
         Act::AnswerPipe => answer(words, &heap, io::stdin(), io::stdout()),
         Act::AnswerSocket => {
-            let (stream, _) = listener.context("a socket")?.accept()?;
+            let (stream, _) = listener.context("no socket")?.accept()?;
             answer(words, &heap, &stream, &stream);
         }
     }
@@ -274,7 +277,7 @@ fn grow(words: &Words, mib_per_s: u32, to_mib: u32) -> Result<()> {
         words.beats.add(1);
         sleep(step_time(mib_per_s));
     }
-    // It has its result until the end of the situation.
+    // The app keeps its memory until the end of the situation.
     std::mem::forget(taken);
     Ok(())
 }
@@ -299,7 +302,7 @@ fn copy(words: &Words, mib: u32) -> Result<()> {
     let file = options.read(true).write(true).create(true).truncate(true);
     let mut file = file
         .open("/data/copy")
-        .context("cannot make a file on the disk")?;
+        .context("cannot create a file on the disk")?;
     let mut piece = vec![1; STEP];
     loop {
         for read in [false, true] {
@@ -310,14 +313,14 @@ fn copy(words: &Words, mib: u32) -> Result<()> {
                     false => file.write_all(&piece)?,
                 }
                 words.beats.add(1);
-                // The emulated disk is not what this is about.
+                // Limits the rate, because the emulated disk is not under test.
                 sleep(BEAT);
             }
         }
     }
 }
 
-/// The child of a fork may do little: it takes memory and ends.
+/// Forks children, one after the other. Each takes `mib` MiB and exits.
 fn forks(words: &Words, mib: u32) -> Result<()> {
     loop {
         // SAFETY: the child is single-threaded and makes system calls only.
@@ -329,11 +332,11 @@ fn forks(words: &Words, mib: u32) -> Result<()> {
                         heap.fill_words(page, 8, &mut random);
                     }
                 }
-                // SAFETY: it takes no pointers.
+                // SAFETY: no pointers are passed.
                 unsafe { libc::_exit(0) };
             }
             pid if pid > 0 => {
-                // SAFETY: no status is asked for.
+                // SAFETY: a null pointer means that the status is not wanted.
                 unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
                 words.beats.add(1);
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Apps that did nothing wrong while memory runs short, on stock Linux and beside the daemon: what
-//! becomes of each must be no worse.
+//! Everyday situations in which memory runs short, on stock Linux and with the daemon. With the
+//! daemon, no app that did nothing wrong may be worse off than on stock Linux.
 
 pub mod actor;
 mod scene;
@@ -23,22 +23,25 @@ use crate::plan::{Arm, Swap};
 use crate::scenario::Innocents;
 use crate::swap_app::CLASSES;
 
-/// An app is one that starts for 10 s: all processes of a day are older before its first situation.
+/// The daemon treats an app as starting for 10 s. All processes of a day are older than that when
+/// its first situation begins.
 const AGE: Duration = Duration::from_secs(11);
-/// A situation lasts this long, and what ends by itself may take longer.
+/// Shortest duration of a situation without a greedy app, and longest duration of any situation.
 const LASTS: Duration = Duration::from_secs(7);
 const LASTS_MOST: Duration = Duration::from_secs(40);
-/// What dies of the shortage has died so long after the app that takes the memory.
+/// Time for which apps are still sampled after the last act has ended: an app that the shortage
+/// kills dies within this time.
 const AFTERMATH: Duration = Duration::from_millis(1500);
 const SAMPLE: Duration = Duration::from_millis(25);
 
-/// An app that is stopped, or rests, for longer has lost something: twice the longest time for which the daemon
-/// stops one.
+/// An app that is stopped, or makes no progress, for longer has lost something. This is twice the
+/// longest time for which the daemon stops an app.
 const STOPPED_MOST: Duration = Duration::from_secs(4);
-/// An answer that takes so long, or a timer that is so late, is a hang. On stock they take 0.1 s.
+/// A longer wait for an answer, or a longer delay of a timer, counts as a hang, in milliseconds. On
+/// stock Linux both take 0.1 s.
 const LATE_MOST_MS: u64 = 5000;
 
-/// Runs the situations of a day, on the machine that they need.
+/// Runs the situations of a day that are meant for a machine with swap, or for one without.
 pub fn run(mut stage: Stage, work: &Innocents) -> Result<()> {
     let daemon = match stage.arm {
         Arm::Stock => false,
@@ -84,7 +87,7 @@ fn play(stage: &mut Stage, mut scene: Scene, with_daemon: bool) -> Result<()> {
     Scene::clear(situation)
 }
 
-/// Samples the apps until everything that is to happen has happened.
+/// Samples the apps until the situation is over, or until [`LASTS_MOST`].
 fn watch(scene: &mut Scene, with_daemon: bool) -> Result<()> {
     let begun = Instant::now();
     let mut then = scene.situation.then.filter(|_| with_daemon);
@@ -96,7 +99,7 @@ fn watch(scene: &mut Scene, with_daemon: bool) -> Result<()> {
         }
         if let Some((_, name)) = then.filter(|(ms, _)| at >= Duration::from_millis(*ms)) {
             then = None;
-            // It may have died of the shortage.
+            // The app may have died of the shortage.
             if let Some(actor) = scene.actor(name).filter(|actor| actor.is_alive()) {
                 focus(actor.pid)?;
             }
@@ -114,8 +117,9 @@ fn watch(scene: &mut Scene, with_daemon: bool) -> Result<()> {
     }
 }
 
-/// Reports what each app lost, and checks what must hold beside the daemon, whose `history` this is.
-/// A death by the kernel's OOM killer is counted apart: it may come on stock Linux too.
+/// Reports what each app lost. With the daemon, whose `history` is then given, also checks which
+/// apps it killed and stopped. Kills by the kernel's OOM killer are counted separately, because
+/// they also happen on stock Linux.
 fn judge(stage: &mut Stage, scene: &Scene, history: Option<&[HistoryEntry]>) -> Result<()> {
     let name = scene.situation.name;
     let kills = history.unwrap_or_default().iter();
@@ -158,27 +162,28 @@ fn judge(stage: &mut Stage, scene: &Scene, history: Option<&[HistoryEntry]>) -> 
     let takes = scene.actors.iter().any(|actor| actor.cast.act.is_greedy());
     stage.reporter.check(
         match takes {
-            true => format!("{name}: nothing is closed but what took the memory"),
-            false => format!("{name}: nothing is closed"),
+            true => format!("{name}: limelightd kills no app except the one that took the memory"),
+            false => format!("{name}: limelightd kills no app"),
         },
         closed.is_empty(),
-        format!("{closed:?} were closed: {}", notes()),
+        format!("{closed:?} were killed: {}", notes()),
     )?;
     stage.reporter.check(
-        format!("{name}: what another process may be waiting for is never stopped"),
+        format!("{name}: no app is stopped if it is in use or another process waits for it"),
         stopped.is_empty(),
         format!("{stopped:?} were stopped: {}", notes()),
     )
 }
 
 impl Actor {
-    /// Whether this kill may have ended it: of an app without a cgroup, history names none.
+    /// Whether this kill may have ended the app. An entry without a cgroup may stand for any app:
+    /// the history names no cgroup of an app that has none.
     fn may_be_target_of(&self, kill: &HistoryEntry) -> bool {
         let target = kill.app.as_ref().and_then(|app| app.cgroup.as_deref());
         target.is_none_or(|path| path == format!("/{}", self.group_path()))
     }
 
-    /// What happened to it that should not have.
+    /// Describes what the app lost, one text for each loss; empty if it lost nothing.
     fn lost(&self) -> Vec<String> {
         let mut lost = Vec::new();
         if !self.is_alive() {
@@ -192,16 +197,16 @@ impl Actor {
         if late > LATE_MOST_MS {
             lost.push(format!("waited {late} ms"));
         }
-        // On a busy host, what goes on is only slow.
+        // On a busy host, an app that still makes progress is only slow.
         let rests = self.rested_for() > STOPPED_MOST;
         if self.cast.act.is_finite() && self.words.done.kib() == 0 && rests {
-            lost.push("did not get to its end".to_owned());
+            lost.push("did not finish".to_owned());
         }
         lost
     }
 }
 
-/// Whether a process runs, or could.
+/// Whether a process exists and is not a zombie.
 fn lives(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(')').next().unwrap_or_default().trim_start();

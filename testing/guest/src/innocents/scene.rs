@@ -17,57 +17,59 @@ use crate::daemon::Line;
 use crate::process::{send, Process, Start};
 
 const SELF: &str = "/bin/limelight-guest";
-/// Where programs with another name are: links to this one.
+/// Directory for links to this program under other names.
 const PROGRAMS: &str = "/usr/bin";
+/// Directory for the files of [`Words`].
 const WORDS: &str = "/tmp/innocents";
 const SESSIONS: &str = "/run/systemd/sessions";
 const INHIBIT: &str = "/run/systemd/inhibit";
-/// Only a hang takes this long.
+/// Timeout; only a hang takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
-/// Top-level cgroups in which situations put their own.
+/// Top-level cgroups that contain the situations' cgroups.
 const SLICES: [&str; 3] = ["user.slice", "system.slice", "machine.slice"];
 
-/// An app of a situation, and what has been seen of it.
+/// An app of a situation, and what the runner has observed of it.
 pub struct Actor {
     pub cast: &'static Cast,
     pub pid: i32,
     pub words: Words,
-    /// How often it was stopped, and for how long at most.
+    /// How often the app was stopped and resumed, and the longest time for which it was stopped.
     pub stops: u32,
     pub stopped_for: Duration,
     stopped_since: Option<Instant>,
-    /// What it had done when it last did something, and when that was.
+    /// The app's progress, and the time at which the progress last changed.
     done: (u64, Instant),
     path: PathBuf,
     group: Option<Cgroup>,
-    /// The other actors' children have none.
+    /// The app's process; `None` if another app started it as its child.
     process: Option<Process>,
 }
 
 impl Actor {
-    /// Whether it has yet to do what ends by itself.
+    /// Whether the situation must go on because of this app: it is alive, has not finished, and its
+    /// act is greedy or finite.
     pub fn is_open(&self) -> bool {
         let act = self.cast.act;
         (act.is_greedy() || act.is_finite()) && self.is_alive() && self.words.done.kib() == 0
     }
 
-    /// Whether it runs, or could.
+    /// Whether the app's process is alive.
     pub fn is_alive(&self) -> bool {
         lives(self.pid)
     }
 
-    /// Path of its cgroup below the mount point.
+    /// Path of the app's cgroup below the mount point.
     pub fn group_path(&self) -> String {
         group(self.cast)
     }
 
-    /// For how long it has done nothing.
+    /// Time since the app last made progress.
     pub fn rested_for(&self) -> Duration {
         self.done.1.elapsed()
     }
 
-    /// Looks whether it is stopped now, and whether it did something.
+    /// Samples the app's progress, and whether the app is stopped.
     pub fn sample(&mut self) {
         let beats = self.words.beats.kib();
         if beats != self.done.0 {
@@ -86,7 +88,7 @@ impl Actor {
         }
     }
 
-    /// Starts its process, if it is nothing's child; a fresh one starts last of all.
+    /// Starts the app's process, unless another app starts it as its child.
     fn start_process(&mut self, situation: &'static Situation) -> Result<()> {
         if parent(self.cast).is_some() {
             return Ok(());
@@ -101,7 +103,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Waits until its process has said its number.
+    /// Waits until the app's process has written its PID.
     fn learn_pid(&mut self) -> Result<()> {
         let path = pid_file(&self.path);
         let mut pid = None;
@@ -114,7 +116,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Moves it into its cgroup and has it take its memory.
+    /// Moves the app into its cgroup and makes it take its memory.
     fn take_place(&mut self) -> Result<()> {
         let group = Cgroup::create(&group(self.cast))?;
         group.set("cgroup.procs", &self.pid.to_string())?;
@@ -139,7 +141,7 @@ fn wait(name: &str, mut done: impl FnMut() -> bool) -> Result<()> {
     Ok(())
 }
 
-/// The app whose child an app is.
+/// Name of the app that starts this app as its child, if any.
 fn parent(cast: &Cast) -> Option<&'static str> {
     match cast.place {
         Place::Tab(of) | Place::With(of) | Place::Piped(of) => Some(of),
@@ -157,7 +159,7 @@ fn group(cast: &Cast) -> String {
     };
     match cast.place {
         Place::Scope | Place::Piped(_) => app(name),
-        // A child of a normal app, or of one that has left its terminal.
+        // A child is in its parent's scope, which for tmux is the scope of a terminal's tab.
         Place::With("tmux") => tab("tmux", uid),
         Place::With(of) => app(of),
         Place::Tab(_) | Place::Detached => tab(name, uid),
@@ -170,7 +172,7 @@ fn tab(name: &str, uid: u32) -> String {
     format!("user.slice/user-{uid}.slice/app.slice/vte-spawn-{name}.scope")
 }
 
-/// The program by the name under which the app runs it.
+/// Path of the app's program. Creates the link under the program's name if it is missing.
 fn program(cast: &Cast) -> Result<PathBuf> {
     if cast.program.is_empty() {
         return Ok(SELF.into());
@@ -216,19 +218,19 @@ fn spec(situation: &'static Situation, cast: &'static Cast) -> Spec {
     }
 }
 
-/// A situation with its processes.
+/// A situation and its running apps.
 pub struct Scene {
     pub situation: &'static Situation,
     pub actors: Vec<Actor>,
 }
 
 impl Scene {
-    /// Starts the processes, which wait.
+    /// Starts the processes, which then wait for their first phase.
     pub fn start(situation: &'static Situation) -> Result<Scene> {
         fs::create_dir_all(WORDS)?;
         let actors = situation.cast.iter().map(|cast| {
             let path = words(situation, cast.name);
-            // The arm before this one may have left them.
+            // The previous arm may have left these files.
             for old in [pid_file(&path), socket(&path)] {
                 if old.exists() {
                     fs::remove_file(old)?;
@@ -257,27 +259,27 @@ impl Scene {
         Ok(Scene { situation, actors })
     }
 
-    /// One of its actors.
+    /// The app of this name.
     pub fn actor(&self, name: &str) -> Option<&Actor> {
         self.actors.iter().find(|actor| actor.cast.name == name)
     }
 
-    /// Puts each app into its cgroup, with its memory.
+    /// Moves each app into its cgroup, and waits until it has its memory. Fresh apps start later.
     pub fn set_up(&mut self) -> Result<()> {
-        // Those of which a large part is in swap at first make room for the others.
+        // Apps that begin in swap come first and make room for the others.
         let (asleep, awake): (Vec<&mut Actor>, Vec<&mut Actor>) =
             self.actors.iter_mut().partition(|actor| actor.cast.asleep);
         for actor in asleep {
             actor.take_place()?;
             actor.wait_for_memory()?;
             let bytes = (u64::from(actor.cast.mib) << 20).to_string();
-            let group = actor.group.as_ref().context("a cgroup")?;
-            // It reclaims less where not everything can be.
+            let group = actor.group.as_ref().context("no cgroup")?;
+            // The write fails if the kernel reclaims only a part, which is enough.
             let _ = group.set("memory.reclaim", &bytes);
         }
         for actor in awake {
             if actor.cast.fresh {
-                // All cgroups are there before the daemon, so that all values are compared.
+                // All cgroups exist before the daemon starts, so that all values are compared.
                 Cgroup::create(&group(actor.cast))?;
                 continue;
             }
@@ -299,7 +301,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Says to the daemon which apps have unsaved work, for as long as the connection is open.
+    /// Announces to the daemon which apps have unsaved work. The announcement ends when the
+    /// returned connection is closed.
     pub fn announce(&self, with_daemon: bool) -> Result<Option<Line>> {
         let unsaved = |actor: &&Actor| actor.cast.in_use == Some(InUse::Unsaved);
         let all: Vec<&Actor> = self.actors.iter().filter(unsaved).collect();
@@ -316,7 +319,7 @@ impl Scene {
         Ok(Some(line))
     }
 
-    /// Has all of them do what they do.
+    /// Makes all apps act; starts fresh apps first.
     pub fn act(&mut self) -> Result<()> {
         let situation = self.situation;
         for actor in &mut self.actors {
@@ -330,7 +333,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Removes what a situation leaves.
+    /// Removes the cgroups and files that a situation leaves.
     pub fn clear(situation: &Situation) -> Result<()> {
         for slice in SLICES {
             kill_below(slice, PATIENCE)?;

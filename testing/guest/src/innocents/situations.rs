@@ -1,56 +1,57 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The situations, one entry each: which apps there are, what they do, and which one takes the memory.
+//! The situations, one entry each: the apps, what they do, and which of them takes the memory.
 //!
-//! About 130 MiB are free for the apps of a situation; a machine with swap has 160 MiB of it.
+//! About 130 MiB are free for the apps of a situation. A machine with swap has 160 MiB of swap.
 
 use serde::{Deserialize, Serialize};
 
-/// Which situations run one after the other in one cell.
+/// A group of situations that run one after the other in one cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Day {
-    /// Those that were found on real machines.
+    /// Situations that were found on real machines.
     Found,
-    /// A developer's and an office user's.
+    /// Situations of a developer and of an office user.
     Work,
-    /// A phone's, a kiosk's, a family's, and a machine's by itself.
+    /// Situations of a phone, of a family, and of the machine itself, such as an app's start.
     Home,
-    /// Those in which an app is worse off than on stock, and no cure is known yet.
+    /// Situations in which an app is worse off than on stock Linux, and no cure is known yet.
     Open,
 }
 
-/// What an app does after it has its memory.
+/// What an app does once it has its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Act {
-    /// Nothing.
+    /// Does nothing.
     Idle,
-    /// Uses all of its memory, a page each 10 ms.
+    /// Writes to all of its memory repeatedly, one page every 10 ms.
     Use,
-    /// Uses all of its memory as fast as it can.
+    /// Writes to all of its memory repeatedly, as fast as it can.
     Churn,
-    /// Takes so many MiB a second more until it has so many; 0: without end.
+    /// Takes `mib_per_s` MiB more each second until it has taken `to_mib` MiB; without end if
+    /// `to_mib` is 0.
     Grow { mib_per_s: u32, to_mib: u32 },
-    /// The same in files of a tmpfs.
+    /// Writes `mib_per_s` MiB each second to a file in a tmpfs until the file has `to_mib` MiB.
     Fill { mib_per_s: u32, to_mib: u32 },
-    /// Writes and reads a file of so many MiB on a disk, again and again.
+    /// Writes and reads a file of `mib` MiB on a disk repeatedly.
     Copy { mib: u32 },
-    /// Starts short-lived processes with so many MiB each, again and again.
+    /// Starts short-lived processes with `mib` MiB each, one after the other.
     Fork { mib: u32 },
-    /// Sleeps until a timer ends after so many ms.
+    /// Sleeps for `ms` milliseconds, and records how late it woke.
     Ring { ms: u32 },
-    /// Answers what it reads from a pipe of its parent.
+    /// Answers the requests that its parent sends through a pipe.
     AnswerPipe,
-    /// Answers what connects to its socket.
+    /// Answers the requests of the app that connects to its socket.
     AnswerSocket,
 }
 
 impl Act {
-    /// Whether it takes memory without end.
+    /// Whether this act takes memory without end.
     pub fn is_greedy(self) -> bool {
         matches!(self, Act::Grow { to_mib: 0, .. })
     }
 
-    /// Whether it ends by itself some time.
+    /// Whether this act takes some time and then ends by itself.
     pub fn is_finite(self) -> bool {
         let (Act::Grow { to_mib, .. } | Act::Fill { to_mib, .. }) = self else {
             return matches!(self, Act::Ring { .. });
@@ -59,31 +60,31 @@ impl Act {
     }
 }
 
-/// Where an app's process lives.
+/// An app's cgroup and its parent process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// In a scope of its own, as a desktop makes it.
+    /// In its own scope, as a desktop creates it.
     Scope,
-    /// In the scope of a terminal's tab, as a child of that app.
+    /// In the scope of a terminal's tab, as a child of the named app.
     Tab(&'static str),
-    /// In a terminal's scope, descended from no app.
+    /// In the scope of a terminal's tab, but not a child of any app.
     Detached,
-    /// In the cgroup of that app, as its child.
+    /// In the cgroup of the named app, as its child.
     With(&'static str),
-    /// In a scope of its own, as a child of that app, with a pipe to and from it.
+    /// In its own scope, as a child of the named app, with pipes to and from that app.
     Piped(&'static str),
-    /// In a service of the system: no app.
+    /// In a system service; not an app for the daemon.
     Service,
-    /// In a container's scope: no app.
+    /// In a container's scope; not an app for the daemon.
     Container,
 }
 
-/// How an app is in use, if it is.
+/// Why an app counts as in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InUse {
-    /// It announced unsaved work.
+    /// The app has announced unsaved work.
     Unsaved,
-    /// It holds a lock of logind's against sleep.
+    /// The app holds logind's inhibitor lock against sleep.
     Inhibitor,
 }
 
@@ -96,20 +97,21 @@ pub struct Cast {
     pub uid: u32,
     pub place: Place,
     pub act: Act,
-    /// The name of its program, where that matters.
+    /// Name of the app's program if that matters, else empty.
     pub program: &'static str,
     pub in_use: Option<InUse>,
-    /// It asks this app, which has [`Act::AnswerSocket`], or its child in [`Place::Piped`].
+    /// Whether the app sends requests: to the app with [`Act::AnswerSocket`], if the situation has
+    /// one, else to its child with [`Place::Piped`].
     pub asks: bool,
-    /// It is stopped not even for a moment.
+    /// Whether the daemon must not stop the app even for a moment.
     pub never_stopped: bool,
-    /// It has just been started.
+    /// Whether the app starts only when the other apps begin to act.
     pub fresh: bool,
-    /// Its memory is in swap at first.
+    /// Whether the app's memory is in swap at first.
     pub asleep: bool,
 }
 
-/// A normal, idle app of user 1000 with so many MiB.
+/// A normal, idle app of user 1000 with `mib` MiB.
 const fn app(name: &'static str, mib: u32) -> Cast {
     Cast {
         name,
@@ -180,17 +182,17 @@ impl Cast {
 pub struct Situation {
     pub name: &'static str,
     pub day: Day,
-    /// On the machine with swap.
+    /// Whether the situation needs the machine with swap.
     pub swap: bool,
-    /// The first one is in the foreground.
+    /// The apps; the first one is in the foreground.
     pub cast: &'static [Cast],
-    /// After so many ms this one comes to the foreground.
+    /// Time in milliseconds after which the named app comes to the foreground.
     pub then: Option<(u64, &'static str)>,
-    /// The session of this user is locked.
+    /// UID of the user whose session is locked.
     pub locked: Option<u32>,
 }
 
-/// Without swap.
+/// A situation on the machine without swap.
 const fn plain(day: Day, name: &'static str, cast: &'static [Cast]) -> Situation {
     Situation {
         name,
@@ -202,7 +204,7 @@ const fn plain(day: Day, name: &'static str, cast: &'static [Cast]) -> Situation
     }
 }
 
-/// With swap.
+/// A situation on the machine with swap.
 const fn swaps(day: Day, name: &'static str, cast: &'static [Cast]) -> Situation {
     Situation {
         swap: true,
@@ -231,7 +233,7 @@ const fn grow(mib_per_s: u32, to_mib: u32) -> Act {
     Act::Grow { mib_per_s, to_mib }
 }
 
-/// A taker without end.
+/// Takes 16 MiB each second without end.
 const LEAK: Act = grow(16, 0);
 
 /// All situations.
@@ -396,7 +398,7 @@ pub const ALL: [Situation; 29] = [
             app("mail", 20),
         ],
     ),
-    // An office user's.
+    // An office user's day.
     plain(
         Work,
         "unsaved",
@@ -452,7 +454,7 @@ pub const ALL: [Situation; 29] = [
             app("browser", 40),
         ],
     ),
-    // A phone's.
+    // A phone.
     plain(
         Home,
         "apps-in-turn",
@@ -500,7 +502,7 @@ pub const ALL: [Situation; 29] = [
         ],
     )
     .then(4000, "map"),
-    // A kiosk's.
+    // A kiosk.
     plain(
         Open,
         "kiosk",
@@ -512,7 +514,7 @@ pub const ALL: [Situation; 29] = [
                 .never_stopped(),
         ],
     ),
-    // A family's, with two sessions, and a guest.
+    // A family's machine, with two sessions or with a guest.
     plain(
         Home,
         "switched-away",
@@ -534,7 +536,7 @@ pub const ALL: [Situation; 29] = [
             app("mine", 8).by(1002).does(grow(32, 0)),
         ],
     ),
-    // A machine's by itself.
+    // The machine itself: files in memory, copies, a long sleep, an app's start.
     plain(
         Home,
         "tmpfs",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Setup of a guest with OpenRC: Debian's sysvinit and OpenRC, and the files that a Limelight
-//! package without systemd installs (packaging/alpine).
+//! Setup of a guest with Debian's sysvinit and OpenRC. It installs the same files as Limelight's
+//! package for systems without systemd (packaging/alpine).
 
 use std::fs;
 use std::os::unix::fs::{symlink, PermissionsExt};

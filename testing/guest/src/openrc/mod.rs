@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Limelight on a Debian without systemd: OpenRC starts the daemon, the desktop's autostart the
-//! agent, elogind opens the session, and apps get their cgroups from the daemon.
+//! Limelight on a Debian without systemd. OpenRC starts the daemon, the desktop's autostart starts
+//! the agent, elogind opens the session, and the daemon creates the apps' cgroups.
 
 mod guest;
 
@@ -24,7 +24,7 @@ pub use guest::furnish;
 const RC_SERVICE: &str = "/sbin/rc-service";
 const RC_UPDATE: &str = "/sbin/rc-update";
 const SERVICE: &str = "limelightd";
-/// Link that starts it at boot.
+/// Link in the default runlevel that starts the service at boot.
 pub const ENABLED: &str = "/etc/runlevels/default/limelightd";
 /// The oom_score_adj that the service script sets.
 const OOM_SCORE_ADJ: &str = "-900";
@@ -61,16 +61,16 @@ pub fn run(mut stage: Stage) -> Result<()> {
     expect(&stage.reporter, "restart", true)?;
     let second = running(&stage.reporter, "restarted")?;
     stage.reporter.check(
-        "a restart starts another daemon",
+        "a restart starts a new daemon process",
         second != first,
         format!("pid {first}, then {second}"),
     )?;
     check_one(&stage.reporter, &mut sway, &windows[0], "after a restart")?;
-    // SAFETY: it is the daemon's PID, which its supervisor has not waited for yet.
+    // SAFETY: `second` is the PID of the running daemon.
     unsafe { libc::kill(second, libc::SIGKILL) };
     let third = wait(|| Ok(named(SERVICE)?.is_some_and(|pid| pid != second)))?;
     stage.reporter.check(
-        "the supervisor starts a daemon again that was killed",
+        "the supervisor restarts a killed daemon",
         third && running(&stage.reporter, "killed")? != second,
         format!("{:?}", named(SERVICE)?),
     )?;
@@ -104,13 +104,13 @@ fn check_runlevel(reporter: &Reporter) -> Result<()> {
     let (added, more) = update("add")?;
     text += &more;
     reporter.check(
-        "rc-update takes the service out of the runlevel and puts it in",
+        "rc-update removes the service from the runlevel and adds it again",
         removed == 0 && without && added == 0 && Path::new(ENABLED).exists(),
         text,
     )
 }
 
-/// Runs a command of the service script, and checks whether it succeeds or is refused.
+/// Runs a command of the service script; checks that it succeeds or, if `!success`, is refused.
 fn expect(reporter: &Reporter, command: &str, success: bool) -> Result<()> {
     let (code, text) = run_program(RC_SERVICE, &[SERVICE, command])?;
     reporter.check(
@@ -128,7 +128,7 @@ fn start(reporter: &Reporter) -> Result<i32> {
     let pid = running(reporter, "started")?;
     let adjusted = fs::read_to_string(format!("/proc/{pid}/oom_score_adj"))?;
     reporter.check(
-        "the daemon is the OOM killer's last choice",
+        "the daemon has the oom_score_adj that the service script sets",
         adjusted.trim() == OOM_SCORE_ADJ,
         adjusted,
     )?;
@@ -140,20 +140,20 @@ fn running(reporter: &Reporter, when: &str) -> Result<i32> {
     let answers = wait(|| Ok(run_program(LIMELIGHT, &["status"])?.0 == 0))?;
     let log = fs::read_to_string("/var/log/limelightd.log").unwrap_or_default();
     reporter.check(format!("{when}, the daemon answers"), answers, log)?;
-    named(SERVICE)?.context("the daemon is not there")
+    named(SERVICE)?.context("the daemon is not running")
 }
 
 fn check_stop(reporter: &Reporter) -> Result<()> {
     expect(reporter, "stop", true)?;
     let gone = wait(|| Ok(named(SERVICE)?.is_none()))?;
     reporter.check(
-        "no daemon runs once the service has stopped",
+        "no daemon runs after the service has stopped",
         gone,
         format!("{:?}", named(SERVICE)?),
     )
 }
 
-/// Checks that the running daemon reloads a new configuration, and refuses a wrong one.
+/// Checks that the service reloads a valid configuration and refuses an invalid one.
 fn check_reload(reporter: &Reporter, pid: i32) -> Result<()> {
     let kept = fs::read_to_string(CONFIG).with_context(|| format!("cannot read {CONFIG}"))?;
     fs::write(CONFIG, "[topmost]\ngap_ms = 1500\n")?;
@@ -162,7 +162,7 @@ fn check_reload(reporter: &Reporter, pid: i32) -> Result<()> {
     expect(reporter, "reload", false)?;
     fs::write(CONFIG, kept)?;
     reporter.check(
-        "the daemon stays the same",
+        "a reload does not restart the daemon",
         named(SERVICE)? == Some(pid),
         format!("{pid}, then {:?}", named(SERVICE)?),
     )

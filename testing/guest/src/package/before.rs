@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What there was before the package came, and must be there when it has gone.
+//! State of the machine before the package is installed. Removal must restore it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,8 +12,9 @@ use crate::cgroup::{self, Snapshot};
 use crate::followed::nice;
 use crate::record::Reporter;
 
-/// Where files must be the same again, and what there is not the package's.
+/// Directories in which a purge must leave the same files as before the installation.
 const WATCHED: [&str; 5] = ["/boot", "/etc", "/usr", "/opt", "/var/lib"];
+/// Directories in [`WATCHED`] that other programs change; they are not compared.
 const OTHERS: [&str; 4] = [
     "/var/lib/apt",
     "/var/lib/dpkg",
@@ -21,7 +22,7 @@ const OTHERS: [&str; 4] = [
     "/usr/share/mime",
 ];
 
-/// The machine before the package came.
+/// The state before the installation.
 pub(super) struct Before {
     pids: Vec<i32>,
     pub(super) values: Snapshot,
@@ -39,7 +40,8 @@ impl Before {
         })
     }
 
-    /// Values of cgroups that were there before and are there now, and of the apps; of the others only whether they are ours.
+    /// The values that differ now, one line each. Values of new and of removed cgroups are left
+    /// out, unless the path contains `limelight`.
     pub(super) fn changes(&self) -> Result<Vec<String>> {
         let now = values(&self.pids)?;
         Ok(cgroup::differences(&self.values, &now)
@@ -62,7 +64,7 @@ impl Before {
             list(self.files.difference(&now).collect()),
         );
         reporter.check(
-            "after a purge, the same files are there as before",
+            "after a purge, the same files exist as before the installation",
             new.is_empty() && lost.is_empty(),
             format!("{} files; new: {new}; lost: {lost}", now.len()),
         )?;
@@ -70,17 +72,18 @@ impl Before {
         let lines = |all: &[String; 2]| all.concat().lines().map(str::to_owned).collect();
         let (before, after): (BTreeSet<String>, BTreeSet<String>) =
             (lines(&self.accounts), lines(&now));
-        // Debian's system groups stay, so that no other group gets their numbers (docs/packaging.md).
+        // The group limelight stays after a purge, so that no other group gets its number
+        // (docs/packaging.md).
         let is_ours = |line: &&String| line.starts_with("limelight:");
         let changed = before.symmetric_difference(&after);
         let changed: Vec<&String> = changed.filter(|line| !is_ours(line)).collect();
         reporter.check(
-            "users and groups are the same, but for the group limelight",
+            "users and groups are unchanged, except for the group limelight",
             changed.is_empty(),
             format!("/etc/passwd, /etc/group: {changed:?}"),
         )?;
         let left = Path::new("/run/limelight").exists();
-        reporter.check("nothing of it is left in /run", !left, "/run/limelight")
+        reporter.check("/run/limelight does not exist", !left, "/run/limelight")
     }
 }
 
@@ -91,7 +94,7 @@ fn accounts() -> Result<[String; 2]> {
     ])
 }
 
-/// What the cgroups have, and how the apps stand with the OOM killer and the scheduler.
+/// Values of all cgroups; cgroup, oom_score_adj and nice value of the processes `pids`.
 fn values(pids: &[i32]) -> Result<Snapshot> {
     let mut values = cgroup::snapshot(pids)?;
     for pid in pids {

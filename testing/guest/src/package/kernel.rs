@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The package of our kernel on the machine that runs this kernel: what it installs is whole, also after an upgrade,
-//! Limelight's package finds in the kernel what it looks for, and removal leaves nothing.
+//! The package of our kernel, on a machine that runs this kernel. The installed files must be
+//! complete, also after an upgrade; Limelight's package must find its kernel support; and removal
+//! must leave nothing.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -16,9 +17,10 @@ use crate::plan::PACKAGES;
 use crate::process::run as run_program;
 use crate::record::Reporter;
 
-/// What it takes to get at the root file system of this machine: in the initial file system, or in the kernel.
+/// Modules that mount this machine's root file system. They must be in the initial file system or
+/// built into the kernel.
 const ROOT_MODULES: [&str; 2] = ["/virtio_blk.ko", "/ext4.ko"];
-/// A module that nothing here has needed.
+/// A module that no program of the guest has loaded.
 const MODULE: &str = "zram";
 const TOPMOST: &str = "/sys/kernel/mm/limelight";
 
@@ -28,7 +30,7 @@ pub fn run(stage: Stage) -> Result<()> {
         bail!("the kernel package's test needs Limelight's two packages and the kernel's two");
     };
     let name = kernel.split_once('_').map(|(name, _)| name.to_owned());
-    let name = name.with_context(|| format!("{kernel}: a package's name ends with _"))?;
+    let name = name.with_context(|| format!("{kernel} has no package name before _"))?;
     let [ours, kernel, next] = [ours, kernel, next].map(|file| format!("{PACKAGES}/{file}"));
     let (mut person, apps) = Person::start(false)?;
     let before = Before::now(apps.iter().map(|app| app.pid).collect())?;
@@ -38,7 +40,7 @@ pub fn run(stage: Stage) -> Result<()> {
     let installed = Installed::of_running()?;
     installed.check(&stage.reporter)?;
 
-    stage.reporter.progress("using it")?;
+    stage.reporter.progress("installing Limelight")?;
     apt(&["install", &ours])?;
     let daemon = check_daemon(&stage.reporter, "on the packaged kernel")?;
 
@@ -47,14 +49,14 @@ pub fn run(stage: Stage) -> Result<()> {
     apt(&["install", &next])?;
     let [new, made_again] = [version(&name)?, installed.initial_made()?];
     stage.reporter.check(
-        "the upgrade of the kernel is installed, and has the initial file system made again",
+        "an upgrade of the kernel package rebuilds the initial file system",
         new != old && made_again != made,
         format!("{old}, then {new}; made at {made}, then {made_again}"),
     )?;
     installed.check(&stage.reporter)?;
-    let after = check_daemon(&stage.reporter, "beside the upgraded kernel")?;
+    let after = check_daemon(&stage.reporter, "after the kernel upgrade")?;
     stage.reporter.check(
-        "the upgrade of the kernel leaves the daemon alone",
+        "an upgrade of the kernel package does not restart the daemon",
         after == daemon,
         format!("pid {daemon}, then {after}"),
     )?;
@@ -63,7 +65,7 @@ pub fn run(stage: Stage) -> Result<()> {
         let moved = follow(&mut person, app)?;
         let topmost = members()?;
         stage.reporter.check(
-            "the app that gets the focus is protected, and the kernel has been told",
+            "the app that gets the focus is protected, and the kernel's topmost set has members",
             moved.is_some() && topmost > 0,
             format!("{}: {moved:?}, {topmost} members", app.name),
         )?;
@@ -71,7 +73,7 @@ pub fn run(stage: Stage) -> Result<()> {
     apt(&["purge", PACKAGE])?;
     check_gone(&stage.reporter, &before)?;
     stage.reporter.check(
-        "without the daemon no process is topmost for the kernel",
+        "without the daemon, the kernel's topmost set is empty",
         members()? == 0,
         TOPMOST,
     )?;
@@ -81,7 +83,7 @@ pub fn run(stage: Stage) -> Result<()> {
     let left = installed.files().into_iter();
     let left: Vec<String> = left.filter(|path| Path::new(path).exists()).collect();
     stage.reporter.check(
-        "removal takes kernel, initial file system and modules away",
+        "removal deletes kernel, initial file system and modules",
         left.is_empty(),
         left.join(" "),
     )?;
@@ -108,7 +110,7 @@ impl Installed {
         format!("/boot/initrd.img-{}", self.release)
     }
 
-    /// When the initial file system was made, to the nanosecond.
+    /// Time at which the initial file system was made, in seconds with nanoseconds.
     fn initial_made(&self) -> Result<String> {
         let path = self.initial();
         let about = fs::metadata(&path).with_context(|| format!("cannot stat {path}"))?;
@@ -124,7 +126,8 @@ impl Installed {
         ]
     }
 
-    /// They are there, the disk's drivers are in the initial file system, and the running kernel takes a module.
+    /// Checks that the files exist, that the drivers of the root file system are in the initial
+    /// file system or the kernel, and that the running kernel loads a module.
     fn check(&self, reporter: &Reporter) -> Result<()> {
         let files = self.files();
         let missing: Vec<&str> = files
@@ -133,7 +136,7 @@ impl Installed {
             .map(String::as_str)
             .collect();
         reporter.check(
-            "the package brings the running kernel, its modules, and has an initial file system made",
+            "kernel, modules and initial file system of the running release exist",
             missing.is_empty(),
             format!("{}; missing: {}", self.release, missing.join(" ")),
         )?;
@@ -150,7 +153,7 @@ impl Installed {
             .filter(|module| !there(module))
             .collect();
         reporter.check(
-            "its initial file system has the drivers of this machine's disk, as far as the kernel has not",
+            "the drivers of the root file system are built in or in the initial file system",
             code == 0 && missing.is_empty(),
             format!(
                 "{} files; missing: {}",
@@ -162,20 +165,20 @@ impl Installed {
         let loaded = Path::new("/sys/module").join(MODULE).exists();
         run_program("/sbin/modprobe", &["--remove", MODULE])?;
         reporter.check(
-            "the running kernel loads a module of the package",
+            "the running kernel loads a module from the package",
             code == 0 && loaded,
             format!("modprobe {MODULE} exits with {code}: {text}"),
         )
     }
 }
 
-/// The doctor knows the kernel for ours, and the mechanisms that only it has act.
+/// Checks that `limelight doctor` finds our kernel, and that the mechanisms that need it act.
 fn check_support(reporter: &Reporter) -> Result<()> {
     let findings = doctor()?;
     for check in ["kernel support", "mechanism protect", "mechanism prezero"] {
         let finding = findings.iter().find(|finding| finding["check"] == check);
         reporter.check(
-            format!("the doctor finds that {check} acts"),
+            format!("limelight doctor reports that {check} acts"),
             finding.is_some_and(|finding| finding["state"] == "acts"),
             finding.map_or_else(|| "no such finding".to_owned(), ToString::to_string),
         )?;
@@ -183,7 +186,7 @@ fn check_support(reporter: &Reporter) -> Result<()> {
     Ok(())
 }
 
-/// The version of a package that is installed.
+/// Version of an installed package.
 fn version(package: &str) -> Result<String> {
     let (code, text) = run_program("/usr/bin/dpkg-query", &["-W", "-f=${Version}", package])?;
     match code {
@@ -192,7 +195,7 @@ fn version(package: &str) -> Result<String> {
     }
 }
 
-/// Processes of the topmost app, as the kernel counts them.
+/// Number of processes in the kernel's topmost set.
 fn members() -> Result<u64> {
     let path = Path::new(TOPMOST).join("members");
     let text =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Debian's package, installed by a user who is logged in under sway and types `apt install`. It
-//! must work without configuration, survive an upgrade, and leave nothing behind.
+//! The Debian package, installed with `apt install`, with or without a user who is logged in under
+//! sway. It must work without configuration, survive an upgrade, and leave nothing behind.
 
 mod before;
 pub mod kernel;
@@ -29,7 +29,7 @@ use before::Before;
 pub use person::APPS;
 use person::{agent, App, Person};
 
-/// Name of the package, of its service, and of what an administrator changes.
+/// Names of the package, its units, its configuration and its command line program.
 const PACKAGE: &str = "limelight";
 const SERVICE: &str = "limelightd.service";
 const AGENT: &str = "limelight-agent.service";
@@ -37,21 +37,21 @@ const CONFIG: &str = "/etc/limelight/limelight.toml";
 const PROGRAM: &str = "/usr/bin/limelight";
 /// Mechanisms that cannot act on a machine without a display and an input device.
 const NO_DEVICE: [&str; 1] = ["windows"];
-/// Highest exposure of the daemon's unit by `systemd-analyze security`, in tenths, as in
-/// docs/packaging.md.
+/// Highest allowed exposure of the daemon's unit in `systemd-analyze security`, in tenths, as
+/// documented in docs/packaging.md.
 const EXPOSURE: u32 = 30;
-/// Most resident memory, in KiB.
+/// Most resident memory of daemon and agent in KiB, as measured by [`own_kib`].
 const DAEMON_KIB: u64 = 10 << 10;
 const AGENT_KIB: u64 = 15 << 10;
 /// Idle time after which the daemon samples the foreground app at its lowest rate: four intervals
 /// of half a second, four of 2 s and four of 16 s, with a margin.
 const SETTLED: Duration = Duration::from_secs(80);
-/// Duration of the rest in which wake-ups are counted.
+/// Duration of the idle period in which wakeups are counted.
 const QUIET: Duration = Duration::from_secs(120);
-/// Most wake-ups of all threads in that time: none a second when rounded down to tenths. Timers
-/// cause 4 by the guard and the watchdog's keep-alive (one a minute each), one sample of the
-/// foreground app, and one of the pages that it shares. Work of other programs causes the guard's
-/// other wake-ups.
+/// Most wakeups of all threads of a process in [`QUIET`]: below 0.1 a second. The daemon's timers
+/// cause 6: four for the guard and the watchdog's keep-alive (one a minute each), one to sample the
+/// foreground app, and one to sample the pages that it shares. The guard's other wakeups are caused
+/// by work of other programs.
 const WAKEUPS: u64 = 11;
 /// Runs the test.
 pub fn run(mut stage: Stage, work: &Package) -> Result<()> {
@@ -61,6 +61,7 @@ pub fn run(mut stage: Stage, work: &Package) -> Result<()> {
     let (first, next) = (format!("{PACKAGES}/{first}"), format!("{PACKAGES}/{next}"));
     stage.reporter.progress("logging in")?;
     let (mut person, apps) = Person::start(work.desktop)?;
+    run_weighted_service()?;
     let before = Before::now(apps.iter().map(|app| app.pid).collect())?;
 
     stage.reporter.progress("installing")?;
@@ -123,6 +124,25 @@ pub fn run(mut stage: Stage, work: &Package) -> Result<()> {
     stage.reporter.finish()
 }
 
+/// Starts and stops a service with limelightd's weight and slice, and removes its unit, before the
+/// values for the comparison are recorded. systemd itself enables the CPU controller for such a
+/// service. systemd 257 (Debian 13) leaves `cpu` in the root's `cgroup.subtree_control` afterwards,
+/// and this must not be attributed to limelightd; systemd 252 (Debian 12) removes it.
+fn run_weighted_service() -> Result<()> {
+    let unit = "weighted.service";
+    let path = Path::new("/run/systemd/system").join(unit);
+    let text = "[Service]\nExecStart=/bin/sleep infinity\nSlice=-.slice\nCPUWeight=10000\n";
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    systemctl(&["daemon-reload"])?;
+    systemctl(&["start", unit])?;
+    // As the package's upgrade does.
+    systemctl(&["daemon-reload"])?;
+    systemctl(&["restart", unit])?;
+    systemctl(&["stop", unit])?;
+    fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+    systemctl(&["daemon-reload"])
+}
+
 fn apt(arguments: &[&str]) -> Result<()> {
     std::env::set_var("DEBIAN_FRONTEND", "noninteractive");
     let mut all = vec!["--quiet", "--yes"];
@@ -134,13 +154,13 @@ fn apt(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// One property of a unit of the system.
+/// A property of a unit of the system manager.
 fn property(unit: &str, name: &str) -> Result<String> {
     let (_, text) = run_program("/bin/systemctl", &["show", "--value", "-p", name, unit])?;
     Ok(text.trim().to_owned())
 }
 
-/// The daemon runs and answers; its pid.
+/// Checks that the daemon runs, answers, and starts at boot. Returns its PID.
 fn check_daemon(reporter: &Reporter, when: &str) -> Result<i32> {
     let running = guest_setup::wait(|| Ok(run_program(PROGRAM, &["status"])?.0 == 0))?;
     let state = property(SERVICE, "ActiveState")?;
@@ -155,17 +175,17 @@ fn check_daemon(reporter: &Reporter, when: &str) -> Result<i32> {
     )?;
     let (_, enabled) = run_program("/bin/systemctl", &["is-enabled", SERVICE])?;
     reporter.check(
-        format!("{when}, the daemon starts with the machine"),
+        format!("{when}, the daemon is enabled at boot"),
         enabled.trim() == "enabled",
         enabled.trim(),
     )?;
-    // What its unit forbids it must not try, or the unit is wrong.
+    // A refused operation means that the daemon's unit is too strict.
     let refused: Vec<&str> = log
         .lines()
         .filter(|line| line.contains("not permitted") || line.contains("denied"))
         .collect();
     reporter.check(
-        format!("{when}, its unit lets the daemon do what it does"),
+        format!("{when}, the daemon's unit denies no operation that the daemon attempts"),
         refused.is_empty(),
         refused.join("\n"),
     )?;
@@ -179,18 +199,19 @@ fn check_exposure(reporter: &Reporter) -> Result<()> {
     let arguments = ["security", "--no-pager", "--threshold", &threshold, SERVICE];
     let (code, text) = run_program("/usr/bin/systemd-analyze", &arguments)?;
     reporter.check(
-        "the daemon's unit is as confined as the documentation says",
+        "the exposure of the daemon's unit is within the documented limit",
         code == 0,
         text.lines().last().unwrap_or_default(),
     )
 }
 
-/// Gives a window the focus and waits for what follows.
+/// Focuses an app and waits until protection and boost have followed.
 fn follow(person: &mut Person, app: &App) -> Result<Option<Moved>> {
     followed::follow(app.pid, || person.focus(app))
 }
 
-/// Every mechanism acts that this kernel can have, but for what this machine has no device for.
+/// Checks that every mechanism acts that this kernel supports. [`NO_DEVICE`] lists the exceptions:
+/// the machine has no device for them.
 fn check_doctor(reporter: &Reporter) -> Result<()> {
     let findings = doctor()?;
     let mechanisms: Vec<(&str, &str)> = findings
@@ -206,27 +227,27 @@ fn check_doctor(reporter: &Reporter) -> Result<()> {
         .map(|(name, _)| *name)
         .collect();
     reporter.check(
-        "the doctor finds that everything acts that can",
+        "limelight doctor finds no inert mechanism, except without a device",
         !mechanisms.is_empty() && idle.is_empty(),
         format!("{mechanisms:?}"),
     )
 }
 
-/// What the doctor finds.
+/// Findings of `limelight doctor`.
 fn doctor() -> Result<Vec<Value>> {
     let (code, text) = run_program(PROGRAM, &["doctor", "--json"])?;
     serde_json::from_str(&text)
         .with_context(|| format!("limelight doctor --json exits with {code} and prints {text}"))
 }
 
-/// What daemon and agent take, and how often they wake up while nothing happens.
+/// Checks the memory of daemon and agent, and their wakeups while the machine is idle.
 fn check_size(reporter: &mut Reporter, daemon: i32) -> Result<()> {
     let agent = agent()?.map(|pid| ("agent", pid, AGENT_KIB));
     for (who, pid, most) in [("daemon", daemon, DAEMON_KIB)].into_iter().chain(agent) {
         let kib = own_kib(pid)?;
         reporter.value(format!("{who}_own_kib"), kib);
         reporter.check(
-            format!("the {who} takes less than {} MiB", most >> 10),
+            format!("the {who} uses less than {} MiB of memory", most >> 10),
             kib < most,
             format!("{kib} KiB"),
         )?;
@@ -257,7 +278,7 @@ fn check_size(reporter: &mut Reporter, daemon: i32) -> Result<()> {
             sum as f64 / QUIET.as_secs_f64(),
         );
         reporter.check(
-            format!("the {who} sleeps while nothing happens"),
+            format!("the {who} wakes up at most {WAKEUPS} times in {QUIET:?} of idle time"),
             sum <= WAKEUPS,
             format!("woken {sum} times in {} s: {threads:?}", QUIET.as_secs()),
         )?;
@@ -265,8 +286,8 @@ fn check_size(reporter: &mut Reporter, daemon: i32) -> Result<()> {
     Ok(())
 }
 
-/// A process's resident memory, in KiB, without what it maps shared: that is files of the app in front, which the daemon
-/// keeps in memory for it.
+/// A process's resident memory in KiB, without shared mappings. The daemon's shared mappings are
+/// files of the foreground app, which it keeps in memory.
 fn own_kib(pid: i32) -> Result<u64> {
     let path = format!("/proc/{pid}/smaps");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
@@ -288,7 +309,7 @@ fn own_kib(pid: i32) -> Result<u64> {
     Ok(sum)
 }
 
-/// Nothing of the package runs any more, and every value is as it was.
+/// Checks that neither daemon nor agent runs, and that every value is restored.
 fn check_gone(reporter: &Reporter, before: &Before) -> Result<()> {
     let gone = guest_setup::wait(|| {
         Ok(agent()?.is_none()
@@ -296,7 +317,7 @@ fn check_gone(reporter: &Reporter, before: &Before) -> Result<()> {
             && before.changes()?.is_empty())
     })?;
     reporter.check(
-        "after removal nothing of it runs, and every value is as it was",
+        "after removal, neither daemon nor agent runs, and every value is restored",
         gone,
         format!(
             "agent {:?}, daemon {}, {} values, changed: {}",
@@ -308,7 +329,7 @@ fn check_gone(reporter: &Reporter, before: &Before) -> Result<()> {
     )
 }
 
-/// systemd knows nothing of it any more.
+/// Checks that systemd has no unit of the daemon any more.
 fn check_units(reporter: &Reporter) -> Result<()> {
     systemctl(&["daemon-reload"])?;
     let list = [
@@ -320,7 +341,7 @@ fn check_units(reporter: &Reporter) -> Result<()> {
     ];
     let (_, units) = run_program("/bin/systemctl", &list)?;
     reporter.check(
-        "after a purge no unit of it is left",
+        "after a purge, systemd lists no unit of the daemon",
         units.trim().is_empty(),
         units.trim(),
     )

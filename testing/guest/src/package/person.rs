@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Who has the focus moved, and what between.
+//! The user who moves the focus, and the user's apps.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,27 +14,27 @@ use crate::process::{named, run as run_program, Process, Start};
 use crate::record::Reporter;
 use crate::sway::{Sway, Window};
 
-/// Apps: sway's name for them, and the command.
+/// The apps: app ID in sway, and command.
 pub const APPS: [(&str, &str); 3] = [
     ("foot", "foot"),
     ("galculator", "galculator"),
     ("mousepad", "mousepad --disable-server"),
 ];
 
-/// Who has the focus moved.
+/// The user who moves the focus.
 pub(super) enum Person {
-    /// A user in his session; the agent tells the daemon.
+    /// A user in a sway session; the agent reports the focus.
     Desktop(Box<Sway>),
-    /// Root, who tells the daemon himself, and his processes.
+    /// Root without a session, who reports the focus with `limelight focus`; the apps' processes.
     Root(Vec<Process>),
 }
 
-/// Something that can be in front.
+/// An app that can get the focus.
 #[derive(Debug, Clone)]
 pub(super) struct App {
     pub(super) pid: i32,
     pub(super) name: String,
-    /// Where there is a desktop.
+    /// Its window, in a sway session.
     window: Option<Window>,
 }
 
@@ -62,7 +62,7 @@ impl Person {
                 .args(["/bin/sleep", "infinity"]);
             let process = Start::PLAIN.program(command, name)?;
             let scope = Path::new(cgroup::ROOT).join(format!("app.slice/app-{name}-1.scope"));
-            // It is systemd-run that becomes the program, in the scope.
+            // systemd-run moves to the scope and executes the program there, with the same PID.
             if !guest_setup::wait(|| Ok(cgroup::of(process.pid())? == scope))? {
                 bail!("{} has not appeared", scope.display());
             }
@@ -89,7 +89,7 @@ impl Person {
         }
     }
 
-    /// Nothing happens any more that is not Limelight's.
+    /// Stops the session's own periodic activity, so that the machine is idle.
     pub(super) fn rest(&self) -> Result<()> {
         match self {
             Person::Desktop(sway) => sway.stop_clock(),
@@ -100,7 +100,7 @@ impl Person {
     pub(super) fn check_agent(&self, reporter: &Reporter, when: &str) -> Result<()> {
         let (_, enabled) = run_program("/bin/systemctl", &["--global", "is-enabled", AGENT])?;
         reporter.check(
-            format!("{when}, the agent starts with everybody's session"),
+            format!("{when}, the agent is enabled for all users' sessions"),
             enabled.trim() == "enabled",
             enabled.trim(),
         )?;
@@ -112,7 +112,7 @@ impl Person {
         let arguments = ["--no-pager", "--lines=20", "--output=cat", &user];
         let (_, log) = run_program("/bin/journalctl", &arguments)?;
         reporter.check(
-            format!("{when}, the agent runs in the session that is open"),
+            format!("{when}, the agent runs in the open session"),
             running,
             log,
         )
@@ -129,7 +129,7 @@ impl Person {
     }
 }
 
-/// The agent's process, if there is one.
+/// PID of the agent, if it runs.
 pub(super) fn agent() -> Result<Option<i32>> {
     named("limelight-agent")
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Another user of the machine, without a seat: a service manager, and a login as ssh makes one. On newer
-//! systemd both are sessions, and always active.
+//! Another user of the machine, without a seat. The user has a service manager, and a login like
+//! one through ssh. On newer systemd, both have a logind session, and both sessions are always
+//! active.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -37,9 +38,10 @@ pub fn check(reporter: &Reporter, front: &App) -> Result<()> {
     let manager = format!("user@{UID}.service");
     systemctl(&["start", "--no-block", &manager])?;
 
-    let told_in = format!("{home}/told");
+    let output_path = format!("{home}/told");
     let script = format!("{home}/claim");
-    let claim = format!("{PROGRAM} focus $$ >{told_in} 2>&1; echo exit $? >>{told_in}; sleep 30\n");
+    let claim =
+        format!("{PROGRAM} focus $$ >{output_path} 2>&1; echo exit $? >>{output_path}; sleep 30\n");
     fs::write(&script, claim).with_context(|| format!("cannot write {script}"))?;
     let user = format!("User={NAME}");
     let login = [
@@ -54,23 +56,23 @@ pub fn check(reporter: &Reporter, front: &App) -> Result<()> {
     let mut arguments = login.to_vec();
     arguments.extend(["/bin/sh", &script]);
     let (code, started) = run_program("/usr/bin/systemd-run", &arguments)?;
-    let read = || fs::read_to_string(&told_in).unwrap_or_default();
+    let read = || fs::read_to_string(&output_path).unwrap_or_default();
     guest_setup::wait(|| Ok(code != 0 || read().contains("exit ")))?;
-    let told = format!("{started}{}", read());
+    let output = format!("{started}{}", read());
     let sessions = sessions()?;
     let (_, status) = run_program(PROGRAM, &["status", "--json"])?;
-    let status: Value = serde_json::from_str(&status).context("status is no JSON")?;
-    let refused = told.contains("exit ") && !told.contains("exit 0");
+    let status: Value = serde_json::from_str(&status).context("status is not JSON")?;
+    let refused = output.contains("exit ") && !output.contains("exit 0");
     let stays = status["topmost"]["pid"] == front.pid;
     reporter.check(
-        "a user without a seat does not take the foreground",
+        "a user without a seat cannot claim the foreground",
         refused && stays,
-        format!("{told}\n{}\n{sessions}", status["topmost"]),
+        format!("{output}\n{}\n{sessions}", status["topmost"]),
     )?;
-    let release = fs::read_to_string("/etc/os-release").context("no release")?;
+    let release = fs::read_to_string("/etc/os-release").context("cannot read /etc/os-release")?;
     if release.contains("VERSION_ID=\"13\"") {
         reporter.check(
-            "logind keeps a session of the class manager for the service manager",
+            "logind has a session of class manager for the user's service manager",
             sessions
                 .lines()
                 .any(|line| line.starts_with("CLASS=manager")),
@@ -85,7 +87,7 @@ pub fn check(reporter: &Reporter, front: &App) -> Result<()> {
     fs::remove_dir_all(&home).with_context(|| format!("cannot remove {home}"))
 }
 
-/// What logind keeps of all sessions. Beside each file there is a FIFO.
+/// Contents of logind's session files. The FIFOs next to them are skipped.
 fn sessions() -> Result<String> {
     let mut all = String::new();
     for entry in fs::read_dir(SESSIONS).with_context(|| format!("cannot list {SESSIONS}"))? {

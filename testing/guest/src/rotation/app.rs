@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! One of the apps: it cold-starts, comes to the foreground, and is used.
+//! A synthetic app, which simulates a cold launch, warm launches and the user's work.
 //!
-//! It prints one JSON line when its cold launch is complete, and one for each command:
-//! `launch SENT_NS` brings it to the foreground, `use` simulates the user's work with it. `SENT_NS`
-//! is CLOCK_MONOTONIC at the user's touch, so that the delay includes starting or waking up the
-//! app.
+//! The app prints one JSON line when its cold launch is complete, and one for each command:
+//! `launch SENT_NS` brings it to the foreground, `use` simulates the user's work. `SENT_NS` is
+//! CLOCK_MONOTONIC at the user's touch, so that the delay includes starting or waking up the app.
 
 use std::fs::{File, OpenOptions};
 use std::hint::black_box;
@@ -18,14 +17,14 @@ use crate::memory::{major_faults, now_ns, Mapping, PAGE};
 use crate::random::Random;
 use crate::store::Extent;
 
-/// Pages that are used together: objects of one screen are adjacent.
+/// Number of adjacent pages that are used together, like the objects of one screen.
 const RUN: usize = 8;
-/// Percentage of the cold pages that a launch touches all the same.
+/// Percentage of heap and files that a warm launch touches in addition to the hot set.
 const STRAY_PERCENT: usize = 3;
-/// Percentage of the pages that use touches.
+/// Percentage of heap and files that the command `use` touches, besides the hot heap.
 const USE_PERCENT: usize = 10;
-/// Noise words per heap page: the rest is constant, so that a page compresses 2.6:1, as measured
-/// for pages in zram (2.6 to 2.7 with lz4 and lzo-rle).
+/// Noise words per heap page. The other words are constant, so that a page compresses 2.6:1, as
+/// measured for pages in zram (2.6 to 2.7 with lz4 and lzo-rle).
 const NOISE_WORDS: usize = 196;
 /// Approximate number of instructions in a step of [`work`].
 const STEP_INSTRUCTIONS: u64 = 4;
@@ -37,11 +36,11 @@ pub struct Spec {
     pub sent_ns: u64,
     /// The file that all apps map.
     pub framework: Extent,
-    /// Percentage of it that a launch touches.
+    /// Percentage of the framework that a launch touches.
     pub framework_hot_percent: u32,
-    /// Its own files, as one extent.
+    /// The app's own files, as one extent.
     pub files: Extent,
-    /// File of its saved context.
+    /// File with the app's saved context.
     pub context: std::path::PathBuf,
     /// Pages of anonymous memory.
     pub heap_pages: usize,
@@ -51,9 +50,9 @@ pub struct Spec {
     pub warm_work: u64,
     /// Percentage of heap and files that a warm launch touches.
     pub hot_percent: u32,
-    /// Seed of its hot set: the same in each of its lives.
+    /// Seed of the hot set: the same at each start of the app.
     pub seed: u64,
-    /// Seed of its stray accesses: different in each life.
+    /// Seed of the random accesses: different at each start of the app.
     pub life: u64,
 }
 
@@ -180,7 +179,7 @@ impl<'a> App<'a> {
         save(self.spec)
     }
 
-    /// The user's work with it in the foreground.
+    /// Simulates the user's work with the app.
     fn be_used(&mut self) -> Result<()> {
         self.stray(USE_PERCENT);
         for &page in &self.hot_heap {
@@ -245,7 +244,7 @@ fn restore(spec: &Spec) -> Result<()> {
             }
             Ok(())
         }
-        // Its very first launch.
+        // The first launch ever.
         Err(error) if error.kind() == io::ErrorKind::NotFound => save(spec),
         Err(error) => Err(error).with_context(|| spec.context.display().to_string()),
     }

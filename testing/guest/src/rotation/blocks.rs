@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Counts accesses to each block of the swap disk from the kernel's request trace: frequently
-//! accessed blocks wear flash out (SWAP saw some accessed over 200 times).
+//! Counts accesses to each block of the swap disk from the kernel's request trace. Blocks that are
+//! accessed often wear flash out; SWAP measured over 200 accesses to some.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
@@ -35,8 +35,8 @@ pub struct Summary {
 }
 
 impl Blocks {
-    /// Starts tracing the `mib` MiB from `first_sector` on; only one disk is large enough to have
-    /// such sectors.
+    /// Starts tracing the `mib` MiB from `first_sector` on. The trace covers all disks, but only
+    /// the flash disk is large enough to have these sectors.
     pub fn watch(first_sector: u64, mib: u32) -> Result<Self> {
         let at = |file: &str| PathBuf::from(INSTANCE).join(file);
         if !at("").is_dir() {
@@ -122,7 +122,9 @@ fn request(line: &str) -> Option<(u64, u64)> {
 mod tests {
     use super::*;
 
-    const LINE: &str = " kswapd0-40 [000] d..1. 12.345: block_rq_issue: 252,0 WS 8192 () 1016 + 16 none,0,0 [kswapd0]\n";
+    const LINE: &str =
+        " kswapd0-40 [000] d..1. 12.345: block_rq_issue: 252,0 WS 8192 () 1016 + 16 \
+                        none,0,0 [kswapd0]\n";
 
     fn blocks() -> Blocks {
         Blocks {

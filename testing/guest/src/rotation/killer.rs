@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A phone's low-memory killer, reduced to what SWAP compares with: when memory is short, it kills
-//! the least recently used app, whatever its class.
+//! A simple model of a phone's low-memory killer, with which SWAP is compared: when memory is
+//! short, it kills the least recently used app of any class.
 //!
 //! Android's driver checked free memory and the page cache, and killed a cached app when both were
 //! below a threshold. Its successor lmkd, on machines with swap, first waits until swap is nearly
-//! full (`ro.lmk.swap_free_low_percentage`). The thresholds are those of phones with up to 2 GB,
-//! scaled.
+//! full (`ro.lmk.swap_free_low_percentage`). The thresholds of phones with up to 2 GB are used, at
+//! the guest's scale.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,8 +21,8 @@ use crate::guest_setup::meminfo_kib;
 
 use super::table::SCALE;
 
-/// Last value of `minfree` that vendors set for phones with up to 2 GB (55,000 pages): below it
-/// cached apps are killed.
+/// Last value of `minfree` that vendors set for phones with up to 2 GB (55,000 pages), at the
+/// guest's scale. Cached apps are killed below it.
 const MIN_FREE_KIB: u64 = 55_000 * 4 / SCALE as u64;
 /// Free swap, in percent, at or below which swap counts as nearly full: lmkd's default.
 const SWAP_LOW_PERCENT: u64 = 10;
@@ -36,7 +36,7 @@ const DEATH_LIMIT: Duration = Duration::from_secs(2);
 struct Shared {
     /// Cgroups of the apps that may be killed, least recently used first.
     order: Mutex<Vec<PathBuf>>,
-    /// Whether the machine is in use now.
+    /// Whether the machine is in use; otherwise the killer does not sample.
     active: AtomicBool,
     over: AtomicBool,
 }
@@ -64,7 +64,8 @@ impl Killer {
         *lock(&self.shared.order) = order;
     }
 
-    /// Sets whether the machine is in use: while it is idle, memory does not get short.
+    /// Sets whether the machine is in use. An idle machine does not run short of memory, so the
+    /// killer samples only while it is in use.
     pub fn set_active(&self, active: bool) {
         self.shared.active.store(active, Ordering::Relaxed);
         if let Some(thread) = self.thread.as_ref().filter(|_| active) {
@@ -153,7 +154,7 @@ impl Memory {
         let kib = |name| meminfo_kib(&text, name);
         Ok(Memory {
             free_kib: kib("MemFree")?,
-            // Reclaimable page cache: shared memory is not.
+            // Shared memory is in the page cache, but is not reclaimable.
             cache_kib: kib("Cached")?.saturating_sub(kib("Shmem")?),
             swap_kib: kib("SwapTotal")?,
             swap_free_kib: kib("SwapFree")?,

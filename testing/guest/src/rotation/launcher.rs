@@ -19,7 +19,7 @@ use super::killer::Killer;
 use super::table::Class;
 use super::tally::{Charges, Tally};
 
-/// Attempts at a launch whose app dies meanwhile.
+/// Most attempts at a launch if the app dies during each of them.
 const ATTEMPTS: u32 = 5;
 /// Longest time until a dead app's cgroup is empty.
 const EMPTY_LIMIT: Duration = Duration::from_secs(30);
@@ -53,7 +53,7 @@ pub trait Cast {
     /// Brings a running app to the foreground, and waits until it is ready.
     fn come_to_front(&mut self, actor: &mut Self::Actor, sent_ns: u64) -> Result<Launched>;
 
-    /// The app's error output, for diagnosing its death.
+    /// The app's error output, for an error message about its death.
     fn complaint(&self, index: usize) -> String;
 
     /// Simulates the user's work with the foreground app.
@@ -64,12 +64,12 @@ pub trait Cast {
 struct Life<A> {
     actor: A,
     cgroup: Cgroup,
-    /// Last reading of its cgroup's counters: systemd removes empty cgroups.
+    /// Last values of the cgroup's counters. They are kept because systemd removes empty cgroups.
     charges: Charges,
 }
 
 impl<A> Life<A> {
-    fn look(&mut self) {
+    fn read_charges(&mut self) {
         if let Some(charges) = Charges::of(self.cgroup.path()) {
             self.charges = charges;
         }
@@ -84,20 +84,20 @@ pub struct Launcher<C: Cast> {
     lives: Vec<Option<Life<C::Actor>>>,
     /// Number of starts of each app.
     started: Vec<u64>,
-    /// Running and dead apps, least recently used first.
+    /// All launched apps, running or dead, least recently used first.
     order: Vec<usize>,
     tally: Tally,
     killer: Option<Killer>,
     daemon: Option<Line>,
     /// PID of the daemon.
     daemon_pid: Option<i32>,
-    /// The request that the daemon has not answered yet, and the PID in it.
-    told: Option<(String, i32)>,
+    /// The request whose answer has not been read yet, and the PID in it.
+    unanswered: Option<(String, i32)>,
 }
 
 impl<C: Cast> Launcher<C> {
-    /// A launcher with no running app. `killer`, if any, kills apps; `daemon`, a PID and a
-    /// connection, is informed about the foreground app.
+    /// A launcher with no running app. `killer`, if any, kills apps. `daemon` is the PID of a
+    /// daemon and a connection to it, over which the launcher reports the foreground app.
     pub fn new(
         cast: C,
         slice: &'static str,
@@ -116,7 +116,7 @@ impl<C: Cast> Launcher<C> {
             killer,
             daemon,
             daemon_pid,
-            told: None,
+            unanswered: None,
         }
     }
 
@@ -213,7 +213,7 @@ impl<C: Cast> Launcher<C> {
         match &mut self.lives[index] {
             None => true,
             Some(life) => {
-                // A broken pipe may be seen shortly before the death.
+                // The app's pipe may break shortly before its process has ended.
                 let limit = Duration::from_secs(5);
                 C::process(&mut life.actor).wait(limit).is_ok()
             }
@@ -231,7 +231,7 @@ impl<C: Cast> Launcher<C> {
                 self.tally.killed(self.cast.part(index).1);
                 self.end(index)?;
             } else if let Some(life) = &mut self.lives[index] {
-                life.look();
+                life.read_charges();
             }
         }
         Ok(())
@@ -242,11 +242,11 @@ impl<C: Cast> Launcher<C> {
         let Some(mut life) = self.lives[index].take() else {
             return Ok(());
         };
-        life.look();
+        life.read_charges();
         self.tally.ended(self.cast.part(index).1, life.charges);
         let Life { actor, cgroup, .. } = life;
         drop(actor);
-        // Kills helpers that it has left behind, as dillo does.
+        // Some apps, such as dillo, leave helper processes behind.
         match cgroup.set("cgroup.kill", "1") {
             Err(error) if cgroup.path().exists() => return Err(error),
             _ => {}
@@ -290,22 +290,23 @@ impl<C: Cast> Launcher<C> {
             let request =
                 format!(r#"{{"op":"focus","target":{{"pid":{pid}}},"source":"launcher"}}"#);
             daemon.send(&request)?;
-            self.told = Some((request, pid));
+            self.unanswered = Some((request, pid));
         }
         Ok(())
     }
 
-    /// Reads the daemon's answer to the last claim. It refuses a claim for an app that has died
-    /// meanwhile.
+    /// Reads the daemon's answer to the last report. The daemon refuses a report of an app that has
+    /// died meanwhile; that is no error.
     fn hear_daemon(&mut self) -> Result<()> {
-        let (Some(daemon), Some((told, pid))) = (&mut self.daemon, self.told.take()) else {
+        let (Some(daemon), Some((request, pid))) = (&mut self.daemon, self.unanswered.take())
+        else {
             return Ok(());
         };
-        let answer = daemon.hear(&told);
+        let answer = daemon.hear(&request);
         let Some(&front) = self.order.last() else {
             return answer;
         };
-        // The app may have been restarted meanwhile.
+        // The app may have been restarted since the report.
         let same = |life: &mut Life<C::Actor>| C::process(&mut life.actor).pid() == pid;
         let lives = self.lives[front].as_mut().is_some_and(same);
         match answer {

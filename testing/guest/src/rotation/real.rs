@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The cast of ten small programs from Debian, each with its own document, on an X server.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use anyhow::{bail, Context, Result};
 
 use crate::cgroup::Cgroup;
-use crate::gallery_real::parse_major_faults;
+use crate::gallery_real::{graphical, log_path, major_faults, DISPLAY};
 use crate::photo;
 use crate::process::{Process, Start};
 use crate::screen::Screen;
@@ -18,9 +17,8 @@ use super::app::Launched;
 use super::launcher::Cast;
 use super::table::Class::{self, Disposable, Keep, Normal};
 
-const DISPLAY: &str = ":0";
 const SCREEN: &str = "1024x768x24";
-/// The key that the user presses in an app: the next page.
+/// Keysym of Page Down, the key that the user presses in an app.
 const PAGE_DOWN: u32 = 0xff56;
 /// Size of the photos.
 const PHOTO: (u32, u32) = (1600, 1200);
@@ -29,8 +27,8 @@ const LINES: u32 = 6_000;
 
 /// A program, its class and its document.
 struct Part {
-    /// Name of its cgroup, without a hyphen: systemd's naming would take the part before it for the
-    /// launcher.
+    /// Name of its cgroup. It has no hyphen, because systemd's naming scheme takes the part before
+    /// a hyphen for the launcher.
     name: &'static str,
     program: &'static str,
     class: Class,
@@ -54,7 +52,8 @@ const fn part(
     }
 }
 
-/// Office apps first, browsers and a terminal next; viewers have no state to lose.
+/// Office apps are kept; browsers, a terminal and a calculator are normal; viewers have no state to
+/// lose and are disposable.
 const PARTS: [Part; 10] = [
     part(["abiword", "abiword"], Keep, "letter.txt", &[]),
     part(
@@ -173,7 +172,7 @@ impl Cast for Real {
     }
 
     fn complaint(&self, index: usize) -> String {
-        let text = fs::read_to_string(log(PARTS[index].program)).unwrap_or_default();
+        let text = fs::read_to_string(log_path(PARTS[index].program)).unwrap_or_default();
         format!("and wrote: {}", text.trim())
     }
 
@@ -181,7 +180,7 @@ impl Cast for Real {
         self.screen.press(PAGE_DOWN)?;
         self.screen
             .settle(&actor.cgroup, false, crate::memory::now_ns())?;
-        // A dialogue that it opened belongs to it.
+        // A dialogue that the app has opened belongs to the app.
         for &window in self.screen.shown() {
             if !actor.windows.contains(&window) {
                 actor.windows.push(window);
@@ -193,39 +192,17 @@ impl Cast for Real {
 
 impl Actor {
     fn major_faults(&self) -> Result<u64> {
-        let path = format!("/proc/{}/stat", self.process.pid());
-        let text = fs::read_to_string(&path)
-            .with_context(|| format!("cannot read {path}: did the process die?"))?;
-        parse_major_faults(&text).with_context(|| format!("{path} holds {text:?}"))
+        major_faults(self.process.pid())
     }
 }
 
 fn start(program: &str, arguments: &[&str], cgroup: &Cgroup) -> Result<Process> {
-    let log = File::create(log(program))?;
-    let mut command = Command::new(program);
+    let mut command = graphical(program, arguments, program)?;
     command
-        .args(arguments)
-        .env_clear()
-        .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
-        .env("HOME", "/root")
-        .env("LANG", "C.UTF-8")
-        .env("DISPLAY", DISPLAY)
-        // No screen reader, and no persistent settings.
+        // Disables the screen reader interface and persistent settings.
         .env("NO_AT_BRIDGE", "1")
-        .env("GSETTINGS_BACKEND", "memory")
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log);
-    let start = Start {
-        cgroup: Some(cgroup),
-        nice: 0,
-        session: false,
-    };
-    start.program(command, program)
-}
-
-fn log(program: &str) -> String {
-    format!("/run/{program}.log")
+        .env("GSETTINGS_BACKEND", "memory");
+    Start::in_cgroup(cgroup).program(command, program)
 }
 
 /// Writes the documents.

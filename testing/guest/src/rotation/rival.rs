@@ -26,14 +26,17 @@ impl Rival {
         Ok(Some(Rival { unit }))
     }
 
-    /// Checks that it has run all the time, and stops it.
+    /// Checks that the OOM daemon has run all the time, and stops it.
     pub fn stop(self, reporter: &Reporter) -> Result<()> {
         let (_, text) = run(
             "/bin/systemctl",
             &["show", "--property=ActiveState,NRestarts", self.unit],
         )?;
         reporter.check(
-            format!("{} has run from the first launch to the last", self.unit),
+            format!(
+                "{} ran from the first launch to the last without a restart",
+                self.unit
+            ),
             text.contains("ActiveState=active") && text.contains("NRestarts=0"),
             text.trim(),
         )?;

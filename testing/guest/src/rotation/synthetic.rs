@@ -18,8 +18,8 @@ use super::table::{Class, APPS, FRAMEWORK_HOT_PERCENT, FRAMEWORK_MB, SCALE};
 
 /// Seed purpose of its random choices.
 const PURPOSE: u64 = 0x7207_a711;
-/// Instructions per millisecond of the phone's CPU time, at the guest's scale: exact mode's CPU
-/// executes one per nanosecond.
+/// Instructions per millisecond of the phone's CPU time, at the guest's scale. In exact mode, the
+/// CPU executes one instruction per nanosecond.
 const INSTRUCTIONS_PER_MS: u64 = 1_000_000 / SCALE as u64;
 
 /// The cast of synthetic programs.
@@ -73,11 +73,7 @@ impl Cast for Synthetic {
             seed: seed(PURPOSE ^ index as u64, self.repetition),
             life,
         };
-        let start = Start {
-            cgroup: Some(cgroup),
-            nice: 0,
-            session: false,
-        };
+        let start = Start::in_cgroup(cgroup);
         start.conversation_of(&self.files.program, "rotation-app", &spec)
     }
 
@@ -94,7 +90,7 @@ impl Cast for Synthetic {
     }
 
     fn complaint(&self, _index: usize) -> String {
-        "(the console has what it wrote)".into()
+        "(its output is on the console)".into()
     }
 
     fn be_used(&mut self, actor: &mut Conversation) -> Result<()> {
@@ -117,7 +113,7 @@ impl Files {
             bail!("rotation needs a data disk with a file system");
         };
         let directory = directory.clone();
-        // Every app executes this copy: code shared by all of them.
+        // Every app executes this copy, so all of them share its code.
         let program = directory.join("app");
         fs::copy("/proc/self/exe", &program)
             .with_context(|| format!("cannot copy this program to {}", program.display()))?;
@@ -125,7 +121,7 @@ impl Files {
         let apps = APPS
             .iter()
             .map(|app| {
-                // Files have whole MiB; the app maps only its own length.
+                // The store's files have whole MiB; the app maps only the length that it needs.
                 let len = scaled_pages(app.files_mb) * PAGE;
                 let mut file = store.file(app.name, len.div_ceil(MIB) as u32)?;
                 file.len = len as u64;
@@ -133,7 +129,7 @@ impl Files {
             })
             .collect::<Result<_>>()?;
         for app in APPS {
-            // As if it had never been launched.
+            // Without a saved context, the app starts as if it had never been launched.
             match fs::remove_file(context(&directory, app.name)) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     return Err(error).context("cannot remove an app's saved context");

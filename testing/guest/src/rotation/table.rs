@@ -3,32 +3,38 @@
 //!
 //! SWAP's machine is a phone with 2 GB of memory and 2 GB of swap, on which 24 real apps are
 //! launched in turn: video players, social networks, games, news, mail, maps, a browser, a camera,
-//! notes. The lab models that phone at 1/[`SCALE`]: memory, swap and every app have an eighth of
-//! their size and every app does an eighth of its work, so that as many of them fit, and the parts
-//! of a launch keep their proportions. The time of one disk request is not scaled, because there
-//! are an eighth as many.
+//! notes. The lab models that phone at 1/[`SCALE`]. Memory, swap and every app have an eighth of
+//! their size, and every app does an eighth of its work. As many apps fit as on the phone, and the
+//! parts of a launch keep their proportions. The time of one disk request is not scaled, because
+//! there are an eighth as many requests.
 //!
-//! | column | meaning | where from |
-//! |---|---|---|
-//! | class | SWAP's three | SWAP: finance, office and location first; social, streaming and browsers next; news, advertising and players that restore themselves last |
-//! | heap | private anonymous memory, in MB of the phone | 60 to 250 MB, chosen by kind of app, not measured; the sum of all 24 is 1.3 times the phone's memory, SWAP's premise |
-//! | files | code, resources and databases of its own, mapped | about half of the heap, chosen likewise |
-//! | cold | CPU time of a cold launch, in ms of the phone | less than the 1-2 s of a whole cold launch; a disposable app has a few bytes to restore |
-//! | warm | CPU time of coming to the foreground | an eighth to a tenth of it: what Android's vitals call a hot start |
-//! | hot | percentage of heap and files that coming to the foreground touches | a fifth to a half: ASAP (Son et al., USENIX ATC 2021) prepages such "switch footprints" |
+//! The columns of [`APPS`], at the phone's scale:
+//!
+//! - class: one of SWAP's three. SWAP keeps finance, office and location; social, streaming and
+//!   browsers come next; news, advertising and players that restore themselves are killed first.
+//! - heap: private anonymous memory, in MB. 60 to 250 MB, chosen by kind of app, not measured. The
+//!   sum of all 24 is 1.3 times the phone's memory, which is SWAP's premise.
+//! - files: mapped code, resources and databases of the app, in MB. About half of the heap, chosen
+//!   by kind of app.
+//! - cold: CPU time of a cold launch, in ms. Less than the 1-2 s of a whole cold launch. A
+//!   disposable app has only a few bytes to restore.
+//! - warm: CPU time of coming to the foreground (a hot start, in the terms of Android's vitals), in
+//!   ms. About a tenth of a cold launch, and a fifth to a quarter for disposable apps.
+//! - hot: percentage of heap and files that coming to the foreground touches. A fifth to a half:
+//!   ASAP (Son et al., USENIX ATC 2021) prepages such "switch footprints".
 
 use serde::{Deserialize, Serialize};
 
 /// Size ratio of the phone to the guest.
 pub const SCALE: u32 = 8;
 
-/// Allowed actions on an app when memory is short: SWAP's classes.
+/// SWAP's classes: what may be done to an app when memory is short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
     /// Never killed; may be swapped.
     Keep,
-    /// May be swapped, and killed when no lower class is left.
+    /// May be swapped. May be killed when no disposable app is left.
     Normal,
     /// Killed first, never swapped.
     Disposable,
@@ -115,8 +121,7 @@ pub const APPS: [App; 24] = [
     app("podcast", Disposable, [70, 30], [200, 40], 40),
 ];
 
-/// Code and resources that every app maps (the runtime and the framework), in MB;
-/// [`FRAMEWORK_HOT_PERCENT`] of it is touched by every launch.
+/// Code and resources that every app maps (the runtime and the framework), in MB.
 pub const FRAMEWORK_MB: u32 = 80;
 /// Percentage of [`FRAMEWORK_MB`] that every launch touches.
 pub const FRAMEWORK_HOT_PERCENT: u32 = 40;

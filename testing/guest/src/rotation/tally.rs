@@ -14,11 +14,11 @@ use super::table::Class;
 /// Sums over one class.
 #[derive(Debug, Default, Clone)]
 struct Sums {
-    /// Delays of cold launches and of warm ones, in microseconds.
+    /// Delays of cold launches and of warm launches, in microseconds.
     cold_us: Vec<f64>,
     warm_us: Vec<f64>,
     kills: u64,
-    /// Launches that had to restart because the app died meanwhile.
+    /// Number of launch attempts during which the app died.
     failed: u64,
     major_faults: u64,
     swapped_pages: u64,
@@ -30,17 +30,17 @@ struct Sums {
 /// Counters of a cgroup so far.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Charges {
-    /// Peak of its pages in swap.
+    /// Peak number of pages in swap.
     pub swap_peak_pages: u64,
-    /// Pages of anonymous memory that were refaulted.
+    /// Number of refaulted anonymous pages.
     pub refaulted_anon: u64,
-    /// File pages that were refaulted.
+    /// Number of refaulted file pages.
     pub refaulted_file: u64,
 }
 
 impl Charges {
-    /// Counters of the cgroup in `directory`; `None` when it is gone. Without `memory.swap.peak`
-    /// (kernels before 6.5) the current swap usage is taken.
+    /// Counters of the cgroup in `directory`; `None` when it is gone. Kernels before 6.5 have no
+    /// `memory.swap.peak`; the current swap usage replaces it.
     pub fn of(directory: &Path) -> Option<Self> {
         let number = |file: &str| -> Option<u64> {
             let text = fs::read_to_string(directory.join(file)).ok()?;
@@ -77,7 +77,7 @@ impl Tally {
         self.classes.entry(class).or_default()
     }
 
-    /// Adds a launch. In the first round every app is new.
+    /// Adds a launch. `first` is for the round in which every app is new; only its delays are kept.
     pub fn launched(&mut self, class: Class, first: bool, cold: bool, launched: &Launched) {
         let delay_us = launched.delay_ns as f64 / 1000.0;
         if first {
@@ -94,7 +94,8 @@ impl Tally {
         sums.major_faults += launched.major_faults;
     }
 
-    /// Adds the CPU time of limelightd's threads before and after a launch, in nanoseconds.
+    /// Adds the CPU time that limelightd's threads used during a launch. The arguments are their
+    /// CPU times before and after it, in nanoseconds.
     pub fn daemon_worked(&mut self, before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) {
         self.daemon_launches += 1;
         for (thread, after) in after {
@@ -108,12 +109,12 @@ impl Tally {
         self.of(class).kills += 1;
     }
 
-    /// Counts an app that died while its user waited for it.
+    /// Counts an app that died during its launch.
     pub fn failed(&mut self, class: Class) {
         self.of(class).failed += 1;
     }
 
-    /// Adds the counters of a cgroup that is gone, or of any at the end.
+    /// Adds the counters of the cgroup of an app that has ended.
     pub fn ended(&mut self, class: Class, charges: Charges) {
         let sums = self.of(class);
         sums.swapped_pages += charges.swap_peak_pages;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A user's app: what it does is all that a process may do without privilege.
+//! A user's app. It executes the driver's orders, which need no privilege.
 
 use std::ffi::CString;
 use std::fs;
@@ -13,44 +13,44 @@ use serde::{Deserialize, Serialize};
 use crate::memory::{Mapping, MIB};
 use crate::random::Random;
 
-/// How long the child of an app lives at most.
+/// Longest life of an app's child.
 const CHILD_LIVES: Duration = Duration::from_secs(120);
 
-/// The app as its process gets it.
+/// Parameters of the app's process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
-    /// The user that it becomes.
+    /// UID that the process takes.
     pub uid: u32,
-    /// Its memory, in MiB.
+    /// Memory of the app, in MiB.
     pub mib: u32,
-    /// What it calls itself.
+    /// Name that the process takes.
     pub name: String,
 }
 
-/// What the app does next. It answers with an error number, 0, or the number of a child.
+/// An order to the app, which answers with 0, an errno, or the PID of a child.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// Takes so many MiB more.
+    /// Allocates this many MiB more.
     Grow(u32),
-    /// Takes another name.
+    /// Changes the name of the process.
     Rename(String),
     /// Sets its own `oom_score_adj`.
     Score(i16),
     /// Sets its own nice value.
     Nice(i32),
-    /// Makes a child; it leaves session and parent if so.
+    /// Forks a child; an orphan leaves its session and its parent.
     Child { orphan: bool },
     /// Moves itself to the cgroup in this directory.
     Move(String),
-    /// Makes a cgroup in this directory.
+    /// Creates this directory as a cgroup.
     Make(String),
 }
 
 /// The app's process.
 pub fn app(spec: &Spec) -> Result<()> {
-    // SAFETY: no pointers are passed but for a null one with a length of 0. What exec would do after
-    // a login is done at the end.
+    // PR_SET_DUMPABLE has the effect of the exec that follows a login.
+    // SAFETY: the only pointer is a null pointer with a length of 0.
     let done = unsafe {
         libc::setgroups(0, std::ptr::null()) == 0
             && libc::setgid(spec.uid) == 0
@@ -98,7 +98,7 @@ fn errno(done: io::Result<()>) -> i32 {
 }
 
 fn take(mib: u32, memory: &mut Vec<Mapping>, random: &mut Random) -> Result<()> {
-    // In small pieces: what is killed half-way has taken as much as it could.
+    // In small steps, so that an app that is killed meanwhile has taken as much as it could.
     for _ in 0..mib {
         let mut more = Mapping::anonymous(MIB)?;
         for page in 0..more.pages() {
@@ -116,13 +116,12 @@ fn rename(name: &str) {
     }
 }
 
-/// Makes a child that waits for its end.
+/// Forks a child that sleeps for [`CHILD_LIVES`] and exits; returns its PID.
 fn child(orphan: bool) -> Result<i32> {
-    // SAFETY: between fork and the end of each child there are only system calls; this process has one
-    // thread.
+    // SAFETY: each child makes only system calls until it exits, and this process has one thread.
     unsafe {
         match libc::fork() {
-            -1 => Err(io::Error::last_os_error()).context("no fork"),
+            -1 => Err(io::Error::last_os_error()).context("the app cannot fork"),
             0 => {
                 if orphan {
                     libc::setsid();
@@ -130,7 +129,7 @@ fn child(orphan: bool) -> Result<i32> {
                         libc::_exit(0);
                     }
                 }
-                // Else the driver waits for this child when the app dies in the middle of an order.
+                // If the child kept the pipe, the driver would wait for an answer from a dead app.
                 libc::close(libc::STDOUT_FILENO);
                 sleep(CHILD_LIVES);
                 libc::_exit(0)

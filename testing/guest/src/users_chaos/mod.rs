@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Three users of one machine do what they like without privilege, one of them takes all memory, and
-//! nothing of it costs another user more than on stock Linux: no process of another user is stopped,
-//! closed, moved or slowed, no value stays changed after the daemon's end, and no user learns which app
-//! another one has in the foreground, or when it gets input.
+//! Three users of one machine run random unprivileged operations, and one of them takes all memory.
+//! This must not harm another user more than on stock Linux: no process of another user is frozen,
+//! killed, moved or slowed. No value stays changed after the daemon's end. No user learns which app
+//! another user has in the foreground, or when this app gets input.
 
 mod app;
 mod talk;
@@ -31,7 +31,7 @@ pub use self::app::{app, Spec};
 use self::talk::{random_request, watch};
 
 const SESSIONS: &str = "/run/systemd/sessions";
-/// The user at the screen, one who is logged in elsewhere, and the one who takes memory.
+/// UIDs of the user at the screen, of a user logged in remotely, and of the user who takes memory.
 pub(crate) const USERS: [u32; 3] = [1000, 1001, 1002];
 const TAKER: usize = 2;
 const SEATED: usize = 0;
@@ -40,18 +40,18 @@ const SESSION_TEXTS: [&str; 3] = [
     "UID=1001\nACTIVE=1\nSTATE=active\nREMOTE=1\nCLASS=user\n",
     "UID=1002\nACTIVE=0\nSTATE=online\nSEAT=seat0\nCLASS=user\n",
 ];
-/// The app of a user that does nothing, one that does what the driver says, and a place for moves.
+/// Apps of each user: an idle one, and one that executes orders; and a cgroup to move to.
 const PLACES: [&str; 3] = ["calm", "busy", "spare"];
 const CALM_MIB: u32 = 14;
 const BUSY_MIB: u32 = 4;
-/// The one who takes memory does so in steps of this size, for so long.
+/// Step of the user who takes memory, and duration of that phase.
 const STEP_MIB: u32 = 3;
 const PRESSURE: Duration = Duration::from_secs(15);
-/// Only a hang takes this long.
+/// Timeout; only a hang takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SAMPLE: Duration = Duration::from_millis(20);
 
-/// Name of a user's app, in its cgroup and for its process.
+/// Name of a user's app: of its process, and in its cgroup's name.
 fn name(user: usize, place: usize) -> String {
     format!("u{}{}", USERS[user], PLACES[place])
 }
@@ -62,7 +62,7 @@ fn group(user: usize, place: usize) -> Result<Cgroup> {
     Cgroup::create(&format!("{slice}/app-{}-1.scope", name(user, place)))
 }
 
-/// Gives a cgroup to a user, as systemd does with what it delegates.
+/// Makes a user the owner of a cgroup, as systemd does when it delegates one.
 fn delegate(group: &Path, uid: u32) -> Result<()> {
     for path in [group.to_owned(), group.join("cgroup.procs")] {
         std::os::unix::fs::chown(&path, Some(uid), Some(uid))
@@ -81,10 +81,7 @@ struct App {
 impl App {
     fn start(user: usize, place: usize, mib: u32) -> Result<App> {
         let cgroup = group(user, place)?;
-        let start = Start {
-            cgroup: Some(&cgroup),
-            ..Start::PLAIN
-        };
+        let start = Start::in_cgroup(&cgroup);
         let spec = Spec {
             uid: USERS[user],
             mib,
@@ -103,20 +100,21 @@ impl App {
         self.talk.process.pid()
     }
 
-    /// `None`: it has died, which its user has to thank itself for.
+    /// Sends an order and returns the answer; `None` if the app has died. Its own user caused that,
+    /// so it is no failure.
     fn order(&mut self, order: &Order) -> Option<i32> {
         let text = serde_json::to_string(order).ok()?;
         self.talk.ask(&text).ok()
     }
 }
 
-/// The machine.
+/// State of the scenario.
 struct World {
     random: Random,
     calm: Vec<App>,
     busy: Vec<App>,
     daemon: Option<Daemon>,
-    /// What was seen that must not be, each once.
+    /// Distinct violations found so far, at most 20.
     wrong: Vec<String>,
 }
 
@@ -128,7 +126,7 @@ impl World {
             for place in 0..PLACES.len() {
                 let group = group(user, place)?;
                 delegate(group.path(), USERS[user])?;
-                let slice = group.path().parent().context("a slice")?;
+                let slice = group.path().parent().context("the cgroup has no slice")?;
                 delegate(slice, USERS[user])?;
             }
         }
@@ -152,7 +150,7 @@ impl World {
         }
     }
 
-    /// No app that does nothing is stopped, closed, moved, or slowed.
+    /// Notes each idle app that is frozen, moved, limited or slowed, except the taker's.
     fn check_calm(&mut self) {
         for at in 0..self.calm.len() {
             if self.calm[at].user == TAKER {
@@ -176,7 +174,7 @@ impl World {
             .count()
     }
 
-    /// One thing that a process of a user's may do; how many MiB it took.
+    /// Sends a user's app a random order; returns how many MiB the app was to take.
     fn act(&mut self, user: usize, grows: bool) -> Result<u32> {
         if !self.busy[user].talk.process.alive() {
             self.busy[user] = App::start(user, 1, BUSY_MIB)?;
@@ -202,7 +200,7 @@ impl World {
         })
     }
 
-    /// What all processes of users have that no privilege of theirs leads to.
+    /// Users' processes with a negative nice value or oom_score_adj, which need privilege to set.
     fn kept(&self) -> Result<Vec<String>> {
         let mut kept = Vec::new();
         for pid in users_processes()? {
@@ -230,18 +228,19 @@ impl World {
             kept = self.kept()?;
         }
         reporter.check(
-            format!("{when}, no user's process keeps a value that takes privilege"),
+            format!("{when}, no user's process has a nice value or oom_score_adj below 0"),
             kept.is_empty(),
             format!("{kept:?}\n{}", log_tail()),
         )
     }
 
-    /// Ends everything that the users did, so that values of cgroups can be compared.
+    /// Kills the users' processes, except the idle apps, and removes the cgroups that they created.
+    /// Cgroup values can then be compared with those at the start.
     fn clear(&mut self) -> Result<()> {
         let spared: Vec<i32> = self.calm.iter().map(App::pid).collect();
         for pid in users_processes()? {
             if !spared.contains(&pid) {
-                // It may have ended meanwhile.
+                // The process may have ended meanwhile.
                 let _ = send(pid, libc::SIGKILL);
             }
         }
@@ -264,23 +263,24 @@ fn remove(group: &Path) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while group.is_dir() {
         if fs::remove_dir(group).is_err() && Instant::now() > deadline {
-            bail!("{} cannot be removed", group.display());
+            bail!("cannot remove {}", group.display());
         }
         sleep(SAMPLE);
     }
     Ok(())
 }
 
-/// What another user's doing, or the daemon for its sake, has done to an app.
+/// The harm that another user, or the daemon on that user's behalf, has done to an idle app.
 fn harmed(app: &mut App, seated: bool) -> Option<String> {
     let pid = app.pid();
-    // Whose death it was, the history says; how many there are is compared with stock.
+    // Kills are checked in the daemon's history, and the lab compares the number of dead apps with
+    // stock Linux.
     if !app.talk.process.alive() {
         return None;
     }
     let stopped = fs::read_to_string(format!("{}/cgroup.freeze", app.cgroup)).ok()?;
     if stopped.trim() != "0" {
-        return Some("it is stopped".to_owned());
+        return Some("it is frozen".to_owned());
     }
     let place = cgroup::of(pid).ok()?.display().to_string();
     if place != app.cgroup {
@@ -288,17 +288,17 @@ fn harmed(app: &mut App, seated: bool) -> Option<String> {
     }
     let limit = fs::read_to_string(format!("{}/memory.high", app.cgroup)).ok()?;
     if limit.trim() != "max" {
-        return Some(format!("its memory is limited to {}", limit.trim()));
+        return Some(format!("its memory.high is {}", limit.trim()));
     }
     let score = fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).ok()?;
     let score: i32 = score.trim().parse().ok()?;
     let nice = sched::nice(pid).ok()?;
-    // Only what is in the foreground may have better values.
+    // Only the foreground app, an app of the user at the screen, may have better values.
     let worse = score > 0 || nice > 0 || (!seated && (score, nice) != (0, 0));
     worse.then(|| format!("oom_score_adj {score}, nice {nice}"))
 }
 
-/// Apps that do nothing and that the daemon closed, but for the taker's.
+/// Idle apps that the daemon has killed, except the taker's.
 fn closed_innocents(entries: &[HistoryEntry]) -> Vec<String> {
     let innocent: Vec<String> = (0..TAKER).map(|user| name(user, 0)).collect();
     let kills = entries
@@ -307,7 +307,7 @@ fn closed_innocents(entries: &[HistoryEntry]) -> Vec<String> {
     let apps = kills.filter_map(|one| Some(one.app.as_ref()?.name.clone()));
     let closed = apps.filter(|app| innocent.contains(app));
     closed
-        .map(|app| format!("{app}: limelightd closed it"))
+        .map(|app| format!("{app}: limelightd killed it"))
         .collect()
 }
 
@@ -333,7 +333,7 @@ pub fn run(mut stage: Stage, work: &UsersChaos) -> Result<()> {
     let with_daemon = match stage.arm {
         Arm::Stock => false,
         Arm::LimelightOnDebian | Arm::Limelight => true,
-        arm => bail!("users-chaos knows no arm {arm:?}"),
+        arm => bail!("users-chaos does not support arm {arm:?}"),
     };
     let seed = seed(work.seed, stage.repetition);
     let text = format!("seed {seed:#x}, {} operations", work.operations);
@@ -352,7 +352,7 @@ pub fn run(mut stage: Stage, work: &UsersChaos) -> Result<()> {
         let closed = closed_innocents(&entries);
         world.wrong.extend(closed);
         reporter.check(
-            "no app of another user is stopped, closed, moved or slowed, and no user learns of one",
+            "no user's app is frozen, killed, moved, slowed or revealed because of another user",
             world.wrong.is_empty(),
             format!("{:#?}\n{entries:?}\n{}", world.wrong, log_tail()),
         )?;
@@ -364,7 +364,7 @@ pub fn run(mut stage: Stage, work: &UsersChaos) -> Result<()> {
     stage.reporter.finish()
 }
 
-/// Users do what they like, while the one at the screen changes apps and presses keys.
+/// Users run random operations, while the user at the screen changes apps and presses keys.
 fn mingle(world: &mut World, operations: u32) -> Result<()> {
     for _ in 0..operations {
         let user = world.random.below(3) as usize;
@@ -388,7 +388,7 @@ fn mingle(world: &mut World, operations: u32) -> Result<()> {
     Ok(())
 }
 
-/// One user takes more memory than there is; how many MiB.
+/// One user takes more memory than the machine has. Returns the number of MiB.
 fn press(world: &mut World, with_daemon: bool) -> Result<f64> {
     let begun = Instant::now();
     let mut taken = 0;
@@ -406,10 +406,10 @@ fn press(world: &mut World, with_daemon: bool) -> Result<f64> {
     Ok(f64::from(taken))
 }
 
-/// The daemon is killed and its watcher restores; then a successor stops.
+/// Kills the daemon, after which its watcher must restore all values; then stops a successor.
 fn end(world: &mut World, daemon: Daemon, reporter: &Reporter) -> Result<()> {
     let before = daemon.kill_alone()?;
-    world.check_kept("after kill -9, by the watcher", reporter)?;
+    world.check_kept("after kill -9 and restoration by the watcher", reporter)?;
     let daemon = Daemon::start_after(before)?;
     talk::focus_as(USERS[SEATED], world.busy[SEATED].pid())?;
     let order = Order::Child { orphan: true };
@@ -420,9 +420,5 @@ fn end(world: &mut World, daemon: Daemon, reporter: &Reporter) -> Result<()> {
     world.clear()?;
     before.check_restored("after SIGTERM", reporter)?;
     let left = Path::new(ROOT).join("limelight.slice").exists();
-    reporter.check(
-        "no cgroup of the daemon's is left",
-        !left,
-        "limelight.slice",
-    )
+    reporter.check("the daemon's cgroup tree is gone", !left, "limelight.slice")
 }

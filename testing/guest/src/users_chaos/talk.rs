@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What users say to the daemon, and what they hear.
+//! Users' requests to the daemon, and the answers that they get.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,7 @@ use crate::daemon::SOCKET;
 use crate::random::Random;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Members of answers that change by themselves, or with the machine.
+/// Members of answers that change with time or with the state of the machine; they are ignored.
 const PASSING: [&str; 7] = [
     "uptime_ms",
     "for_ms",
@@ -46,20 +46,21 @@ fn ask(uid: u32, lines: Vec<String>) -> Result<Vec<String>> {
     talking.map_err(|_| anyhow!("a user's thread has panicked"))?
 }
 
-/// A user claims the focus.
+/// Claims the focus for `pid` as a user; returns the answer.
 pub fn focus_as(uid: u32, pid: i32) -> Result<String> {
     let line = json!({"op": "focus", "target": {"pid": pid}, "source": "chaos"});
     Ok(ask(uid, vec![line.to_string()])?.concat())
 }
 
-/// Names of other users' apps in a text.
+/// The name of another user's app that `text` contains, if any.
 fn betrayed(watcher: usize, text: &str) -> Option<String> {
     let others = (0..USERS.len()).filter(|user| *user != watcher);
     let names = others.flat_map(|user| (0..PLACES.len()).map(move |place| name(user, place)));
     names.into_iter().find(|name| text.contains(name))
 }
 
-/// One request that a user may send, true or not; what the answer betrayed.
+/// Sends a random request as a user; its claims may be false. Returns a message if the answer names
+/// another user's app.
 pub fn random_request(
     random: &mut Random,
     user: usize,
@@ -91,10 +92,13 @@ pub fn random_request(
     let line = lines[random.below(lines.len() as u64) as usize].to_string();
     let answer = ask(USERS[user], vec![line.clone()])?.concat();
     let told = betrayed(user, &answer);
-    Ok(told.map(|name| format!("{line} tells uid {} of {name}: {answer}", USERS[user])))
+    Ok(told.map(|name| {
+        let uid = USERS[user];
+        format!("the answer to {line} tells uid {uid} about {name}: {answer}")
+    }))
 }
 
-/// What a user sees, as values without what passes by itself, and as text.
+/// The daemon's state as a user sees it: as values without the members in [`PASSING`], and as text.
 fn view(watcher: usize) -> Result<(Vec<Value>, String)> {
     let lines = ["status", "latency", "decision"].map(|op| json!({ "op": op }).to_string());
     let heard = ask(USERS[watcher], lines.to_vec())?;
@@ -107,7 +111,8 @@ fn view(watcher: usize) -> Result<(Vec<Value>, String)> {
     Ok((values.collect::<Result<_>>()?, text))
 }
 
-/// The user at the screen changes apps or gets input; another user sees nothing of it.
+/// Has the user at the screen change apps or get input. Returns a message for each trace of this
+/// that another user sees.
 pub fn watch(random: &mut Random, own: [i32; 2]) -> Result<Vec<String>> {
     let watcher = 1 + random.below(2) as usize;
     let uid = USERS[watcher];
@@ -125,11 +130,11 @@ pub fn watch(random: &mut Random, own: [i32; 2]) -> Result<Vec<String>> {
     let answered = |answer: &Value| answer["code"] != "busy";
     if before.iter().chain(&after).all(answered) && before != after {
         wrong.push(format!(
-            "{change} is seen by uid {uid}: {after:?}, before {before:?}"
+            "uid {uid} sees {change}: {after:?}, before {before:?}"
         ));
     }
     if let Some(name) = betrayed(watcher, &text) {
-        wrong.push(format!("uid {uid} is told of {name}: {text}"));
+        wrong.push(format!("answers tell uid {uid} about {name}: {text}"));
     }
     Ok(wrong)
 }

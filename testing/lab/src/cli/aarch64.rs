@@ -8,8 +8,8 @@ use super::How;
 use crate::paths::Paths;
 use crate::qemu::QEMU_AARCH64;
 use crate::run::Runner;
-use crate::scenario::{Kind, Mode, Scenario};
-use crate::scenarios::aarch64::Aarch64;
+use crate::scenario::{Kind, Mode};
+use crate::scenarios::aarch64::AARCH64;
 use crate::shell;
 
 /// Runs the tests; the last line is `N passed, N failed`.
@@ -19,12 +19,8 @@ pub fn run(paths: &Paths, how: &How) -> Result<bool> {
     }
     let options = how.options(Kind::Test, Mode::Fast);
     let mut runner = Runner::new(paths, options.accelerator)?;
-    let finished = runner.run(&Aarch64, &options)?;
     let mut tally = Tally::default();
-    for verdict in finished.judged() {
-        let name = format!("{} {}", Aarch64.name(), verdict.what);
-        tally.add(name, verdict.passed, &verdict.seen);
-    }
+    tally.run(&mut runner, &[&AARCH64], &options)?;
     tally.print();
     Ok(tally.is_clean())
 }

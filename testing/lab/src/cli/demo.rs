@@ -4,11 +4,11 @@
 use anyhow::Result;
 
 use super::How;
-use crate::demo::{self, Demo};
 use crate::paths::Paths;
 use crate::results::Aggregates;
 use crate::run::Runner;
 use crate::scenario::{Kind, Mode};
+use crate::scenarios::demo::{self, DEMO};
 
 const INTRODUCTION: &str = "\
 Limelight's demo: an image viewer in a small virtual machine. Its pages compete for memory with a
@@ -21,7 +21,7 @@ minutes are enough.
 pub fn run(paths: &Paths, how: &How) -> Result<bool> {
     println!("{INTRODUCTION}");
     let options = how.options(Kind::Benchmark, Mode::Fast);
-    let finished = Runner::new(paths, options.accelerator)?.run(&Demo, &options)?;
+    let finished = Runner::new(paths, options.accelerator)?.run(&DEMO, &options)?;
     if let Some(table) = demo::table(&Aggregates::from_rows(&finished.rows)) {
         println!("\n{}", table.text());
     }

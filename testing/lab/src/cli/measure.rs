@@ -7,23 +7,23 @@ use super::How;
 use crate::paths::Paths;
 use crate::results::{table, Aggregates};
 use crate::run::{Finished, Runner};
-use crate::scenario::Scenario;
+use crate::scenario::Spec;
 
-/// Runs `scenarios`, prints the results, and returns whether everything held.
-pub fn run(paths: &Paths, scenarios: &[&dyn Scenario], how: &How) -> Result<bool> {
+/// Runs scenarios, prints the results, and returns whether everything held.
+pub fn run(paths: &Paths, specs: &[&Spec], how: &How) -> Result<bool> {
     let mut all_held = true;
     let accelerator = how.accelerator();
     let mut runner = Runner::new(paths, accelerator)?;
-    for scenario in scenarios {
-        let finished = runner.run(*scenario, &how.options(scenario.kind(), scenario.mode()))?;
-        show(paths, *scenario, &finished);
+    for spec in specs {
+        let finished = runner.run(spec, &how.options(spec.kind, spec.mode))?;
+        show(paths, spec, &finished);
         all_held &= !finished.failed();
     }
     Ok(all_held)
 }
 
-fn show(paths: &Paths, scenario: &dyn Scenario, finished: &Finished) {
-    for table in table::tables(scenario, &Aggregates::from_rows(&finished.rows)) {
+fn show(paths: &Paths, spec: &Spec, finished: &Finished) {
+    for table in table::tables(spec, &Aggregates::from_rows(&finished.rows)) {
         println!("\n{}", table.text());
     }
     // Of the many checks in the guests, only the failed ones are printed.

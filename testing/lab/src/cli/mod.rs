@@ -14,8 +14,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::kernel;
 use crate::paths::Paths;
 use crate::qemu::Accelerator;
-use crate::run::{self, boot, Options, Selection};
-use crate::scenario::{Kernel, Kind, Mode, Scenario};
+use crate::run::{self, disks, Options, Selection};
+use crate::scenario::{Kernel, Kind, Mode, Spec};
 use crate::scenarios;
 
 /// Builds kernels and images, boots virtual machines, measures Limelight.
@@ -189,9 +189,9 @@ pub fn run(paths: &Paths, command: Command) -> Result<bool> {
             Ok(true)
         }
         Command::Image { scenario } => {
-            let scenario = find(&scenario)?;
-            for variant in scenario.variants() {
-                boot::images(paths, &variant, &scenario.machine(&variant))?;
+            let spec = find(&scenario)?;
+            for variant in spec.variants() {
+                disks::images(paths, &variant, &(spec.machine)(&variant))?;
             }
             Ok(true)
         }
@@ -213,19 +213,17 @@ pub fn run(paths: &Paths, command: Command) -> Result<bool> {
     }
 }
 
-fn of_kind(kind: Kind) -> Vec<&'static dyn Scenario> {
-    scenarios::all()
-        .into_iter()
-        .filter(|scenario| scenario.kind() == kind)
-        .collect()
+fn of_kind(kind: Kind) -> Vec<&'static Spec> {
+    let all = scenarios::all().iter().copied();
+    all.filter(|spec| spec.kind == kind).collect()
 }
 
-fn find(name: &str) -> Result<&'static dyn Scenario> {
+fn find(name: &str) -> Result<&'static Spec> {
     let all = scenarios::all();
-    if let Some(scenario) = all.iter().find(|scenario| scenario.name() == name) {
-        return Ok(*scenario);
+    if let Some(spec) = all.iter().find(|spec| spec.name == name) {
+        return Ok(spec);
     }
-    let names: Vec<&str> = all.iter().map(|scenario| scenario.name()).collect();
+    let names: Vec<&str> = all.iter().map(|spec| spec.name).collect();
     bail!(
         "no scenario is called {name}: there are {}",
         names.join(", ")
@@ -234,14 +232,14 @@ fn find(name: &str) -> Result<&'static dyn Scenario> {
 
 fn list() {
     println!("kernels: {}", Kernel::ALL.map(Kernel::name).join(", "));
-    for scenario in scenarios::all() {
-        let kind = match scenario.kind() {
+    for spec in scenarios::all() {
+        let kind = match spec.kind {
             Kind::Test => "test",
             Kind::Benchmark => "benchmark",
             Kind::Soak => "soak",
             Kind::Named => "by name",
         };
-        println!("\n{} ({kind}): {}", scenario.name(), scenario.about());
-        println!("{}", run::variant_list(scenario));
+        println!("\n{} ({kind}): {}", spec.name, spec.about);
+        println!("{}", run::variant_list(spec));
     }
 }

@@ -1,31 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `report`: turns results files into a page and into the README's tables.
 
+use std::iter;
+
 use anyhow::{bail, Result};
 
-use crate::demo::Demo;
+use super::of_kind;
 use crate::paths::{self, Paths};
 use crate::report::{self, Section};
 use crate::results::store;
-use crate::scenario::{Kind, Scenario};
-use crate::scenarios;
+use crate::scenario::Kind;
+use crate::scenarios::demo::DEMO;
 
 /// Writes the page, or prints the tables as Markdown.
 pub fn run(paths: &Paths, markdown: bool, only: &[String]) -> Result<()> {
-    let mut all: Vec<&dyn Scenario> = vec![&Demo];
-    all.extend(
-        scenarios::all()
-            .into_iter()
-            .filter(|s| s.kind() == Kind::Benchmark),
-    );
     let mut sections = Vec::new();
-    for scenario in all {
-        if !only.is_empty() && !only.iter().any(|name| name == scenario.name()) {
+    for spec in iter::once(&DEMO).chain(of_kind(Kind::Benchmark)) {
+        if !only.is_empty() && !only.iter().any(|name| name == spec.name) {
             continue;
         }
-        let rows = store::newest(store::load(&paths.results(), scenario.name())?);
+        let rows = store::newest(store::load(&paths.results(), spec.name)?);
         if !rows.is_empty() {
-            sections.push(Section { scenario, rows });
+            sections.push(Section { spec, rows });
         }
     }
     if sections.is_empty() {

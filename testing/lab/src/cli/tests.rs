@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use limelight_apps::plan::{Data, Init, Machine as Setup, Plan, Swap};
+use limelight_apps::plan::Plan;
 
 use super::{of_kind, How};
 use crate::image::initramfs;
@@ -14,8 +14,8 @@ use crate::ktap::{self, Outcome};
 use crate::paths::{self, Paths};
 use crate::progress::Progress;
 use crate::qemu::{guest, Machine};
-use crate::run::Runner;
-use crate::scenario::{Kernel, Kind, Mode};
+use crate::run::{Options, Runner};
+use crate::scenario::{Kernel, Kind, Mode, Spec};
 
 /// Timeout for a boot without cells, including the kernel's own tests.
 const BARE_LIMIT: Duration = Duration::from_secs(300);
@@ -41,6 +41,22 @@ impl Tally {
         self.failed.is_empty()
     }
 
+    /// Runs scenarios and counts their checks and verdicts.
+    pub(super) fn run(
+        &mut self,
+        runner: &mut Runner,
+        specs: &[&Spec],
+        options: &Options,
+    ) -> Result<()> {
+        for spec in specs {
+            for verdict in runner.run(spec, options)?.judged() {
+                let name = format!("{} {}", spec.name, verdict.what);
+                self.add(name, verdict.passed, &verdict.seen);
+            }
+        }
+        Ok(())
+    }
+
     /// Prints the failures and the counts.
     pub(super) fn print(&self) {
         if !self.failed.is_empty() {
@@ -60,13 +76,7 @@ pub fn run(paths: &Paths, how: &How) -> Result<bool> {
     let mut tally = Tally::default();
     kunit(paths, &mut runner, &mut tally)?;
     exact(paths, &mut runner, &mut tally)?;
-    for scenario in of_kind(Kind::Test) {
-        let finished = runner.run(scenario, &options)?;
-        for verdict in finished.judged() {
-            let name = format!("{} {}", scenario.name(), verdict.what);
-            tally.add(name, verdict.passed, &verdict.seen);
-        }
-    }
+    tally.run(&mut runner, &of_kind(Kind::Test), &options)?;
     tally.print();
     Ok(tally.is_clean())
 }
@@ -75,47 +85,14 @@ pub fn run(paths: &Paths, how: &How) -> Result<bool> {
 fn bare_machine(paths: &Paths, runner: &mut Runner, dir: &Path, mode: Mode) -> Result<Machine> {
     let (kernel, accelerator) = runner.kernel(Kernel::Limelight)?;
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    let setup = Setup {
-        modules: Vec::new(),
-        data: Data::None,
-        rootfs: None,
-        rootfs_in_memory_nsec: None,
-        init: Init::Lab,
-        packages: Vec::new(),
-        swap: Swap::None,
-        lru_gen: None,
-        free_mib: None,
-        flash: None,
-        cgroup_v1: false,
-        zero_disks: Vec::new(),
-    };
     let initial = dir.join("initramfs");
-    initramfs::write(
-        &initramfs::Programs::of(paths, &kernel)?,
-        &Plan {
-            machine: setup,
-            cells: Vec::new(),
-        },
-        &[],
-        &[],
-        &initial,
-    )?;
+    let programs = initramfs::Programs::of(paths, &kernel)?;
+    initramfs::write(&programs, &Plan::default(), &[], &[], &initial)?;
     Ok(Machine {
-        kernel: Kernel::Limelight,
-        image: kernel.image(),
-        initramfs: initial,
         memory_mib: 512,
-        vcpus: 2,
-        disks: Vec::new(),
-        disk_speed: None,
-        zero_disks: Vec::new(),
         mode,
-        accelerator,
-        in_turn: false,
-        parameters: vec!["ignore_loglevel".into()],
-        fast_strings: false,
-        plugin: None,
-        seed: 1,
+        parameters: vec!["ignore_loglevel"],
+        ..Machine::bare(&kernel, initial, accelerator)
     })
 }
 
@@ -164,7 +141,7 @@ fn kunit(paths: &Paths, runner: &mut Runner, tally: &mut Tally) -> Result<()> {
     let mut machine = bare_machine(paths, runner, &dir, Mode::Fast)?;
     machine
         .parameters
-        .extend(["kunit.enable=1", "kunit.filter_glob=limelight*"].map(Into::into));
+        .extend(["kunit.enable=1", "kunit.filter_glob=limelight*"]);
     let outcome = guest::run(&machine, &dir, BARE_LIMIT);
     let died = outcome.as_ref().err().map(|error| error.to_string());
     let console = paths::read_lossy(&dir.join("console.log"))?;

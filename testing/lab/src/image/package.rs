@@ -5,12 +5,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use anyhow::{bail, Context, Result};
 
 use super::initramfs::package_name;
 use crate::paths::Paths;
 use crate::shell;
+
+/// Held while a successor is built: several guests that need it may be prepared at a time.
+static BUILDING: Mutex<()> = Mutex::new(());
 
 /// Suffix of the successor's version.
 const SUCCESSOR: &str = "+next1";
@@ -36,7 +41,14 @@ pub fn kernel_pair(paths: &Paths) -> Result<Vec<PathBuf>> {
 
 /// A package, and the same with a higher version, which is built in `directory`.
 fn with_successor(package: PathBuf, directory: &Path) -> Result<Vec<PathBuf>> {
+    let _building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
     let next = directory.join("next");
+    let known = packages(&next)?;
+    if let ([successor], false) = (known.as_slice(), next.join("tree").exists()) {
+        if modified(successor)? > modified(&package)? {
+            return Ok(vec![package, successor.clone()]);
+        }
+    }
     if next.is_dir() {
         fs::remove_dir_all(&next).with_context(|| format!("cannot remove {}", next.display()))?;
     }
@@ -58,6 +70,11 @@ fn with_successor(package: PathBuf, directory: &Path) -> Result<Vec<PathBuf>> {
     let mut pair = vec![package];
     pair.extend(packages(&next)?);
     Ok(pair)
+}
+
+fn modified(path: &Path) -> Result<SystemTime> {
+    let time = fs::metadata(path).and_then(|metadata| metadata.modified());
+    time.with_context(|| format!("cannot read the age of {}", path.display()))
 }
 
 /// The kernel package built by `make kernel-deb`.

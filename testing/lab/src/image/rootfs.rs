@@ -18,7 +18,7 @@ const HOST: &str = "bookworm";
 const ROOM_MIB: u32 = 512;
 
 /// An ext4 image with `packages` of the release `suite` and their dependencies; made once per set.
-pub fn get(paths: &Paths, suite: &str, packages: &[String]) -> Result<PathBuf> {
+pub fn get(paths: &Paths, suite: &str, packages: &[&str]) -> Result<PathBuf> {
     let mut packages = packages.to_vec();
     packages.sort();
     packages.dedup();

@@ -109,6 +109,16 @@ mod tests {
         (dir, patch)
     }
 
+    fn failure(dir: &tempfile::TempDir, patch: &Path) -> String {
+        let error = apply(patch, &dir.path().join("tree")).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("0002-protect.patch does not apply"),
+            "{error}"
+        );
+        error
+    }
+
     #[test]
     fn matching_patch_is_applied() {
         let (dir, patch) = tree_with("one\ntwo\nthree\n");
@@ -123,13 +133,7 @@ mod tests {
     #[test]
     fn failing_patch_is_named_with_the_rejected_hunk() {
         let (dir, patch) = tree_with("one\nTWO\nthree\n");
-        let error = apply(&patch, &dir.path().join("tree"))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("0002-protect.patch does not apply"),
-            "{error}"
-        );
+        let error = failure(&dir, &patch);
         assert!(
             error.contains("mm/vmscan.c") && error.contains("FAILED"),
             "{error}"
@@ -141,13 +145,7 @@ mod tests {
     fn patch_of_a_missing_file_is_named() {
         let (dir, patch) = tree_with("");
         fs::remove_file(dir.path().join("tree/mm/vmscan.c")).unwrap();
-        let error = apply(&patch, &dir.path().join("tree"))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("0002-protect.patch does not apply"),
-            "{error}"
-        );
+        let error = failure(&dir, &patch);
         assert!(error.contains("can't find file"), "{error}");
     }
 

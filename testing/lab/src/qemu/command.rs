@@ -4,9 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde::{Deserialize, Serialize};
-
 use super::tsc;
+use crate::kernel::Bootable;
 use crate::scenario::{Bus, DiskSpeed, Kernel, Mode, ZeroDisk, Zeroes};
 
 /// The emulator for x86-64.
@@ -15,8 +14,7 @@ pub const QEMU: &str = "qemu-system-x86_64";
 pub const QEMU_AARCH64: &str = "qemu-system-aarch64";
 
 /// Execution of the guest's instructions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accelerator {
     /// The host's CPU.
     Kvm,
@@ -61,7 +59,7 @@ pub struct Machine {
     /// another one writes it.
     pub in_turn: bool,
     /// Parameters added to the kernel's command line.
-    pub parameters: Vec<String>,
+    pub parameters: Vec<&'static str>,
     /// Whether the CPU has ERMS and FSRM.
     pub fast_strings: bool,
     /// A TCG plugin, as the argument of `-plugin`.
@@ -72,6 +70,27 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// A machine with 256 MiB, two CPUs and no disks, in fast mode.
+    pub fn bare(kernel: &Bootable, initramfs: PathBuf, accelerator: Accelerator) -> Self {
+        Machine {
+            kernel: kernel.kernel,
+            image: kernel.image(),
+            initramfs,
+            memory_mib: 256,
+            vcpus: 2,
+            disks: Vec::new(),
+            disk_speed: None,
+            zero_disks: Vec::new(),
+            mode: Mode::Fast,
+            accelerator,
+            in_turn: false,
+            parameters: Vec::new(),
+            fast_strings: false,
+            plugin: None,
+            seed: 1,
+        }
+    }
+
     /// The CPU model for QEMU.
     ///
     /// TCG executes `rep stosb` one iteration at a time, which makes clearing pages appear many
@@ -146,12 +165,8 @@ impl Machine {
         if self.mode == Mode::Exact {
             words.push("nokaslr");
         }
-        let mut line = words.join(" ");
-        for parameter in &self.parameters {
-            line.push(' ');
-            line.push_str(parameter);
-        }
-        line
+        words.extend(&self.parameters);
+        words.join(" ")
     }
 
     /// The command; console and results are written to the two files.
@@ -289,22 +304,18 @@ mod tests {
     use super::*;
 
     fn machine(mode: Mode, accelerator: Accelerator) -> Machine {
-        Machine {
+        let kernel = Bootable {
             kernel: Kernel::Limelight,
-            image: "bzImage".into(),
-            initramfs: "initramfs".into(),
+            dir: PathBuf::new(),
+            hash: String::new(),
+        };
+        Machine {
             memory_mib: 160,
-            vcpus: 2,
             disks: vec!["a,b".into(), "c".into()],
-            disk_speed: None,
-            zero_disks: Vec::new(),
             mode,
-            accelerator,
-            in_turn: false,
-            parameters: vec!["x=1".into()],
-            fast_strings: false,
-            plugin: None,
+            parameters: vec!["x=1"],
             seed: 7,
+            ..Machine::bare(&kernel, "initramfs".into(), accelerator)
         }
     }
 

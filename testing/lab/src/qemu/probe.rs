@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use limelight_apps::plan::{Data, Init, Machine as Setup, Plan, Swap};
+use limelight_apps::plan::Plan;
 
 use super::command::{self, Accelerator, Machine};
 use super::guest;
@@ -15,7 +15,6 @@ use crate::cache::Inputs;
 use crate::image::initramfs;
 use crate::kernel::Bootable;
 use crate::paths::{self, Paths};
-use crate::scenario::Mode;
 
 /// Timeout for the probe's guest; a working KVM needs two seconds.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -76,42 +75,12 @@ fn boots(paths: &Paths, kernel: &Bootable) -> Result<()> {
         .runs()
         .join(format!("kvm-probe-{}", std::process::id()));
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    let plan = Plan {
-        machine: Setup {
-            modules: Vec::new(),
-            data: Data::None,
-            rootfs: None,
-            rootfs_in_memory_nsec: None,
-            init: Init::Lab,
-            packages: Vec::new(),
-            swap: Swap::None,
-            lru_gen: None,
-            free_mib: None,
-            flash: None,
-            cgroup_v1: false,
-            zero_disks: Vec::new(),
-        },
-        cells: Vec::new(),
-    };
     let archive = dir.join("initramfs");
     let programs = initramfs::Programs::of(paths, kernel)?;
-    initramfs::write(&programs, &plan, &[], &[], &archive)?;
+    initramfs::write(&programs, &Plan::default(), &[], &[], &archive)?;
     let machine = Machine {
-        kernel: kernel.kernel,
-        image: kernel.image(),
-        initramfs: archive,
-        memory_mib: 256,
         vcpus: 1,
-        disks: Vec::new(),
-        disk_speed: None,
-        zero_disks: Vec::new(),
-        mode: Mode::Fast,
-        accelerator: Accelerator::Kvm,
-        in_turn: false,
-        parameters: Vec::new(),
-        fast_strings: false,
-        plugin: None,
-        seed: 1,
+        ..Machine::bare(kernel, archive, Accelerator::Kvm)
     };
     let booted = guest::run(&machine, &dir, LIMIT).map(drop);
     paths::remove_tree(&dir)?;

@@ -9,8 +9,8 @@ use limelight_apps::plan::Arm;
 
 use self::chart::{bars, escape, Bar};
 use crate::results::table::{self, Table, Unit};
-use crate::results::{Aggregates, Outcome, Row};
-use crate::scenario::{Scenario, Variant, Verdict};
+use crate::results::{Aggregates, Row};
+use crate::scenario::{Spec, Variant, Verdict};
 
 /// Most metrics charted per task; the tables show all.
 const CHARTS: usize = 3;
@@ -18,7 +18,7 @@ const CHARTS: usize = 3;
 /// The newest results of one scenario.
 pub struct Section<'a> {
     /// The scenario.
-    pub scenario: &'a dyn Scenario,
+    pub spec: &'a Spec,
     /// Its rows: the newest run of each variant.
     pub rows: Vec<Row>,
 }
@@ -30,27 +30,10 @@ impl Section<'_> {
 
     /// Promises, and failed checks and cells.
     fn verdicts(&self) -> Vec<Verdict> {
-        let failed = self.rows.iter().filter_map(|row| {
-            let place = format!("{} {} {}", row.variant, row.arm, row.task);
-            match &row.outcome {
-                Outcome::Check {
-                    what,
-                    passed: false,
-                    seen,
-                } => Some(Verdict::new(format!("{place}: {what}"), false, seen)),
-                Outcome::Failed { why } => Some(Verdict::new(
-                    format!("{place}: runs to its end"),
-                    false,
-                    why,
-                )),
-                _ => None,
-            }
-        });
-        self.scenario
-            .must_hold(&self.aggregates())
-            .into_iter()
-            .chain(failed)
-            .collect()
+        let mut verdicts = (self.spec.must_hold)(&self.aggregates());
+        let checks = self.rows.iter().filter_map(Row::check);
+        verdicts.extend(checks.filter(|check| !check.passed));
+        verdicts
     }
 
     /// One sentence on the conditions of the measurement.
@@ -83,11 +66,11 @@ pub fn markdown(sections: &[Section]) -> String {
     for section in sections {
         text.push_str(&format!(
             "### {}\n\n{}. {}\n\n",
-            section.scenario.name(),
-            capitalized(section.scenario.about()),
+            section.spec.name,
+            capitalized(section.spec.about),
             section.circumstances()
         ));
-        for table in table::tables(section.scenario, &section.aggregates()) {
+        for table in table::tables(section.spec, &section.aggregates()) {
             text.push_str(&table.markdown());
             text.push('\n');
         }
@@ -113,17 +96,17 @@ pub fn html(sections: &[Section]) -> String {
         let aggregates = section.aggregates();
         page.push_str(&format!(
             "<h2>{}</h2>\n<p>{}.</p>\n<p class=\"small\">{}</p>\n",
-            escape(section.scenario.name()),
-            escape(&capitalized(section.scenario.about())),
+            escape(section.spec.name),
+            escape(&capitalized(section.spec.about)),
             escape(&section.circumstances())
         ));
         page.push_str(&verdict_list(&section.verdicts()));
         for variant in aggregates.variants() {
             for task in aggregates.tasks(&variant) {
-                let table = table::table(section.scenario, &aggregates, &variant, &task);
+                let table = table::table(section.spec, &aggregates, &variant, &task);
                 let Some(table) = table else { continue };
                 page.push_str(&format!("<h3>{} {}</h3>\n", variant, escape(&task)));
-                page.push_str(&charts(section.scenario, &aggregates, &variant, &task));
+                page.push_str(&charts(section.spec, &aggregates, &variant, &task));
                 page.push_str(&html_table(&table));
             }
         }
@@ -152,21 +135,16 @@ fn verdict_list(verdicts: &[Verdict]) -> String {
     }
 }
 
-fn charts(
-    scenario: &dyn Scenario,
-    aggregates: &Aggregates,
-    variant: &Variant,
-    task: &str,
-) -> String {
-    let arms = table::arms_in_order(scenario, aggregates, variant);
+fn charts(spec: &Spec, aggregates: &Aggregates, variant: &Variant, task: &str) -> String {
+    let arms = table::arms_in_order(spec, aggregates, variant);
     let mut text = String::new();
-    for metric in scenario.metrics().iter().take(CHARTS) {
+    for metric in spec.metrics().iter().take(CHARTS) {
         let chart: Vec<Bar> = arms
             .iter()
             .map(|arm| Bar {
                 label: arm.to_string(),
                 samples: aggregates.samples(variant, *arm, task, metric.name),
-                ours: matches!(arm.arm, Arm::Limelight | Arm::LimelightOnDebian),
+                ours: arm.is_ours(),
             })
             .filter(|bar| !bar.samples.is_empty())
             .collect();
@@ -232,51 +210,20 @@ and exact mode counts instructions.</p>
 mod tests {
     use super::*;
     use crate::results::row::tests::result_row;
-    use crate::scenario::{ArmOn, Better, Kernel, Kind, MachineSize, Metric, Task};
+    use crate::results::Outcome;
+    use crate::scenario::{ArmOn, Kernel, Metric};
 
-    struct Sample;
-
-    impl Scenario for Sample {
-        fn name(&self) -> &'static str {
-            "sample"
-        }
-        fn about(&self) -> &'static str {
-            "faults & times"
-        }
-        fn kind(&self) -> Kind {
-            Kind::Benchmark
-        }
-        fn variants(&self) -> Vec<Variant> {
-            Vec::new()
-        }
-        fn arms(&self, _: &Variant) -> Vec<ArmOn> {
-            vec![STOCK, OURS]
-        }
-        fn machine(&self, _: &Variant) -> MachineSize {
-            MachineSize::default()
-        }
-        fn tasks(&self, _: &Variant, _: ArmOn) -> Vec<Task> {
-            Vec::new()
-        }
-        fn time_limit(&self, _: &Variant) -> std::time::Duration {
-            std::time::Duration::ZERO
-        }
-        fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
-            vec![Verdict::new(
-                "fewer faults",
-                !aggregates.is_empty(),
-                "all seen",
-            )]
-        }
-        fn metrics(&self) -> Vec<Metric> {
-            vec![Metric {
-                name: "major_faults",
-                label: "major faults",
-                better: Better::Lower,
-            }]
-        }
-    }
-
+    const SAMPLE: Spec = Spec {
+        name: "sample",
+        about: "faults & times",
+        arms: &[STOCK, OURS],
+        must_hold: |aggregates| {
+            let held = !aggregates.is_empty();
+            vec![Verdict::new("fewer faults", held, "all seen")]
+        },
+        metrics: &[&[Metric::lower("major_faults", "major faults")]],
+        ..Spec::BENCHMARK
+    };
     const STOCK: ArmOn = ArmOn::new(Arm::Stock, Kernel::Debian);
     const OURS: ArmOn = ArmOn::new(Arm::Limelight, Kernel::Limelight);
 
@@ -291,7 +238,7 @@ mod tests {
             ..rows[0].clone()
         });
         Section {
-            scenario: &Sample,
+            spec: &SAMPLE,
             rows,
         }
     }

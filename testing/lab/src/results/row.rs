@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::scenario::{ArmOn, Mode, Variant};
+use crate::scenario::{ArmOn, Mode, Variant, Verdict};
 
 /// The result of one cell of one boot, with everything needed to judge or repeat it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,6 +25,19 @@ pub struct Row {
     /// The result.
     #[serde(flatten)]
     pub outcome: Outcome,
+}
+
+impl Row {
+    /// The verdict of a check in the guest, or on an unfinished cell; `None` for figures.
+    pub fn check(&self) -> Option<Verdict> {
+        let (what, passed, seen) = match &self.outcome {
+            Outcome::Result { .. } => return None,
+            Outcome::Check { what, passed, seen } => (what.as_str(), *passed, seen),
+            Outcome::Failed { why } => ("runs to its end", false, why),
+        };
+        let what = format!("{} {} {}: {what}", self.variant, self.arm, self.task);
+        Some(Verdict::new(what, passed, seen))
+    }
 }
 
 /// The result of a cell.

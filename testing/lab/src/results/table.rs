@@ -3,7 +3,7 @@
 
 use super::stats::{ratio, Summary};
 use super::Aggregates;
-use crate::scenario::{ArmOn, Kernel, Metric, Scenario, Variant};
+use crate::scenario::{ArmOn, Kernel, Metric, Spec, Variant};
 use limelight_apps::plan::Arm;
 
 /// Cell without a value.
@@ -85,25 +85,20 @@ impl Table {
 
 /// One table per task and variant, with one row per arm; each metric with its median, spread, and
 /// ratio to stock, times also with their ratio to the limit.
-pub fn tables(scenario: &dyn Scenario, aggregates: &Aggregates) -> Vec<Table> {
+pub fn tables(spec: &Spec, aggregates: &Aggregates) -> Vec<Table> {
     let mut all = Vec::new();
     for variant in aggregates.variants() {
         for task in aggregates.tasks(&variant) {
-            all.extend(table(scenario, aggregates, &variant, &task));
+            all.extend(table(spec, aggregates, &variant, &task));
         }
     }
     all
 }
 
 /// The table of one task of one variant; `None` if no metric of the scenario was measured.
-pub fn table(
-    scenario: &dyn Scenario,
-    aggregates: &Aggregates,
-    variant: &Variant,
-    task: &str,
-) -> Option<Table> {
-    let arms = arms_in_order(scenario, aggregates, variant);
-    let metrics: Vec<Metric> = scenario
+pub fn table(spec: &Spec, aggregates: &Aggregates, variant: &Variant, task: &str) -> Option<Table> {
+    let arms = arms_in_order(spec, aggregates, variant);
+    let metrics: Vec<Metric> = spec
         .metrics()
         .into_iter()
         .filter(|m| {
@@ -146,19 +141,15 @@ pub fn table(
     }
     let title = format!(
         "{} {variant} {task} (median of {repetitions} ± spread)",
-        scenario.name()
+        spec.name
     );
     Some(Table { title, head, rows }.without_empty_columns())
 }
 
 /// The arms with figures, in the scenario's order.
-pub fn arms_in_order(
-    scenario: &dyn Scenario,
-    aggregates: &Aggregates,
-    variant: &Variant,
-) -> Vec<ArmOn> {
+pub fn arms_in_order(spec: &Spec, aggregates: &Aggregates, variant: &Variant) -> Vec<ArmOn> {
     let present = aggregates.arms(variant);
-    let mut arms: Vec<ArmOn> = scenario
+    let mut arms: Vec<ArmOn> = spec
         .arms(variant)
         .into_iter()
         .filter(|arm| present.contains(arm))

@@ -7,17 +7,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use limelight_apps::plan::{self, Data, Flash, Init, Plan, Record, Swap};
+use limelight_apps::plan::{self, Data, Flash, Plan, Record, Swap};
 
+use super::disks::{disks, zero_disk, zero_images, Disks, EXACT_DISK_NSEC};
 use super::schedule::{Boot, Scheduled};
-use crate::image::{disk, initramfs, package, rootfs};
+use crate::image::{initramfs, package};
 use crate::kernel::modules::{Module, Modules};
 use crate::kernel::Bootable;
 use crate::paths::{self, Paths};
 use crate::qemu::plugin::Report;
 use crate::qemu::{console, plugin, Accelerator, Ended, Guest, Machine};
 use crate::results::{Context, Outcome, Row};
-use crate::scenario::{Bus, Kernel, MachineSize, Mode, SwapKind, Variant, ZeroDisk, Zeroes};
+use crate::scenario::{Kernel, Mode};
 
 /// Host time for a machine to boot and power off, in seconds.
 const BOOT_S: u64 = 180;
@@ -30,8 +31,6 @@ const BOOTS: u32 = 2;
 const CACHE_REPORTS: &str = "cache.jsonl";
 /// The value with the number of the cell's cache model report.
 const CACHE_REPORT: &str = "cache_report";
-/// Completion time of a request to exact mode's disk.
-const EXACT_DISK_NSEC: u32 = 100_000;
 
 /// A boot to execute.
 pub struct Job<'a> {
@@ -308,7 +307,7 @@ impl Job<'_> {
             mode: boot.mode,
             accelerator: self.accelerator,
             in_turn: false,
-            parameters: boot.parameters.clone(),
+            parameters: boot.parameters.to_vec(),
             fast_strings: size.fast_strings,
             plugin,
             seed: boot.seed(),
@@ -345,101 +344,6 @@ impl Job<'_> {
         }
         Modules::open(&tree)?.load_order(&wanted)
     }
-}
-
-/// The guest's device name of a zero disk, with this number of other virtio disks.
-fn zero_disk(all: &[ZeroDisk], index: usize, disks: usize) -> String {
-    let bus = all[index].bus;
-    let before = all[..index].iter().filter(|disk| disk.bus == bus).count();
-    match bus {
-        Bus::Virtio => format!("/dev/vd{}", char::from(b'a' + (disks + before) as u8)),
-        Bus::Nvme => format!("/dev/nvme{before}n1"),
-    }
-}
-
-/// The zero disks, with their files if they have any.
-fn zero_images(paths: &Paths, disks: &[ZeroDisk]) -> Result<Vec<(ZeroDisk, Option<PathBuf>)>> {
-    let image = |disk: &ZeroDisk| match disk.zeroes {
-        Zeroes::File => Ok((*disk, Some(disk::blank(paths, ZeroDisk::MIB)?))),
-        Zeroes::Null | Zeroes::Failing => Ok((*disk, None)),
-    };
-    disks.iter().map(image).collect()
-}
-
-/// Disk images and their description for the guest.
-struct Disks {
-    images: Vec<PathBuf>,
-    data: Data,
-    swap: Swap,
-    flash: Option<Flash>,
-    rootfs: Option<String>,
-    /// Size of the root file system in guest memory, if it is copied there.
-    rootfs_in_memory_mib: Option<u32>,
-}
-
-/// Makes the disks of a variant's machine, or finds them in the cache.
-fn disks(paths: &Paths, variant: &Variant, size: &MachineSize, mode: Mode) -> Result<Disks> {
-    let mut images = Vec::new();
-    let mut add = |image: PathBuf| {
-        let letter = char::from(b'a' + images.len() as u8);
-        images.push(image);
-        format!("/dev/vd{letter}")
-    };
-    let on_flash = size.flash.is_some();
-    let data = match (size.data_mib, mode) {
-        (0, _) => Data::None,
-        _ if on_flash => Data::Disk(Flash::FILES.into()),
-        (mib, _) if size.request_nsec > 0 => Data::SlowDisk {
-            mib,
-            request_nsec: size.request_nsec,
-        },
-        (mib, Mode::Exact) => Data::NullBlk {
-            mib,
-            completion_nsec: EXACT_DISK_NSEC,
-        },
-        (mib, Mode::Fast) => Data::Disk(add(disk::data(paths, mib)?)),
-    };
-    let swap = match variant.swap {
-        SwapKind::None => Swap::None,
-        SwapKind::Zram => Swap::Zram(size.swap_mib),
-        SwapKind::Disk if on_flash => Swap::Disk(Flash::SWAP.into()),
-        SwapKind::Disk if mode == Mode::Exact => Swap::NullBlk {
-            mib: size.swap_mib,
-            completion_nsec: EXACT_DISK_NSEC,
-        },
-        SwapKind::Disk => Swap::Disk(add(disk::blank(paths, size.swap_mib)?)),
-    };
-    let (rootfs, rootfs_in_memory_mib) = match size.rootfs_packages.as_slice() {
-        [] => (None, None),
-        packages => {
-            let image = rootfs::get(paths, size.suite, packages)?;
-            let in_memory = mode == Mode::Exact && size.init != Init::Lab;
-            let mib = in_memory.then(|| disk::usage_mib(&image)).transpose()?;
-            (Some(add(image)), mib)
-        }
-    };
-    let flash = size.flash.map(|speed| Flash {
-        files_mib: size.data_mib,
-        swap_mib: match variant.swap {
-            SwapKind::Disk => size.swap_mib,
-            SwapKind::None | SwapKind::Zram => 0,
-        },
-        request_nsec: speed.request_nsec,
-        request_kib: speed.request_kib,
-    });
-    Ok(Disks {
-        images,
-        data,
-        swap,
-        flash,
-        rootfs,
-        rootfs_in_memory_mib,
-    })
-}
-
-/// Makes the disk images of a variant's machine in advance.
-pub fn images(paths: &Paths, variant: &Variant, size: &MachineSize) -> Result<()> {
-    disks(paths, variant, size, Mode::Fast).map(drop)
 }
 
 /// A guest's records, by cell.
@@ -640,22 +544,6 @@ mod tests {
             })
             .collect();
         assert_eq!(tasks, [Some(-1.0), Some(3.0), None]);
-    }
-
-    #[test]
-    fn zero_disks_follow_the_other_disks_on_their_bus() {
-        let disk = |bus| ZeroDisk::new(bus, Zeroes::Null);
-        let all = [
-            disk(Bus::Nvme),
-            disk(Bus::Virtio),
-            disk(Bus::Nvme),
-            disk(Bus::Virtio),
-        ];
-        let names: Vec<String> = (0..4).map(|index| zero_disk(&all, index, 2)).collect();
-        assert_eq!(
-            names,
-            ["/dev/nvme0n1", "/dev/vdc", "/dev/nvme1n1", "/dev/vdd"]
-        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! Runs scenarios: schedule, boots, results, verdicts.
 
 pub mod boot;
+pub mod disks;
 pub mod schedule;
 
 use std::collections::BTreeMap;
@@ -18,8 +19,8 @@ use crate::kernel::{self, Bootable};
 use crate::paths::{self, Paths};
 use crate::progress::Progress;
 use crate::qemu::{command, probe, Accelerator};
-use crate::results::{clock, store, Aggregates, Context, Outcome, Row};
-use crate::scenario::{Kernel, Kind, Mode, Scenario, Verdict};
+use crate::results::{clock, store, Aggregates, Context, Row};
+use crate::scenario::{Kernel, Kind, Mode, Spec, Verdict};
 use crate::shell;
 
 pub use self::schedule::Selection;
@@ -66,21 +67,7 @@ impl Finished {
 
     /// The guests' own checks, and unfinished cells.
     pub fn checks(&self) -> Vec<Verdict> {
-        let checks = self.rows.iter().filter_map(|row| {
-            let place = format!("{} {} {}", row.variant, row.arm, row.task);
-            match &row.outcome {
-                Outcome::Result { .. } => None,
-                Outcome::Check { what, passed, seen } => {
-                    Some(Verdict::new(format!("{place}: {what}"), *passed, seen))
-                }
-                Outcome::Failed { why } => Some(Verdict::new(
-                    format!("{place}: runs to its end"),
-                    false,
-                    why,
-                )),
-            }
-        });
-        checks.collect()
+        self.rows.iter().filter_map(Row::check).collect()
     }
 
     /// Whether a machine, a cell, a check or a promise failed.
@@ -137,26 +124,26 @@ impl<'a> Runner<'a> {
         Ok((bootable, accelerator))
     }
 
-    /// Runs `scenario`. A failed machine does not stop the others.
-    pub fn run(&mut self, scenario: &dyn Scenario, options: &Options) -> Result<Finished> {
-        let boots = schedule::boots(scenario, &options.selection);
+    /// Runs a scenario. A failed machine does not stop the others.
+    pub fn run(&mut self, spec: &Spec, options: &Options) -> Result<Finished> {
+        let boots = schedule::boots(spec, &options.selection);
         if boots.is_empty() {
             bail!(
                 "nothing of scenario {} is selected; it has the variants\n{}",
-                scenario.name(),
-                variant_list(scenario)
+                spec.name,
+                variant_list(spec)
             );
         }
         for boot in &boots {
             self.kernel(boot.kernel)?;
         }
-        let progress = Progress::new(scenario.name());
+        let progress = Progress::new(spec.name);
         let board = Board {
             progress: &progress,
             total: boots.len(),
             finished: AtomicUsize::new(0),
         };
-        let (done, first_error) = self.run_all(scenario, &boots, options, &board);
+        let (done, first_error) = self.run_all(spec, &boots, options, &board);
         progress.finish(format!("{} boots", boots.len()));
 
         let mut rows = Vec::new();
@@ -167,16 +154,12 @@ impl<'a> Runner<'a> {
         }
         let file = match rows.is_empty() {
             true => None,
-            false => Some(store::append(
-                &self.paths.results(),
-                scenario.name(),
-                &rows,
-            )?),
+            false => Some(store::append(&self.paths.results(), spec.name, &rows)?),
         };
         if let Some(error) = first_error {
             return Err(error);
         }
-        let verdicts = scenario.must_hold(&Aggregates::from_rows(&rows));
+        let verdicts = (spec.must_hold)(&Aggregates::from_rows(&rows));
         Ok(Finished {
             rows,
             verdicts,
@@ -189,7 +172,7 @@ impl<'a> Runner<'a> {
     /// error is the lab's, not a guest's; it ends the run after the boots in progress.
     fn run_all(
         &self,
-        scenario: &dyn Scenario,
+        spec: &Spec,
         boots: &[Boot],
         options: &Options,
         board: &Board,
@@ -205,7 +188,7 @@ impl<'a> Runner<'a> {
             if index >= boots.len() || lock().1.is_some() {
                 return;
             }
-            let job = self.job(scenario, &boots[index], index, options);
+            let job = self.job(spec, &boots[index], index, options);
             let name = job.name();
             let outcome = job.run(&|status| board.show(&name, status));
             board.finished.fetch_add(1, Ordering::Relaxed);
@@ -234,21 +217,15 @@ impl<'a> Runner<'a> {
             .expect("no worker panics while it stores its result")
     }
 
-    fn job<'b>(
-        &'b self,
-        scenario: &dyn Scenario,
-        boot: &'b Boot,
-        index: usize,
-        options: &Options,
-    ) -> Job<'b> {
+    fn job<'b>(&'b self, spec: &Spec, boot: &'b Boot, index: usize, options: &Options) -> Job<'b> {
         let (kernel, accelerator) = &self.kernels[&boot.kernel];
         Job {
             paths: self.paths,
-            scenario: scenario.name(),
+            scenario: spec.name,
             boot,
             kernel,
             accelerator: *accelerator,
-            expected_console: scenario.expected_console(),
+            expected_console: spec.expected_console,
             patience: options.patience,
             keep: options.keep,
             in_turn: options.in_turn,
@@ -300,9 +277,9 @@ pub fn default_jobs(kind: Kind, mode: Mode) -> usize {
 }
 
 /// A scenario's variants, one per line; those that exact mode excludes are marked.
-pub fn variant_list(scenario: &dyn Scenario) -> String {
-    let lines = scenario.variants().into_iter().map(|variant| {
-        let note = if schedule::possible(Mode::Exact, &scenario.machine(&variant)) {
+pub fn variant_list(spec: &Spec) -> String {
+    let lines = spec.variants().into_iter().map(|variant| {
+        let note = if schedule::possible(Mode::Exact, &(spec.machine)(&variant)) {
             ""
         } else {
             " (fast mode only)"

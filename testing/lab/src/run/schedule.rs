@@ -5,9 +5,9 @@
 //! temperature, its other work) must affect all arms alike: within a boot the arms take turns,
 //! every repetition starts with a different one, and the boots of different kernels alternate.
 
-use limelight_apps::plan::{Cell, Init};
+use limelight_apps::plan::{Arm, Cell, Init};
 
-use crate::scenario::{arm_name, ArmOn, Kernel, MachineSize, Mode, Scenario, Variant};
+use crate::scenario::{arm_name, ArmOn, Kernel, MachineSize, Mode, Spec, Variant};
 
 /// The selection on the command line; an empty filter selects everything.
 #[derive(Debug, Clone, Default)]
@@ -56,7 +56,7 @@ pub struct Boot {
     /// The guest's notion of time.
     pub mode: Mode,
     /// Parameters added to the kernel's command line.
-    pub parameters: Vec<String>,
+    pub parameters: &'static [&'static str],
     /// The cells, in this order.
     pub cells: Vec<Scheduled>,
     /// Time limit of all cells together, in seconds of guest time.
@@ -97,34 +97,42 @@ pub fn possible(mode: Mode, size: &MachineSize) -> bool {
     }
 }
 
-/// The boots of `scenario`, in order of execution.
-pub fn boots(scenario: &dyn Scenario, selection: &Selection) -> Vec<Boot> {
-    let mode = selection.mode.unwrap_or(scenario.mode());
+/// The boots of a scenario, in order of execution.
+pub fn boots(spec: &Spec, selection: &Selection) -> Vec<Boot> {
+    let mode = selection.mode.unwrap_or(spec.mode);
     let mut all = Vec::new();
-    for variant in scenario.variants() {
-        if selection.takes_variant(&variant) && possible(mode, &scenario.machine(&variant)) {
-            variant_boots(scenario, selection, &variant, mode, &mut all);
+    for variant in spec.variants() {
+        if selection.takes_variant(&variant) && possible(mode, &(spec.machine)(&variant)) {
+            variant_boots(spec, selection, &variant, mode, &mut all);
         }
     }
     all
 }
 
+/// Kernel parameters that an arm adds; arms with different ones share no boot.
+fn kernel_parameters(arm: Arm) -> &'static [&'static str] {
+    match arm {
+        Arm::InitOnFree => &["init_on_free=1"],
+        _ => &[],
+    }
+}
+
 fn variant_boots(
-    scenario: &dyn Scenario,
+    spec: &Spec,
     selection: &Selection,
     variant: &Variant,
     mode: Mode,
     all: &mut Vec<Boot>,
 ) {
-    let repetitions = selection.repetitions.unwrap_or(scenario.repetitions());
-    let mut groups: Vec<(Kernel, Vec<String>, Vec<ArmOn>)> = Vec::new();
-    let mut arms = scenario.arms(variant);
+    let repetitions = selection.repetitions.unwrap_or(spec.repetitions);
+    let mut groups: Vec<(Kernel, &[&str], Vec<ArmOn>)> = Vec::new();
+    let mut arms = spec.arms(variant);
     if !selection.arms.is_empty() {
-        arms.extend(scenario.further_arms(variant));
+        arms.extend(spec.further_arms);
     }
     for arm in arms.into_iter().filter(|arm| selection.takes_arm(*arm)) {
-        let shared = !scenario.boot_per_arm() && mode == Mode::Fast;
-        let parameters = scenario.kernel_parameters(variant, arm);
+        let shared = !spec.boot_per_arm && mode == Mode::Fast;
+        let parameters = kernel_parameters(arm.arm);
         match groups
             .iter_mut()
             .find(|(kernel, words, _)| shared && *kernel == arm.kernel && *words == parameters)
@@ -133,8 +141,8 @@ fn variant_boots(
             None => groups.push((arm.kernel, parameters, vec![arm])),
         }
     }
-    let limit = scenario.time_limit(variant).as_secs().max(1);
-    let per_boot = scenario.repetitions_per_boot().max(1);
+    let limit = spec.time_limit_s.max(1);
+    let per_boot = spec.repetitions_per_boot.max(1);
     for (round, first) in (0..repetitions).step_by(per_boot as usize).enumerate() {
         let last = (first + per_boot).min(repetitions);
         let turn = round % groups.len().max(1);
@@ -143,16 +151,16 @@ fn variant_boots(
             for repetition in first..last {
                 let turn = repetition as usize % arms.len();
                 for arm in arms[turn..].iter().chain(&arms[..turn]) {
-                    cells.extend(tasks(scenario, variant, *arm, repetition, limit, selection));
+                    cells.extend(tasks(spec, variant, *arm, repetition, limit, selection));
                 }
             }
             let turns = u64::from(last - first) * arms.len() as u64;
             all.push(Boot {
                 variant: variant.clone(),
                 kernel: *kernel,
-                size: scenario.machine(variant),
+                size: (spec.machine)(variant),
                 mode,
-                parameters: parameters.clone(),
+                parameters,
                 cells,
                 limit_s: turns * limit,
             });
@@ -161,7 +169,7 @@ fn variant_boots(
 }
 
 fn tasks(
-    scenario: &dyn Scenario,
+    spec: &Spec,
     variant: &Variant,
     arm: ArmOn,
     repetition: u32,
@@ -169,8 +177,7 @@ fn tasks(
     selection: &Selection,
 ) -> Vec<Scheduled> {
     let limit_s = u32::try_from(limit).unwrap_or(u32::MAX);
-    scenario
-        .tasks(variant, arm)
+    (spec.tasks)(variant, arm)
         .into_iter()
         .filter(|task| selection.takes_task(&task.name))
         .map(|task| Scheduled {
@@ -189,68 +196,37 @@ fn tasks(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use limelight_apps::plan::Arm;
     use limelight_apps::scenario::Work;
 
     use super::*;
-    use crate::results::Aggregates;
-    use crate::scenario::{Kind, Lru, SwapKind, Task, Verdict};
-
-    struct Sample;
+    use crate::scenario::{Lru, SwapKind, Task};
 
     const IDLE: ArmOn = ArmOn::new(Arm::Idle, Kernel::Debian);
     const STOCK: ArmOn = ArmOn::new(Arm::Stock, Kernel::Debian);
     const OURS: ArmOn = ArmOn::new(Arm::Limelight, Kernel::Limelight);
     const STOCK_OURS: ArmOn = ArmOn::new(Arm::Stock, Kernel::Limelight);
 
-    impl Scenario for Sample {
-        fn name(&self) -> &'static str {
-            "sample"
-        }
-        fn about(&self) -> &'static str {
-            "for tests"
-        }
-        fn kind(&self) -> Kind {
-            Kind::Benchmark
-        }
-        fn variants(&self) -> Vec<Variant> {
-            let swaps = [SwapKind::Disk, SwapKind::Zram];
-            Variant::product(&[Lru::TwoList, Lru::Mglru], &swaps, &["copy"])
-        }
-        fn arms(&self, _: &Variant) -> Vec<ArmOn> {
-            vec![IDLE, STOCK, OURS]
-        }
-        fn further_arms(&self, _: &Variant) -> Vec<ArmOn> {
-            vec![STOCK_OURS]
-        }
-        fn machine(&self, variant: &Variant) -> MachineSize {
-            let rootfs_packages = match variant.lru {
-                Lru::TwoList => vec!["feh".into()],
+    const SAMPLE: Spec = Spec {
+        name: "sample",
+        variants: &[(
+            &[Lru::TwoList, Lru::Mglru],
+            &[SwapKind::Disk, SwapKind::Zram],
+            &["copy"],
+        )],
+        arms: &[IDLE, STOCK, OURS],
+        further_arms: &[STOCK_OURS],
+        machine: |variant| MachineSize {
+            rootfs_packages: match variant.lru {
+                Lru::TwoList => vec!["feh"],
                 Lru::Mglru => Vec::new(),
-            };
-            MachineSize {
-                rootfs_packages,
-                ..MachineSize::default()
-            }
-        }
-        fn tasks(&self, _: &Variant, _: ArmOn) -> Vec<Task> {
-            let work = Work::Command {
-                argv: vec!["true".into()],
-            };
-            vec![Task::new("a", work.clone()), Task::new("b", work)]
-        }
-        fn time_limit(&self, _: &Variant) -> Duration {
-            Duration::from_secs(10)
-        }
-        fn must_hold(&self, _: &Aggregates) -> Vec<Verdict> {
-            Vec::new()
-        }
-        fn repetitions_per_boot(&self) -> u32 {
-            2
-        }
-    }
+            },
+            ..MachineSize::default()
+        },
+        tasks: |_, _| ["a", "b"].map(|name| Task::new(name, Work::Startup)).into(),
+        time_limit_s: 10,
+        repetitions_per_boot: 2,
+        ..Spec::BENCHMARK
+    };
 
     fn select(variant: &str, repetitions: u32) -> Selection {
         Selection {
@@ -269,7 +245,7 @@ mod tests {
 
     #[test]
     fn kernels_alternate_and_arms_take_turns_to_be_first() {
-        let boots = boots(&Sample, &select("mglru/zram", 3));
+        let boots = boots(&SAMPLE, &select("mglru/zram", 3));
         let kernels: Vec<Kernel> = boots.iter().map(|boot| boot.kernel).collect();
         let (debian, limelight) = (Kernel::Debian, Kernel::Limelight);
         assert_eq!(kernels, [debian, limelight, limelight, debian]);
@@ -284,7 +260,7 @@ mod tests {
 
     #[test]
     fn every_cell_has_a_unique_id() {
-        for boot in boots(&Sample, &select("mglru/zram", 5)) {
+        for boot in boots(&SAMPLE, &select("mglru/zram", 5)) {
             let mut ids: Vec<&str> = boot
                 .cells
                 .iter()
@@ -299,10 +275,10 @@ mod tests {
 
     #[test]
     fn variants_and_arms_can_be_selected() {
-        assert_eq!(boots(&Sample, &select("", 1)).len(), 8);
+        assert_eq!(boots(&SAMPLE, &select("", 1)).len(), 8);
         let mut selection = select("two-list", 1);
         selection.arms = vec!["limelight@limelight".into(), "idle".into()];
-        let boots = boots(&Sample, &selection);
+        let boots = boots(&SAMPLE, &selection);
         assert!(boots.iter().all(|boot| boot.variant.lru == Lru::TwoList));
         assert_eq!(arms(&boots[0]), [(IDLE, 0)]);
         assert_eq!(arms(&boots[1]), [(OURS, 0)]);
@@ -311,11 +287,11 @@ mod tests {
     #[test]
     fn further_arms_run_only_when_named() {
         let mut selection = select("mglru/zram", 1);
-        assert!(boots(&Sample, &selection)
+        assert!(boots(&SAMPLE, &selection)
             .iter()
             .all(|boot| !arms(boot).contains(&(STOCK_OURS, 0))));
         selection.arms = vec!["stock".into()];
-        let boots = boots(&Sample, &selection);
+        let boots = boots(&SAMPLE, &selection);
         assert_eq!(arms(&boots[0]), [(STOCK, 0)]);
         assert_eq!(arms(&boots[1]), [(STOCK_OURS, 0)]);
     }
@@ -324,14 +300,14 @@ mod tests {
     fn exact_mode_boots_per_arm_and_excludes_root_file_systems() {
         let mut selection = select("zram", 1);
         selection.mode = Some(Mode::Exact);
-        let boots = boots(&Sample, &selection);
+        let boots = boots(&SAMPLE, &selection);
         assert_eq!(boots.len(), 3);
         assert!(boots.iter().all(|boot| boot.variant.lru == Lru::Mglru));
     }
 
     #[test]
     fn each_boot_of_an_arm_has_a_seed_shared_by_all_arms() {
-        let boots = boots(&Sample, &select("mglru/zram", 3));
+        let boots = boots(&SAMPLE, &select("mglru/zram", 3));
         let seeds: Vec<u32> = boots.iter().map(Boot::seed).collect();
         assert_eq!(seeds, [1, 1, 3, 3]);
     }

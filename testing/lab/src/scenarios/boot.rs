@@ -1,83 +1,65 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Every kernel boots, runs a program, and reports back: the lab's own end-to-end test.
+//! Boots, of each kernel and with the daemon.
 
-use std::time::Duration;
+use super::terms::*;
 
-use limelight_apps::plan::Arm;
-use limelight_apps::scenario::Work;
-
-use crate::results::Aggregates;
-use crate::scenario::{
-    ArmOn, Kernel, Kind, Lru, MachineSize, Scenario, SwapKind, Task, Variant, Verdict,
-};
-
-/// A boot with each kernel.
-pub struct Boot;
-
-const ARMS: [ArmOn; 2] = [
-    ArmOn::new(Arm::Stock, Kernel::Debian),
-    ArmOn::new(Arm::Stock, Kernel::Limelight),
-];
-
-impl Scenario for Boot {
-    fn name(&self) -> &'static str {
-        "boot"
-    }
-
-    fn about(&self) -> &'static str {
-        "each kernel boots, mounts its disks, runs a program and powers off"
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Test
-    }
-
-    fn variants(&self) -> Vec<Variant> {
-        vec![
-            Variant::new(Lru::TwoList, SwapKind::Disk, "plain"),
-            Variant::new(Lru::Mglru, SwapKind::Zram, "plain"),
-        ]
-    }
-
-    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        ARMS.to_vec()
-    }
-
-    fn machine(&self, _variant: &Variant) -> MachineSize {
-        MachineSize {
-            data_mib: 64,
-            swap_mib: 64,
-            ..MachineSize::default()
-        }
-    }
-
-    fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+/// Every kernel boots, runs a program, and reports back: the lab's own end-to-end test.
+pub const BOOT: Spec = Spec {
+    name: "boot",
+    about: "each kernel boots, mounts its disks, runs a program and powers off",
+    variants: &[
+        (&[Lru::TwoList], &[SwapKind::Disk], &["plain"]),
+        (&[Lru::Mglru], &[SwapKind::Zram], &["plain"]),
+    ],
+    arms: &[STOCK, STOCK_OURS],
+    machine: |_| MachineSize {
+        data_mib: 64,
+        swap_mib: 64,
+        ..MachineSize::default()
+    },
+    tasks: |_, _| {
         let argv = ["/bin/busybox", "true"].map(String::from).to_vec();
         vec![Task::new("command", Work::Command { argv })]
-    }
-
-    fn time_limit(&self, _variant: &Variant) -> Duration {
-        Duration::from_secs(60)
-    }
-
-    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
-        self.variants()
-            .iter()
-            .filter(|variant| aggregates.variants().contains(variant))
-            .flat_map(|variant| {
-                aggregates
-                    .arms(variant)
-                    .into_iter()
-                    .map(move |arm| (variant, arm))
-            })
-            .map(|(variant, arm)| {
-                let exit = aggregates.median(variant, arm, "command", "exit_code");
+    },
+    time_limit_s: 60,
+    must_hold: |aggregates| {
+        Seen::each_variant(aggregates, "command", |seen| {
+            let verdict = |arm| {
+                let exit = seen.median(arm, "exit_code");
                 Verdict::new(
-                    format!("{variant} {arm}: a program runs to its end"),
+                    format!("{} {arm}: a program runs to its end", seen.variant),
                     exit == Some(0.0),
                     format!("exit code {exit:?}"),
                 )
-            })
-            .collect()
-    }
-}
+            };
+            let arms = aggregates.arms(seen.variant);
+            arms.into_iter().map(verdict).collect::<Vec<_>>()
+        })
+    },
+    ..Spec::TEST
+};
+
+/// Starts of the daemon in one boot.
+const TIMES: u32 = 2;
+
+/// Boots that start limelightd and power off: many boots expose rare failures. A failed boot fails
+/// the run; the verdict counts the boots that reported.
+pub const STARTS: Spec = Spec {
+    name: "starts",
+    about: "a machine boots, limelightd starts and stops twice; each repetition is a boot of its \
+            own",
+    tasks: |_, _| vec![Task::new("daemon", Work::DaemonStarts { times: TIMES })],
+    time_limit_s: 60,
+    must_hold: |aggregates| {
+        Seen::each_arm(aggregates, "daemon", |seen, arm| {
+            let boots = seen.samples(arm, "starts");
+            Some(Verdict::new(
+                format!("{}: on {arm} the daemon starts in every boot", seen.variant),
+                !boots.is_empty() && boots.iter().all(|starts| *starts == f64::from(TIMES)),
+                format!("{} boots", boots.len()),
+            ))
+        })
+    },
+    repetitions_per_boot: 1,
+    ..Spec::NAMED
+};

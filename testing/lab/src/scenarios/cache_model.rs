@@ -2,18 +2,9 @@
 //! The cache model on a guest with known accesses: the number of misses, their attribution, and the
 //! task that evicted the line. Interrupts and page tables come on top, hence the tolerances.
 
-use std::time::Duration;
+use limelight_apps::scenario::CachePattern;
 
-use limelight_apps::scenario::{CachePattern, Work};
-
-use super::terms::STOCK_OURS;
-use crate::results::Aggregates;
-use crate::scenario::{
-    ArmOn, Kind, Lru, MachineSize, Mode, Scenario, SwapKind, Task, Variant, Verdict,
-};
-
-/// The cache model with known access patterns.
-pub struct CacheModel;
+use super::terms::*;
 
 const LINES_IN_MIB: f64 = 16384.0;
 const LINES_IN_PAGE: f64 = 64.0;
@@ -98,62 +89,35 @@ fn expected() -> Vec<(&'static str, &'static str, f64, f64)> {
     ]
 }
 
-impl Scenario for CacheModel {
-    fn name(&self) -> &'static str {
-        "cache-model"
-    }
-
-    fn about(&self) -> &'static str {
-        "the cache model counts the misses that known accesses must have"
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Test
-    }
-
-    fn variants(&self) -> Vec<Variant> {
-        vec![Variant::new(Lru::Mglru, SwapKind::None, "patterns")]
-    }
-
-    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        vec![STOCK_OURS]
-    }
-
-    fn machine(&self, _variant: &Variant) -> MachineSize {
-        MachineSize {
-            memory_mib: 256,
-            vcpus: 1,
-            cache_model: true,
-            ..MachineSize::default()
-        }
-    }
-
-    fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
-        let task = |&(name, pattern): &(&str, _)| Task::new(name, Work::CacheModel(pattern));
-        TASKS.iter().map(task).collect()
-    }
-
-    fn time_limit(&self, _variant: &Variant) -> Duration {
-        Duration::from_secs(30)
-    }
-
-    fn mode(&self) -> Mode {
-        Mode::Exact
-    }
-
-    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
-        let mut verdicts = Vec::new();
-        for variant in aggregates.variants() {
-            for (task, name, from, to) in expected() {
-                if let Some(seen) = aggregates.median(&variant, STOCK_OURS, task, name) {
-                    verdicts.push(Verdict::new(
-                        format!("{task}: {name} is from {from:.0} to {to:.0}"),
-                        (from..=to).contains(&seen),
-                        format!("{seen}"),
-                    ));
-                }
-            }
-        }
-        verdicts
-    }
-}
+/// The cache model with known access patterns.
+pub const CACHE_MODEL: Spec = Spec {
+    name: "cache-model",
+    about: "the cache model counts the misses that known accesses must have",
+    variants: &[(&[Lru::Mglru], &[SwapKind::None], &["patterns"])],
+    arms: &[STOCK_OURS],
+    machine: |_| MachineSize {
+        vcpus: 1,
+        cache_model: true,
+        ..MachineSize::default()
+    },
+    tasks: |_, _| {
+        let task = |(name, pattern): (&str, _)| Task::new(name, Work::CacheModel(pattern));
+        TASKS.map(task).into()
+    },
+    time_limit_s: 30,
+    must_hold: |aggregates| {
+        Seen::each_variant(aggregates, "", |seen| {
+            let judge = |(task, name, from, to)| {
+                let misses = seen.of(task).median(STOCK_OURS, name)?;
+                Some(Verdict::new(
+                    format!("{task}: {name} is from {from:.0} to {to:.0}"),
+                    (from..=to).contains(&misses),
+                    format!("{misses}"),
+                ))
+            };
+            expected().into_iter().filter_map(judge).collect::<Vec<_>>()
+        })
+    },
+    mode: Mode::Exact,
+    ..Spec::TEST
+};

@@ -3,12 +3,18 @@
 
 use limelight_apps::scenario::{Access, Family, Footprint, Gallery, Load, Pause};
 
-use crate::scenario::{Better, MachineSize, Metric};
+use super::terms::*;
 
 pub const INDEX_READ: &str = "index-read";
 pub const INDEX_MAPPING: &str = "index-mapping";
 pub const GROW: &str = "grow";
 pub const COPY: &str = "copy";
+
+/// Each page replacement with the load that hurts it most.
+pub const HURTING: &[Product] = &[
+    (&[Lru::TwoList], &[SwapKind::Disk], &[INDEX_READ]),
+    (&[Lru::Mglru], &[SwapKind::Disk], &[INDEX_MAPPING]),
+];
 
 /// The size of a background file: more than twice the guest's memory.
 const FILE_MIB: u32 = 400;
@@ -57,11 +63,8 @@ pub fn brief(load: &str) -> Gallery {
 pub fn machine(swap_mib: u32) -> MachineSize {
     MachineSize {
         memory_mib: 160,
-        free_mib: None,
-        vcpus: 2,
         data_mib: 640,
         swap_mib,
-        rootfs_packages: Vec::new(),
         ..MachineSize::default()
     }
 }
@@ -78,36 +81,16 @@ pub fn comparable_machine(swap_mib: u32) -> MachineSize {
 }
 
 /// The figures of a gallery.
-pub fn metrics() -> Vec<Metric> {
-    let metric = Metric::new;
-    vec![
-        metric("major_faults", "major faults", Better::Lower),
-        metric("own_major_faults", "without the library's", Better::Lower),
-        metric("read_miss_pages", "pages read again", Better::Lower),
-        metric("response_us", "response", Better::Lower),
-        metric("response_mean_us", "mean response", Better::Lower),
-        metric("load_copy_kib_per_s", "copied", Better::Higher),
-        metric("load_index_read_kib_per_s", "read", Better::Higher),
-        metric("load_index_mapping_kib_per_s", "touched", Better::Higher),
-        metric("load_grow_kib_per_s", "hog touched", Better::Higher),
-        metric("load_grow_alive", "hog lives", Better::Higher),
-        metric("oom_kills", "OOM kills", Better::Lower),
-    ]
-}
-
-/// The worst response after a pause of each length, for galleries with long ones.
-pub fn pause_metrics() -> Vec<Metric> {
-    [
-        ("pause_200_worst_us", "worst after 0.2 s"),
-        ("pause_1000_worst_us", "worst after 1 s"),
-        ("pause_3000_worst_us", "worst after 3 s"),
-        ("pause_10000_worst_us", "after 10 s"),
-        ("pause_30000_worst_us", "after 30 s"),
-    ]
-    .map(|(name, label)| Metric {
-        name,
-        label,
-        better: Better::Lower,
-    })
-    .to_vec()
-}
+pub const METRICS: &[Metric] = &[
+    Metric::lower("major_faults", "major faults"),
+    Metric::lower("own_major_faults", "without the library's"),
+    Metric::lower("read_miss_pages", "pages read again"),
+    Metric::lower("response_us", "response"),
+    Metric::lower("response_mean_us", "mean response"),
+    Metric::higher("load_copy_kib_per_s", "copied"),
+    Metric::higher("load_index_read_kib_per_s", "read"),
+    Metric::higher("load_index_mapping_kib_per_s", "touched"),
+    Metric::higher("load_grow_kib_per_s", "hog touched"),
+    Metric::higher("load_grow_alive", "hog lives"),
+    Metric::lower("oom_kills", "OOM kills"),
+];

@@ -2,25 +2,15 @@
 //! FMP's experiment with synthetic programs, as benchmarks: in fast mode with disks and real
 //! concurrency, in exact mode with comparable times.
 
-use std::time::Duration;
-
-use limelight_apps::scenario::{Pause, Work};
+use limelight_apps::scenario::{Gallery, Pause};
 
 use super::gallery::{self, COPY, GROW, INDEX_MAPPING, INDEX_READ};
-use super::terms::{
-    Seen, BEST_STOCK, BEST_STOCK_OURS, IDLE, IDLE_OURS, LIMELIGHT, ON_DEBIAN, STOCK, STOCK_OURS,
-};
-use crate::results::Aggregates;
-use crate::scenario::{
-    ArmOn, Kind, Lru, MachineSize, Metric, Mode, Scenario, SwapKind, Task, Variant, Verdict,
-};
+use super::terms::*;
 
 const TASK: &str = "swipe";
 /// Swap size: more than could ever be swapped out. In exact mode a disk of this size is part of the
 /// guest's memory.
 const SWAP_MIB: u32 = 192;
-/// Expected console output when a hog grows without swap.
-const OUT_OF_MEMORY: &[&str] = &["Out of memory", "oom-kill", "invoked oom-killer"];
 /// Each Limelight arm is compared with arms on the same kernel, or with the distribution's stock
 /// arm if stock did not run on ours.
 const PAIRS: [(ArmOn, ArmOn, ArmOn, ArmOn); 2] = [
@@ -29,32 +19,17 @@ const PAIRS: [(ArmOn, ArmOn, ArmOn, ArmOn); 2] = [
 ];
 /// Pauses before a swipe in milliseconds, of a user who views photos, and the number of such
 /// swipes.
-const THINK: &[(u32, u32)] = &[(200, 4), (1_000, 2), (3_000, 2), (10_000, 1), (30_000, 1)];
+const THINK: [(u32, u32); 5] = [(200, 4), (1_000, 2), (3_000, 2), (10_000, 1), (30_000, 1)];
 
-/// The viewer next to a load, in one of several modes.
-pub struct Synthetic {
-    name: &'static str,
-    about: &'static str,
-    mode: Mode,
-    variants: fn() -> Vec<Variant>,
-    arms: &'static [ArmOn],
-    further_arms: &'static [ArmOn],
-    /// Time from the start of the load to the first swipe.
-    warm_up_ms: u32,
-    /// Pauses before a swipe in milliseconds, and the number of such swipes.
-    pauses: &'static [(u32, u32)],
-    limit: Duration,
-    judge: fn(&Aggregates) -> Vec<Verdict>,
-    /// Figures in addition to the common ones.
-    further_metrics: fn() -> Vec<Metric>,
-}
-
-/// Counters and rough times.
-pub static FAST: Synthetic = Synthetic {
+/// Counters and rough times, with every page replacement, swap and load.
+pub const FAST: Spec = Spec {
     name: "gallery-synthetic",
     about: "an image viewer of 56 MiB in 160 MiB beside copy, index and grow",
-    mode: Mode::Fast,
-    variants: matrix,
+    variants: &[(
+        &[Lru::TwoList, Lru::Mglru],
+        &[SwapKind::Disk, SwapKind::Zram, SwapKind::None],
+        &[INDEX_READ, INDEX_MAPPING, GROW, COPY],
+    )],
     arms: &[
         IDLE,
         STOCK,
@@ -65,21 +40,25 @@ pub static FAST: Synthetic = Synthetic {
         BEST_STOCK_OURS,
         LIMELIGHT,
     ],
-    further_arms: &[],
-    warm_up_ms: 6_000,
-    pauses: &[(200, 12), (2_000, 2)],
-    limit: Duration::from_secs(180),
-    judge: against_pairs,
-    further_metrics: Vec::new,
+    machine: |_| gallery::comparable_machine(SWAP_MIB),
+    tasks: |variant, _| {
+        vec![swipe(
+            gallery::brief(&variant.load),
+            &[(200, 12), (2_000, 2)],
+        )]
+    },
+    time_limit_s: 180,
+    must_hold: against_pairs,
+    metrics: &[gallery::METRICS],
+    expected_console: OUT_OF_MEMORY,
+    ..Spec::BENCHMARK
 };
 
 /// Times without noise, on one CPU. A busy second of such a guest costs the host ten: the warm-up
 /// only fills its memory once.
-pub static EXACT: Synthetic = Synthetic {
+pub const EXACT: Spec = Spec {
     name: "gallery-exact",
     about: "the same viewer where one instruction takes one nanosecond: times to compare",
-    mode: Mode::Exact,
-    variants: matrix,
     arms: &[
         IDLE,
         STOCK,
@@ -90,43 +69,53 @@ pub static EXACT: Synthetic = Synthetic {
         LIMELIGHT,
     ],
     further_arms: &[STOCK_OURS],
-    warm_up_ms: 3_000,
-    pauses: &[(200, 8)],
-    limit: Duration::from_secs(60),
-    judge: against_pairs,
-    further_metrics: Vec::new,
+    tasks: |variant, _| vec![swipe(alone_on_cpu(variant), &[(200, 8)])],
+    time_limit_s: 60,
+    mode: Mode::Exact,
+    ..FAST
 };
 
-/// The pauses of a user who views photos.
-pub static THINKING: Synthetic = Synthetic {
+/// The pauses of a user who views photos, with the load that hurts each page replacement most.
+pub const THINKING: Spec = Spec {
     name: "gallery-think",
     about: "the same viewer, exact, with pauses from 0.2 s to 30 s before a swipe",
-    mode: Mode::Exact,
-    variants: hurting,
+    variants: &[
+        (&[Lru::TwoList], &[SwapKind::Zram], &[INDEX_READ]),
+        (&[Lru::Mglru], &[SwapKind::Zram], &[INDEX_MAPPING]),
+    ],
     arms: &[IDLE_OURS, STOCK, BEST_STOCK, LIMELIGHT],
     further_arms: &[IDLE, STOCK_OURS, BEST_STOCK_OURS, ON_DEBIAN],
-    warm_up_ms: 3_000,
-    pauses: THINK,
-    limit: Duration::from_secs(180),
-    judge: after_each_pause,
-    further_metrics: gallery::pause_metrics,
+    tasks: |variant, _| vec![swipe(alone_on_cpu(variant), &THINK)],
+    time_limit_s: 180,
+    must_hold: after_each_pause,
+    metrics: &[
+        gallery::METRICS,
+        &[
+            Metric::lower("pause_200_worst_us", "worst after 0.2 s"),
+            Metric::lower("pause_1000_worst_us", "worst after 1 s"),
+            Metric::lower("pause_3000_worst_us", "worst after 3 s"),
+            Metric::lower("pause_10000_worst_us", "after 10 s"),
+            Metric::lower("pause_30000_worst_us", "after 30 s"),
+        ],
+    ],
+    ..EXACT
 };
 
-/// Every page replacement with every swap and every load.
-fn matrix() -> Vec<Variant> {
-    Variant::product(
-        &[Lru::TwoList, Lru::Mglru],
-        &[SwapKind::Disk, SwapKind::Zram, SwapKind::None],
-        &[INDEX_READ, INDEX_MAPPING, GROW, COPY],
-    )
+/// The gallery on one CPU with a short warm-up: sharing that CPU is another mechanism's job.
+fn alone_on_cpu(variant: &Variant) -> Gallery {
+    Gallery {
+        warm_up_ms: 3_000,
+        load_nice: 19,
+        app_realtime: true,
+        ..gallery::brief(&variant.load)
+    }
 }
 
-/// Each page replacement with the load that hurts it most.
-fn hurting() -> Vec<Variant> {
-    vec![
-        Variant::new(Lru::TwoList, SwapKind::Zram, INDEX_READ),
-        Variant::new(Lru::Mglru, SwapKind::Zram, INDEX_MAPPING),
-    ]
+/// The task with these pauses before a swipe in milliseconds, and the number of such swipes.
+fn swipe(work: Gallery, pauses: &[(u32, u32)]) -> Task {
+    let pause = |&(ms, swipes): &(u32, u32)| Pause { ms, swipes };
+    let pauses = pauses.iter().map(pause).collect();
+    Task::new(TASK, Work::GallerySynthetic(Gallery { pauses, ..work }))
 }
 
 /// Without swap only a kill stops a hog: such variants show which process dies, and promise no
@@ -136,20 +125,15 @@ fn hopeless(variant: &Variant) -> bool {
 }
 
 fn against_pairs(aggregates: &Aggregates) -> Vec<Verdict> {
-    let mut verdicts = Vec::new();
-    for variant in aggregates.variants() {
-        let seen = Seen {
-            aggregates,
-            variant: &variant,
-            task: TASK,
-        };
+    Seen::each_variant(aggregates, TASK, |seen| {
+        let mut verdicts = Vec::new();
         for (idle, stock, best, limelight) in PAIRS {
             verdicts.extend(seen.viewer_lives(limelight));
-            if hopeless(&variant) {
+            if hopeless(seen.variant) {
                 continue;
             }
             // Reported without a promise: stock may reach the limit next to a copy.
-            if variant.load != COPY {
+            if seen.variant.load != COPY {
                 let gone = seen
                     .faults_gone(idle, stock, limelight)
                     .or_else(|| seen.faults_gone(idle, STOCK, limelight));
@@ -158,99 +142,29 @@ fn against_pairs(aggregates: &Aggregates) -> Vec<Verdict> {
             verdicts.extend(seen.response_near(idle, limelight));
             verdicts.extend(seen.throughput_near(best, limelight));
         }
-    }
-    verdicts
+        verdicts
+    })
 }
 
 /// The first swipe after a pause decides, however long the pause: judges the worst of each length.
 fn after_each_pause(aggregates: &Aggregates) -> Vec<Verdict> {
-    let mut verdicts = Vec::new();
-    for variant in aggregates.variants() {
-        for (ms, _) in THINK {
-            let worst = |arm, what: &str| {
-                let series = format!("pause_{ms}_{what}");
-                let samples = aggregates.series(&variant, arm, TASK, &series);
+    Seen::each_variant(aggregates, TASK, |seen| {
+        let verdict = |(ms, _)| {
+            let faults = |arm| {
+                let series = format!("pause_{ms}_major_faults");
+                let samples = aggregates.series(seen.variant, arm, TASK, &series);
                 samples.iter().copied().reduce(f64::max)
             };
-            let faults = |arm| worst(arm, "major_faults");
-            if let (Some(stock), Some(ours)) = (faults(STOCK), faults(LIMELIGHT)) {
-                verdicts.push(Verdict::new(
-                    format!(
-                        "{variant}: the worst swipe after {ms} ms has at most 5 % of stock's major faults"
-                    ),
-                    ours <= stock * 0.05,
-                    format!("{ours}, stock {stock}"),
-                ));
-            }
-        }
-    }
-    verdicts
-}
-
-impl Scenario for Synthetic {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn about(&self) -> &'static str {
-        self.about
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Benchmark
-    }
-
-    fn mode(&self) -> Mode {
-        self.mode
-    }
-
-    fn variants(&self) -> Vec<Variant> {
-        (self.variants)()
-    }
-
-    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        self.arms.to_vec()
-    }
-
-    fn further_arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        self.further_arms.to_vec()
-    }
-
-    fn machine(&self, _variant: &Variant) -> MachineSize {
-        gallery::comparable_machine(SWAP_MIB)
-    }
-
-    fn tasks(&self, variant: &Variant, _arm: ArmOn) -> Vec<Task> {
-        let mut work = gallery::brief(&variant.load);
-        work.warm_up_ms = self.warm_up_ms;
-        if self.mode == Mode::Exact {
-            // Sharing the only CPU is another mechanism's job.
-            work.load_nice = 19;
-            work.app_realtime = true;
-        }
-        work.pauses = self
-            .pauses
-            .iter()
-            .map(|&(ms, swipes)| Pause { ms, swipes })
-            .collect();
-        vec![Task::new(TASK, Work::GallerySynthetic(work))]
-    }
-
-    fn time_limit(&self, _variant: &Variant) -> Duration {
-        self.limit
-    }
-
-    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
-        (self.judge)(aggregates)
-    }
-
-    fn metrics(&self) -> Vec<Metric> {
-        let mut all = gallery::metrics();
-        all.extend((self.further_metrics)());
-        all
-    }
-
-    fn expected_console(&self) -> &'static [&'static str] {
-        OUT_OF_MEMORY
-    }
+            let (stock, ours) = (faults(STOCK)?, faults(LIMELIGHT)?);
+            Some(Verdict::new(
+                format!(
+                    "{}: the worst swipe after {ms} ms has at most 5 % of stock's major faults",
+                    seen.variant
+                ),
+                ours <= stock * 0.05,
+                format!("{ours}, stock {stock}"),
+            ))
+        };
+        THINK.into_iter().filter_map(verdict).collect::<Vec<_>>()
+    })
 }

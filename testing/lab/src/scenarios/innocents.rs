@@ -2,154 +2,117 @@
 //! Apps that did nothing wrong: none of them is worse off beside the daemon than on stock Linux.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use limelight_apps::scenario::{Day, Innocents as Parameters, Work};
+use limelight_apps::scenario::{Day, Innocents};
 
 use super::leak;
-use super::terms::{LIMELIGHT, ON_DEBIAN, STOCK};
-use crate::results::Aggregates;
-use crate::scenario::{ArmOn, Kind, Lru, MachineSize, Scenario, SwapKind, Task, Variant, Verdict};
+use super::terms::*;
 
-/// See the module.
-pub struct Innocents {
-    /// Only the situations in which an app is worse off than on stock, and no cure is known yet.
-    open: bool,
-}
-
-/// All others: no app is worse off.
-pub const HELD: Innocents = Innocents { open: false };
-/// On demand.
-pub const OPEN: Innocents = Innocents { open: true };
-
-const DAYS: [(&str, Day); 4] = [
+const HELD_DAYS: [(&str, Day); 3] = [
     ("found", Day::Found),
     ("work", Day::Work),
     ("home", Day::Home),
-    ("open", Day::Open),
 ];
+const OPEN_DAYS: [(&str, Day); 1] = [("open", Day::Open)];
 
-/// What the values end in that say whether an app lost something, or died by the kernel's OOM
-/// killer.
+/// Suffix of the values that tell whether an app lost something to the daemon, and whether it died
+/// by the kernel's OOM killer.
 const LOST: &str = "_lost";
 const OOM: &str = "_oom";
 
-/// So many more apps may die by the kernel's OOM killer than on stock, in all situations together:
-/// which one it takes, and whether it comes, is chance on stock too.
+/// Number of innocent apps by which the kernel's OOM killer may exceed stock, in all situations
+/// together: its coming and its choice are chance on stock, too.
 const OOM_MORE: f64 = 1.0;
 
-impl Scenario for Innocents {
-    fn name(&self) -> &'static str {
-        match self.open {
-            true => "innocents-open",
-            false => "innocents",
-        }
-    }
+fn tasks(days: &[(&str, Day)]) -> Vec<Task> {
+    let task = |&(name, day): &(&str, _)| Task::new(name, Work::Innocents(Innocents { day }));
+    days.iter().map(task).collect()
+}
 
-    fn about(&self) -> &'static str {
-        match self.open {
-            true => "the same where one is worse off, and no cure is known yet",
-            false => "apps that did nothing wrong are no worse off than on stock Linux",
-        }
-    }
+/// Situations in which no app is worse off than on stock.
+pub const HELD: Spec = Spec {
+    name: "innocents",
+    about: "apps that did nothing wrong are no worse off than on stock Linux",
+    variants: &[(
+        &[Lru::Mglru],
+        &[SwapKind::None, SwapKind::Disk],
+        &["innocents"],
+    )],
+    arms: &[STOCK, ON_DEBIAN, LIMELIGHT],
+    machine: |_| MachineSize {
+        swap_mib: 160,
+        ..leak::machine(256)
+    },
+    tasks: |_, _| tasks(&HELD_DAYS),
+    time_limit_s: 500,
+    must_hold: |aggregates| compare(aggregates, &HELD_DAYS),
+    // Without swap it is what ends a leak of the foreground app.
+    expected_console: OUT_OF_MEMORY,
+    ..Spec::TEST
+};
 
-    fn kind(&self) -> Kind {
-        match self.open {
-            true => Kind::Named,
-            false => Kind::Test,
-        }
-    }
+/// Situations in which an app is worse off than on stock, and no cure is known yet: on demand.
+pub const OPEN: Spec = Spec {
+    name: "innocents-open",
+    about: "the same where one is worse off, and no cure is known yet",
+    kind: Kind::Named,
+    tasks: |_, _| tasks(&OPEN_DAYS),
+    must_hold: |aggregates| compare(aggregates, &OPEN_DAYS),
+    ..HELD
+};
 
-    fn variants(&self) -> Vec<Variant> {
-        Variant::product(
-            &[Lru::Mglru],
-            &[SwapKind::None, SwapKind::Disk],
-            &["innocents"],
-        )
-    }
-
-    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        vec![STOCK, ON_DEBIAN, LIMELIGHT]
-    }
-
-    fn machine(&self, _variant: &Variant) -> MachineSize {
-        MachineSize {
-            swap_mib: 160,
-            ..leak::machine(256)
-        }
-    }
-
-    fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
-        let task = |(name, day): &(&'static str, Day)| {
-            let parameters = Parameters { day: *day };
-            Task::new(*name, Work::Innocents(parameters))
-        };
-        let here = |(_, day): &&(&str, Day)| (*day == Day::Open) == self.open;
-        DAYS.iter().filter(here).map(task).collect()
-    }
-
-    fn time_limit(&self, _variant: &Variant) -> Duration {
-        Duration::from_secs(500)
-    }
-
-    /// No app loses anything to the daemon that it does not lose on stock.
-    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
-        let mut verdicts: Vec<Verdict> = [ON_DEBIAN, LIMELIGHT]
-            .into_iter()
-            .filter_map(|arm| compare_oom_kills(aggregates, arm))
-            .collect();
-        for variant in aggregates.variants() {
-            for (task, _) in DAYS {
-                for arm in [ON_DEBIAN, LIMELIGHT] {
-                    verdicts.extend(compare(aggregates, &variant, task, arm));
-                }
+/// A verdict for each situation: no app loses anything that it does not lose on stock.
+fn compare(aggregates: &Aggregates, days: &[(&str, Day)]) -> Vec<Verdict> {
+    let mut verdicts: Vec<Verdict> = OURS
+        .iter()
+        .filter_map(|arm| compare_oom_kills(aggregates, days, *arm))
+        .collect();
+    verdicts.extend(Seen::each_variant(aggregates, "", |seen| {
+        let mut verdicts = Vec::new();
+        for (task, _) in days {
+            for arm in OURS {
+                verdicts.extend(compare_task(&seen.of(task), arm));
             }
         }
         verdicts
-    }
-
-    /// Without swap it is what ends a leak of the foreground app.
-    fn expected_console(&self) -> &'static [&'static str] {
-        &["Out of memory", "oom-kill", "invoked oom-killer"]
-    }
+    }));
+    verdicts
 }
 
 /// The verdict on the kernel's OOM killer, if both arms were run.
-fn compare_oom_kills(aggregates: &Aggregates, arm: ArmOn) -> Option<Verdict> {
-    let mut all = Vec::new();
+fn compare_oom_kills(aggregates: &Aggregates, days: &[(&str, Day)], arm: ArmOn) -> Option<Verdict> {
+    let mut deaths = Vec::new();
     for variant in aggregates.variants() {
-        for (task, _) in DAYS {
+        for (task, _) in days {
             let names = aggregates.names(&variant, task);
             for name in names.into_iter().filter(|name| name.ends_with(OOM)) {
-                let deaths = |arm| aggregates.median(&variant, arm, task, &name);
-                all.extend(deaths(STOCK).zip(deaths(arm)));
+                let of = |arm| aggregates.median(&variant, arm, task, &name);
+                deaths.extend(of(STOCK).zip(of(arm)));
             }
         }
     }
-    let (stock, ours) = all
-        .iter()
-        .fold((0.0, 0.0), |sum, each| (sum.0 + each.0, sum.1 + each.1));
+    let stock: f64 = deaths.iter().map(|(stock, _)| stock).sum();
+    let ours: f64 = deaths.iter().map(|(_, ours)| ours).sum();
     let verdict = Verdict::new(
         format!(
             "the kernel's OOM killer takes at most one innocent app more on {arm} than on stock"
         ),
         ours <= stock + OOM_MORE,
-        format!("{ours} on {arm}, {stock} on stock, of {}", all.len()),
+        format!("{ours} on {arm}, {stock} on stock, of {}", deaths.len()),
     );
-    (!all.is_empty()).then_some(verdict)
+    (!deaths.is_empty()).then_some(verdict)
 }
 
-/// A verdict for each situation of a task.
-fn compare(aggregates: &Aggregates, variant: &Variant, task: &str, arm: ArmOn) -> Vec<Verdict> {
+fn compare_task(seen: &Seen<'_>, arm: ArmOn) -> Vec<Verdict> {
     let mut situations: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for name in aggregates.names(variant, task) {
+    for name in seen.aggregates.names(seen.variant, seen.task) {
         let app = name
             .strip_suffix(LOST)
             .and_then(|name| name.split_once('.'));
         let Some((situation, app)) = app else {
             continue;
         };
-        let lost = |arm| aggregates.median(variant, arm, task, &name);
+        let lost = |arm| seen.median(arm, &name);
         let (Some(stock), Some(ours)) = (lost(STOCK), lost(arm)) else {
             continue;
         };
@@ -160,7 +123,10 @@ fn compare(aggregates: &Aggregates, variant: &Variant, task: &str, arm: ArmOn) -
     }
     let verdict = |(situation, worse): (String, Vec<String>)| {
         Verdict::new(
-            format!("{variant} {situation}: no app is worse off on {arm} than on stock"),
+            format!(
+                "{} {situation}: no app is worse off on {arm} than on stock",
+                seen.variant
+            ),
             worse.is_empty(),
             format!("worse off: {worse:?}"),
         )

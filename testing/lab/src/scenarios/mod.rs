@@ -1,114 +1,135 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The scenarios, one file each.
+//! The scenarios. One whose verdicts are the guest's own checks is in `guest_checks`, each family
+//! with figures to judge in a file of its own.
 
 pub mod aarch64;
-mod access;
 mod boost;
 mod boot;
 mod cache_model;
 mod chaos;
-mod classes;
+pub mod demo;
 mod fallback;
 mod focus;
 mod gallery;
 mod gallery_real;
 mod gallery_synthetic;
-mod gate;
-mod heirs;
+mod guest_checks;
 mod innocents;
 mod kill_latency;
 mod leak;
-mod openrc;
 mod overhead;
-mod own_tree;
 mod package;
-mod package_kernel;
 mod premap;
 mod prezero;
-mod prezero_engines;
 mod prezero_rules;
-mod processors;
 mod protect;
 mod readahead;
-mod restore;
 mod rotation;
-mod siblings;
 mod soak;
-mod starts;
-mod startup;
 mod storm;
 mod swap_soak;
 mod terms;
 mod users_chaos;
-mod wake_graph;
 mod windows;
 
-use crate::scenario::Scenario;
+use crate::scenario::Spec;
 
 /// Every scenario that the lab knows, in the order of `limelight-lab list`.
-pub fn all() -> Vec<&'static dyn Scenario> {
-    vec![
-        &boot::Boot,
-        &startup::Startup,
-        &starts::Starts,
-        &protect::Protect,
-        &protect::BeyondCgroups,
-        &focus::Focus,
-        &fallback::Fallback,
-        &siblings::Siblings,
-        &premap::PremapRules,
+pub const fn all() -> &'static [&'static Spec] {
+    &[
+        &boot::BOOT,
+        &guest_checks::STARTUP,
+        &boot::STARTS,
+        &protect::PROTECT,
+        &protect::BEYOND_CGROUPS,
+        &focus::FOCUS,
+        &fallback::FALLBACK,
+        &guest_checks::SIBLINGS,
+        &guest_checks::PREMAP_RULES,
         &prezero_rules::RULES,
         &prezero_rules::SOAK,
-        &readahead::Readahead,
-        &restore::Restore,
-        &boost::Rules,
-        &heirs::Heirs,
-        &classes::Rules,
-        &access::Rules,
-        &own_tree::OwnTree,
-        &cache_model::CacheModel,
-        &prezero_engines::Prezero,
-        &windows::Rules,
-        &gate::Gate,
+        &guest_checks::READAHEAD,
+        &guest_checks::RESTORE,
+        &guest_checks::LEASE,
+        &guest_checks::BOOST_RULES,
+        &guest_checks::HEIRS,
+        &guest_checks::CLASS_RULES,
+        &guest_checks::ACCESS_RULES,
+        &guest_checks::OWN_TREE,
+        &cache_model::CACHE_MODEL,
+        &prezero_rules::ENGINES,
+        &windows::RULES,
+        &guest_checks::GATE,
         &innocents::HELD,
-        &leak::Leak,
-        &storm::Storm,
+        &leak::LEAK,
+        &storm::STORM,
         &package::PLAIN,
-        &soak::ShortSoak,
+        &soak::SHORT,
         &chaos::SHORT,
-        &users_chaos::UsersChaos,
-        &processors::SHORT,
+        &users_chaos::USERS_CHAOS,
+        &guest_checks::PROCESSORS,
         &innocents::OPEN,
         &gallery_synthetic::FAST,
         &gallery_synthetic::THINKING,
         &gallery_synthetic::EXACT,
-        &gallery_real::GalleryReal,
-        &fallback::SelfHogCost,
-        &boost::Exact,
-        &boost::TwoProcessors,
-        &readahead::SmallReads,
-        &readahead::ColdStart,
-        &premap::Premap,
-        &premap::PremapTime,
-        &windows::Oracle,
-        &windows::Cost,
-        &wake_graph::WakeGraph,
-        &prezero::Exact,
+        &gallery_real::GALLERY_REAL,
+        &fallback::SELF_HOG,
+        &boost::EXACT,
+        &boost::TWO_PROCESSORS,
+        &readahead::SMALL_READS,
+        &readahead::COLD_START,
+        &premap::PREMAP,
+        &premap::PREMAP_TIME,
+        &windows::ORACLE,
+        &windows::COST,
+        &guest_checks::WAKE_GRAPH,
+        &prezero::EXACT,
         &prezero::BACKGROUND,
         &prezero::CACHE,
-        &rotation::Rotation,
-        &kill_latency::KillLatency,
-        &rotation::Rivals,
-        &rotation::Real,
+        &rotation::ROTATION,
+        &kill_latency::KILL_LATENCY,
+        &rotation::RIVALS,
+        &rotation::REAL,
         &package::DESKTOP,
-        &package_kernel::PackageKernel,
-        &openrc::Openrc,
-        &overhead::Overhead,
-        &soak::Soak,
+        &package::KERNEL,
+        &package::OPENRC,
+        &overhead::OVERHEAD,
+        &soak::LONG,
         &chaos::SESSION,
         &chaos::SLEEP,
-        &processors::SLEEP,
+        &guest_checks::PROCESSORS_SLEEP,
         &chaos::LONG,
-        &swap_soak::SwapSoak,
+        &swap_soak::SWAP_SOAK,
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::all;
+
+    #[test]
+    fn every_scenario_has_a_name_of_its_own_and_tasks() {
+        let mut names = BTreeSet::new();
+        for spec in all() {
+            let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            assert!(
+                !spec.name.is_empty() && spec.name.chars().all(legal),
+                "{}",
+                spec.name
+            );
+            assert!(names.insert(spec.name), "{} is there twice", spec.name);
+            assert!(
+                !spec.about.is_empty() && spec.time_limit_s > 0,
+                "{}",
+                spec.name
+            );
+            for variant in spec.variants() {
+                for arm in spec.arms(&variant) {
+                    assert!(!(spec.tasks)(&variant, arm).is_empty(), "{variant} {arm}");
+                }
+            }
+        }
+    }
 }

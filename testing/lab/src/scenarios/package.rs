@@ -1,39 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Limelight's Debian package on a fresh Debian with systemd. `package-desktop` has a user logged in there, under sway
-//! without a display, with three apps. It runs in exact mode: how soon the focus arrives would otherwise be the host's time.
+//! Limelight on a whole Debian: its package on a fresh system with systemd, the package of our
+//! kernel, and a system with OpenRC.
 
-use std::time::Duration;
+use limelight_apps::scenario::Package;
 
-use limelight_apps::plan::Init;
-use limelight_apps::scenario::{Package as Parameters, Work};
-
-use super::terms::ON_DEBIAN;
-use crate::results::Aggregates;
-use crate::scenario::{
-    ArmOn, Better, Kind, Lru, MachineSize, Metric, Mode, Scenario, SwapKind, Task, Variant, Verdict,
-};
-
-/// See the module.
-pub struct Package {
-    desktop: bool,
-}
-
-/// Without a desktop: root says what is in front.
-pub const PLAIN: Package = Package { desktop: false };
-
-/// With one.
-pub const DESKTOP: Package = Package { desktop: true };
+use super::terms::*;
 
 const TASK: &str = "life";
-/// Debian's releases, by number and by name: 252 and 257 are their systemd's versions.
-const RELEASES: [(&str, &str); 2] = [("debian-12", "bookworm"), ("debian-13", "trixie")];
 /// Time from a change of focus to what follows it.
 const FOCUS_US: f64 = 100_000.0;
-/// What every Debian has, and what the package needs: the image has no more.
-pub const BASE: [&str; 4] = ["systemd", "dbus", "libpam-systemd", "passwd"];
-/// What a small desktop has; through the session's bus units of users are started.
-const DESKTOP_PACKAGES: [&str; 6] = [
-    "dbus-user-session",
+/// The package's dependencies that Debian's smallest system does not have.
+const BASE: [&str; 4] = ["systemd", "dbus", "libpam-systemd", "passwd"];
+/// A small desktop.
+const DESKTOP_PACKAGES: [&str; 5] = [
     "sway",
     "foot",
     "galculator",
@@ -41,127 +20,129 @@ const DESKTOP_PACKAGES: [&str; 6] = [
     "fonts-dejavu-core",
 ];
 
-impl Scenario for Package {
-    fn name(&self) -> &'static str {
-        match self.desktop {
-            true => "package-desktop",
-            false => "package",
-        }
-    }
-
-    fn about(&self) -> &'static str {
-        match self.desktop {
-            true => "the same beside a user's session with sway and three apps",
-            false => "the Debian package installed, used, upgraded, removed and purged",
-        }
-    }
-
-    /// A guest with a whole Debian takes minutes to boot where its processor is emulated.
-    fn kind(&self) -> Kind {
-        Kind::Benchmark
-    }
-
-    fn variants(&self) -> Vec<Variant> {
-        let releases = RELEASES.iter();
-        let variant = |(name, _): &(&str, _)| Variant::new(Lru::Mglru, SwapKind::None, *name);
-        releases.map(variant).collect()
-    }
-
-    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        vec![ON_DEBIAN]
-    }
-
-    fn machine(&self, variant: &Variant) -> MachineSize {
-        let desktop = DESKTOP_PACKAGES.iter().filter(|_| self.desktop);
-        let mut releases = RELEASES.iter();
-        let suite = releases.find(|(name, _)| *name == variant.load);
-        MachineSize {
-            memory_mib: if self.desktop { 1024 } else { 512 },
-            rootfs_packages: BASE
-                .iter()
-                .chain(desktop)
-                .map(|name| name.to_string())
-                .collect(),
-            suite: suite.map_or(MachineSize::default().suite, |(_, suite)| suite),
-            init: Init::Systemd,
-            packaged: true,
-            ..MachineSize::default()
-        }
-    }
-
-    fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
-        let work = Parameters {
-            desktop: self.desktop,
-        };
-        vec![Task::new(TASK, Work::Package(work))]
-    }
-
-    fn time_limit(&self, _variant: &Variant) -> Duration {
-        Duration::from_secs(600)
-    }
-
-    /// Whether everything went is not a matter of how often.
-    fn repetitions(&self) -> u32 {
-        1
-    }
-
-    fn mode(&self) -> Mode {
-        match self.desktop {
-            true => Mode::Exact,
-            false => Mode::Fast,
-        }
-    }
-
-    /// The guest's checks say everything else.
-    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
-        match self.desktop {
-            true => follows_the_focus(aggregates, TASK),
-            false => Vec::new(),
-        }
-    }
-
-    fn metrics(&self) -> Vec<Metric> {
-        let metric = |name, label| Metric::new(name, label, Better::Lower);
-        let mut all = focus_metrics();
-        all.extend([
-            metric("daemon_own_kib", "daemon's memory"),
-            metric("agent_own_kib", "agent's memory"),
-            metric("daemon_switches_per_s", "daemon's wake-ups a second"),
-            metric("agent_switches_per_s", "agent's wake-ups a second"),
-        ]);
-        all
+/// A machine with systemd and a pair of Debian packages to install.
+fn machine(memory_mib: u32, packages: &[&'static str]) -> MachineSize {
+    MachineSize {
+        memory_mib,
+        rootfs_packages: [&BASE[..], packages].concat(),
+        init: Init::Systemd,
+        packaged: true,
+        ..MachineSize::default()
     }
 }
 
+/// The release of a variant: 252 and 257 are the versions of systemd.
+fn suite(variant: &Variant) -> &'static str {
+    match variant.load.as_str() {
+        "debian-13" => "trixie",
+        _ => "bookworm",
+    }
+}
+
+fn tasks(desktop: bool) -> Vec<Task> {
+    vec![Task::new(TASK, Work::Package(Package { desktop }))]
+}
+
+/// The package without a desktop: root names the foreground app. A guest with a whole Debian takes
+/// minutes to boot on an emulated CPU, and repetitions add nothing to pass-or-fail checks.
+pub const PLAIN: Spec = Spec {
+    name: "package",
+    about: "the Debian package installed, used, upgraded, removed and purged",
+    variants: &[(
+        &[Lru::Mglru],
+        &[SwapKind::None],
+        &["debian-12", "debian-13"],
+    )],
+    arms: &[ON_DEBIAN],
+    machine: |variant| MachineSize {
+        suite: suite(variant),
+        ..machine(512, &[])
+    },
+    tasks: |_, _| tasks(false),
+    time_limit_s: 600,
+    metrics: &[&[
+        Metric::lower("focus_protect_us", "protection moved"),
+        Metric::lower("focus_protect_p95_us", "protection, 19 of 20 times"),
+        Metric::lower("focus_protect_max_us", "protection, at the latest"),
+        Metric::lower("focus_boost_us", "boost moved"),
+        Metric::lower("focus_boost_p95_us", "boost, 19 of 20 times"),
+        Metric::lower("focus_boost_max_us", "boost, at the latest"),
+        Metric::lower("daemon_own_kib", "daemon's memory"),
+        Metric::lower("agent_own_kib", "agent's memory"),
+        Metric::lower("daemon_switches_per_s", "daemon's wake-ups a second"),
+        Metric::lower("agent_switches_per_s", "agent's wake-ups a second"),
+    ]],
+    repetitions: 1,
+    ..Spec::BENCHMARK
+};
+
+/// The package where a user is logged in, under sway without a display, with three apps; in exact
+/// mode, because focus latency would otherwise be the host's.
+pub const DESKTOP: Spec = Spec {
+    name: "package-desktop",
+    about: "the same beside a user's session with sway and three apps",
+    // Through the session's bus units of users are started.
+    machine: |variant| MachineSize {
+        suite: suite(variant),
+        ..machine(
+            1024,
+            &[&["dbus-user-session"], &DESKTOP_PACKAGES[..]].concat(),
+        )
+    },
+    tasks: |_, _| tasks(true),
+    must_hold: follows_the_focus,
+    mode: Mode::Exact,
+    ..PLAIN
+};
+
 /// Protection and boost are where the focus is.
-fn follows_the_focus(aggregates: &Aggregates, task: &str) -> Vec<Verdict> {
-    let mut verdicts = Vec::new();
-    for variant in aggregates.variants() {
-        for (name, what) in [
+fn follows_the_focus(aggregates: &Aggregates) -> Vec<Verdict> {
+    Seen::each_variant(aggregates, TASK, |seen| {
+        [
             ("focus_protect_max_us", "protection"),
             ("focus_boost_max_us", "boost"),
-        ] {
-            let most = aggregates.median(&variant, ON_DEBIAN, task, name);
-            let most = most.unwrap_or(f64::INFINITY);
-            verdicts.push(Verdict::new(
+        ]
+        .map(|(name, what)| {
+            let most = seen.median(ON_DEBIAN, name).unwrap_or(f64::INFINITY);
+            Verdict::new(
                 format!("{what} follows the focus within 100 ms"),
                 most < FOCUS_US,
                 format!("{:.1} ms at the latest", most / 1000.0),
-            ));
-        }
-    }
-    verdicts
+            )
+        })
+    })
 }
 
-/// How soon that is.
-fn focus_metrics() -> Vec<Metric> {
-    let metric = |name, label| Metric::new(name, label, Better::Lower);
-    vec![
-        metric("focus_protect_us", "protection moved"),
-        metric("focus_protect_p95_us", "protection, 19 of 20 times"),
-        metric("focus_protect_max_us", "protection, at the latest"),
-        metric("focus_boost_us", "boost moved"),
-        metric("focus_boost_p95_us", "boost, 19 of 20 times"),
-        metric("focus_boost_max_us", "boost, at the latest"),
-    ]
-}
+/// The result of `make kernel-deb`: its kernel is booted, with its modules, and the package is
+/// installed and removed on the machine that runs it, together with Limelight's own package.
+pub const KERNEL: Spec = Spec {
+    name: "package-kernel",
+    about: "the Debian package of our kernel booted, installed, used and removed",
+    arms: &[ArmOn::new(Arm::Limelight, Kernel::Packaged)],
+    // Debian's tools for creating an initramfs.
+    machine: |_| machine(768, &["initramfs-tools", "zstd"]),
+    tasks: |_, _| vec![Task::new(TASK, Work::KernelPackage)],
+    time_limit_s: 600,
+    ..Spec::NAMED
+};
+
+/// A Debian without systemd: sysvinit, OpenRC and elogind, with the daemon as an OpenRC service and
+/// the agent in a session's autostart.
+pub const OPENRC: Spec = Spec {
+    name: "openrc",
+    about: "a user's session with sway and three apps where OpenRC runs the daemon",
+    arms: &[ON_DEBIAN],
+    machine: |_| {
+        let base = ["sysvinit-core", "openrc", "dbus", "libpam-elogind", "dex"];
+        MachineSize {
+            memory_mib: 1024,
+            rootfs_packages: [base, DESKTOP_PACKAGES].concat(),
+            init: Init::Openrc,
+            ..MachineSize::default()
+        }
+    },
+    tasks: |_, _| vec![Task::new(TASK, Work::Openrc)],
+    time_limit_s: 600,
+    repetitions: 1,
+    ..Spec::BENCHMARK
+};

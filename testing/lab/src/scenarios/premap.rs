@@ -3,26 +3,10 @@
 //! sizes, with system-wide large folios, and with Limelight; on a fresh machine and on one whose
 //! free memory is fragmented into single pages.
 
-use std::time::Duration;
+use limelight_apps::scenario::{Growth, Heap, Pages};
 
-use limelight_apps::plan::Arm;
-use limelight_apps::scenario::{Growth, Heap, Pages, Work};
-
-use super::gallery_real::rootfs_packages;
-use super::terms::{BEST_STOCK_OURS, LIMELIGHT, STOCK, STOCK_OURS};
-use crate::results::Aggregates;
-use crate::scenario::{
-    ArmOn, Better, Kind, Lru, MachineSize, Metric, Mode, Scenario, SwapKind, Task, Variant, Verdict,
-};
-
-/// Faults and memory.
-pub struct Premap;
-
-/// Time, in exact mode.
-pub struct PremapTime;
-
-/// Limits that premap must respect.
-pub struct PremapRules;
+use super::gallery_real::PACKAGES;
+use super::terms::*;
 
 const PLAIN: &str = "plain";
 const FRAGMENTED: &str = "fragmented";
@@ -66,6 +50,8 @@ const WORKS: [(&str, Growth, u32); 5] = [
     (PROGRAM, Growth::Program, 1),
 ];
 
+const VARIANTS: &[Product] = &[(&[Lru::Mglru], &[SwapKind::None], &[PLAIN, FRAGMENTED])];
+
 /// System-wide large folios, the best option of a stock kernel; each has its own tasks.
 const LARGE: [(&str, Pages); 4] = [
     ("mthp-16k", Pages::Mthp { kib: 16 }),
@@ -74,10 +60,6 @@ const LARGE: [(&str, Pages); 4] = [
     ("thp", Pages::Thp),
 ];
 const MTHP_64K: &str = "mthp-64k";
-
-fn variants() -> Vec<Variant> {
-    Variant::product(&[Lru::Mglru], &[SwapKind::None], &[PLAIN, FRAGMENTED])
-}
 
 /// The tasks of an arm: the growth patterns, with large page sizes in the name.
 fn tasks(variant: &Variant, arm: ArmOn, timed: bool) -> Vec<Task> {
@@ -113,114 +95,68 @@ fn name(work: &str, setting: &str) -> String {
     }
 }
 
-impl Scenario for Premap {
-    fn name(&self) -> &'static str {
-        "premap"
-    }
+/// Faults and memory.
+pub const PREMAP: Spec = Spec {
+    name: "premap",
+    about: "page faults of a growing heap: stock, large folios for all, and ours",
+    variants: VARIANTS,
+    arms: &[STOCK, STOCK_OURS, BEST_STOCK_OURS, LIMELIGHT],
+    machine: |_| MachineSize {
+        memory_mib: 384,
+        rootfs_packages: PACKAGES.to_vec(),
+        ..MachineSize::default()
+    },
+    tasks: |variant, arm| tasks(variant, arm, false),
+    time_limit_s: 400,
+    must_hold: faults_and_memory,
+    metrics: &[&[
+        Metric::lower("faults", "page faults"),
+        Metric::lower("peak_kib", "peak memory"),
+        Metric::lower("response_us", "a round"),
+        Metric::neutral("vmstat_limelight_premap_mapped", "pages mapped ahead"),
+        Metric::lower("vmstat_limelight_premap_wasted", "pages mapped in vain"),
+    ]],
+    repetitions: 3,
+    ..Spec::BENCHMARK
+};
 
-    fn about(&self) -> &'static str {
-        "page faults of a growing heap: stock, large folios for all, and ours"
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Benchmark
-    }
-
-    fn variants(&self) -> Vec<Variant> {
-        variants()
-    }
-
-    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        vec![STOCK, STOCK_OURS, BEST_STOCK_OURS, LIMELIGHT]
-    }
-
-    fn machine(&self, _variant: &Variant) -> MachineSize {
-        MachineSize {
-            memory_mib: 384,
-            vcpus: 2,
-            rootfs_packages: rootfs_packages(),
-            ..MachineSize::default()
-        }
-    }
-
-    fn tasks(&self, variant: &Variant, arm: ArmOn) -> Vec<Task> {
-        tasks(variant, arm, false)
-    }
-
-    fn time_limit(&self, _variant: &Variant) -> Duration {
-        Duration::from_secs(400)
-    }
-
-    fn repetitions(&self) -> u32 {
-        3
-    }
-
-    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
+fn faults_and_memory(aggregates: &Aggregates) -> Vec<Verdict> {
+    let sparse = |growth| matches!(growth, Growth::Sparse { .. });
+    let mut verdicts = Seen::each_variant(aggregates, "", |seen| {
         let mut verdicts = Vec::new();
-        for variant in aggregates.variants() {
-            for (task, growth, _) in WORKS {
-                let value = |arm, name| aggregates.median(&variant, arm, task, name);
-                let sparse = matches!(growth, Growth::Sparse { .. });
-                if !sparse {
-                    verdicts.extend(faults_gone(&variant, task, |arm| value(arm, "faults")));
-                }
-                verdicts.extend(memory_bounded(&variant, task, sparse, |arm| {
-                    value(arm, "peak_kib")
-                }));
-            }
-        }
         for (task, growth, _) in WORKS {
-            if !matches!(growth, Growth::Sparse { .. }) {
-                verdicts.extend(saving_left(aggregates, task));
+            let seen = seen.of(task);
+            if !sparse(growth) {
+                verdicts.extend(faults_gone(&seen));
             }
+            verdicts.extend(memory_bounded(&seen, sparse(growth)));
         }
         verdicts
+    });
+    for (task, growth, _) in WORKS {
+        if !sparse(growth) {
+            verdicts.extend(saving_left(aggregates, task));
+        }
     }
-
-    fn metrics(&self) -> Vec<Metric> {
-        let metric = Metric::new;
-        vec![
-            metric("faults", "page faults", Better::Lower),
-            metric("peak_kib", "peak memory", Better::Lower),
-            metric("response_us", "a round", Better::Lower),
-            metric(
-                "vmstat_limelight_premap_mapped",
-                "pages mapped ahead",
-                Better::Neutral,
-            ),
-            metric(
-                "vmstat_limelight_premap_wasted",
-                "pages mapped in vain",
-                Better::Lower,
-            ),
-        ]
-    }
+    verdicts
 }
 
-fn faults_gone(
-    variant: &Variant,
-    task: &str,
-    faults: impl Fn(ArmOn) -> Option<f64>,
-) -> Option<Verdict> {
+fn faults_gone(seen: &Seen<'_>) -> Option<Verdict> {
+    let faults = |arm| seen.median(arm, "faults");
     let (stock, ours) = (faults(STOCK_OURS)?, faults(LIMELIGHT)?);
     let gone = 1.0 - ours / stock;
-    Some(Verdict::new(
-        format!("{variant} {task}: {LIMELIGHT} takes at least 80 % of the faults away"),
+    Some(seen.verdict(
+        format!("{LIMELIGHT} takes at least 80 % of the faults away"),
         gone >= GONE,
         format!("{ours} of {stock}: {:.1} % gone", gone * 100.0),
     ))
 }
 
-fn memory_bounded(
-    variant: &Variant,
-    task: &str,
-    sparse: bool,
-    peak: impl Fn(ArmOn) -> Option<f64>,
-) -> Option<Verdict> {
-    let ratio = peak(LIMELIGHT)? / peak(STOCK_OURS)?;
+fn memory_bounded(seen: &Seen<'_>, sparse: bool) -> Option<Verdict> {
+    let ratio = seen.median(LIMELIGHT, "peak_kib")? / seen.median(STOCK_OURS, "peak_kib")?;
     let limit = if sparse { MEMORY_SPARSE } else { MEMORY };
-    Some(Verdict::new(
-        format!("{variant} {task}: {LIMELIGHT} holds at most {limit} times stock's memory"),
+    Some(seen.verdict(
+        format!("{LIMELIGHT} holds at most {limit} times stock's memory"),
         ratio <= limit,
         format!("{ratio:.4}"),
     ))
@@ -248,127 +184,50 @@ fn saving_left(aggregates: &Aggregates, task: &str) -> Option<Verdict> {
     ))
 }
 
-impl Scenario for PremapTime {
-    fn name(&self) -> &'static str {
-        "premap-time"
-    }
+/// Time, in exact mode.
+pub const PREMAP_TIME: Spec = Spec {
+    name: "premap-time",
+    about: "instructions of a round of a growing heap",
+    arms: &[STOCK_OURS, BEST_STOCK_OURS, LIMELIGHT],
+    machine: |_| MachineSize {
+        memory_mib: 384,
+        vcpus: 1,
+        ..MachineSize::default()
+    },
+    tasks: |variant, arm| tasks(variant, arm, true),
+    time_limit_s: 120,
+    must_hold: |aggregates| {
+        Seen::each_variant(aggregates, "", |seen| {
+            let tasks = [SWIPE, SWIPE_LARGE].into_iter();
+            tasks
+                .flat_map(|task| faster(&seen.of(task)))
+                .collect::<Vec<_>>()
+        })
+    },
+    metrics: &[&[Metric::lower("response_us", "a round")]],
+    mode: Mode::Exact,
+    ..PREMAP
+};
 
-    fn about(&self) -> &'static str {
-        "instructions of a round of a growing heap"
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Benchmark
-    }
-
-    fn variants(&self) -> Vec<Variant> {
-        variants()
-    }
-
-    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        vec![STOCK_OURS, BEST_STOCK_OURS, LIMELIGHT]
-    }
-
-    fn machine(&self, _variant: &Variant) -> MachineSize {
-        MachineSize {
-            memory_mib: 384,
-            vcpus: 1,
-            ..MachineSize::default()
-        }
-    }
-
-    fn tasks(&self, variant: &Variant, arm: ArmOn) -> Vec<Task> {
-        tasks(variant, arm, true)
-    }
-
-    fn time_limit(&self, _variant: &Variant) -> Duration {
-        Duration::from_secs(120)
-    }
-
-    fn repetitions(&self) -> u32 {
-        3
-    }
-
-    fn mode(&self) -> Mode {
-        Mode::Exact
-    }
-
-    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
-        let mut verdicts = Vec::new();
-        for variant in aggregates.variants() {
-            for task in [SWIPE, SWIPE_LARGE] {
-                let time = |arm, task: &str| aggregates.median(&variant, arm, task, "response_us");
-                let Some(ours) = time(LIMELIGHT, task) else {
-                    continue;
-                };
-                if let Some(stock) = time(STOCK_OURS, task) {
-                    verdicts.push(Verdict::new(
-                        format!("{variant} {task}: {LIMELIGHT} responds faster than stock"),
-                        ours < stock,
-                        format!("{:.3}", ours / stock),
-                    ));
-                }
-                let large = time(BEST_STOCK_OURS, &name(task, MTHP_64K));
-                if let (Some(large), PLAIN) = (large, variant.load.as_str()) {
-                    verdicts.push(Verdict::new(
-                        format!("{variant} {task}: {LIMELIGHT} is no slower than {MTHP_64K} for everybody"),
-                        ours <= large,
-                        format!("{:.3}", ours / large),
-                    ));
-                }
-            }
-        }
-        verdicts
-    }
-
-    fn metrics(&self) -> Vec<Metric> {
-        vec![Metric {
-            name: "response_us",
-            label: "a round",
-            better: Better::Lower,
-        }]
-    }
-}
-
-impl Scenario for PremapRules {
-    fn name(&self) -> &'static str {
-        "premap-rules"
-    }
-
-    fn about(&self) -> &'static str {
-        "premap beside limits, borders, locks, userfaultfd and fork"
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Test
-    }
-
-    fn variants(&self) -> Vec<Variant> {
-        vec![Variant::new(Lru::Mglru, SwapKind::None, PLAIN)]
-    }
-
-    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        vec![LIMELIGHT]
-    }
-
-    fn machine(&self, _variant: &Variant) -> MachineSize {
-        MachineSize {
-            memory_mib: 256,
-            vcpus: 2,
-            ..MachineSize::default()
-        }
-    }
-
-    fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
-        vec![Task::new("rules", Work::PremapRules)]
-    }
-
-    fn time_limit(&self, _variant: &Variant) -> Duration {
-        Duration::from_secs(60)
-    }
-
-    fn must_hold(&self, _aggregates: &Aggregates) -> Vec<Verdict> {
-        // The guest's checks cover everything.
-        Vec::new()
-    }
+fn faster(seen: &Seen<'_>) -> Vec<Verdict> {
+    let time = |seen: &Seen<'_>, arm| seen.median(arm, "response_us");
+    let Some(ours) = time(seen, LIMELIGHT) else {
+        return Vec::new();
+    };
+    let stock = time(seen, STOCK_OURS).map(|stock| {
+        seen.verdict(
+            format!("{LIMELIGHT} responds faster than stock"),
+            ours < stock,
+            format!("{:.3}", ours / stock),
+        )
+    });
+    let large = time(&seen.of(&name(seen.task, MTHP_64K)), BEST_STOCK_OURS);
+    let large = large.filter(|_| seen.variant.load == PLAIN).map(|large| {
+        seen.verdict(
+            format!("{LIMELIGHT} is no slower than {MTHP_64K} for everybody"),
+            ours <= large,
+            format!("{:.3}", ours / large),
+        )
+    });
+    stock.into_iter().chain(large).collect()
 }

@@ -11,24 +11,10 @@
 //! Read-ahead cannot save copying the data out and filling the page cache, so the limit is the same
 //! file cached, and a part of the gap to it remains with any kernel.
 
-use std::time::Duration;
+use limelight_apps::scenario::{Access, ColdStart, Pattern, Reading};
 
-use limelight_apps::scenario::{Access, Pattern, Reading, Work};
-
-use super::terms::{BEST_STOCK, IDLE, LIMELIGHT, ON_DEBIAN, STOCK, STOCK_OURS};
-use crate::results::Aggregates;
-use crate::scenario::{
-    ArmOn, Better, Kind, Lru, MachineSize, Metric, Mode, Scenario, SwapKind, Task, Variant, Verdict,
-};
-
-/// Small sequential reads and clusters.
-pub struct SmallReads;
-
-/// Readahead's promises, one by one.
-pub struct Readahead;
-
-/// Cold start of a real program, with and without a record, with and without load on the disk.
-pub struct ColdStart;
+use super::gallery_real::PACKAGES;
+use super::terms::*;
 
 /// Size of the file in MiB: the paper's.
 const FILE_MIB: u32 = 30;
@@ -73,96 +59,99 @@ fn works() -> Vec<(String, Reading)> {
     ]
 }
 
-impl Scenario for SmallReads {
-    fn name(&self) -> &'static str {
-        "small-reads"
-    }
-
-    fn about(&self) -> &'static str {
-        "30 MB read in 48 bytes, in pages and in clusters, from slow disks"
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Benchmark
-    }
-
-    fn variants(&self) -> Vec<Variant> {
-        Variant::product(&[Lru::Mglru], &[SwapKind::None], &[FAST_DISK, SLOW_DISK])
-    }
-
-    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        vec![IDLE, STOCK, BEST_STOCK, ON_DEBIAN, LIMELIGHT]
-    }
-
-    fn machine(&self, variant: &Variant) -> MachineSize {
+/// Small sequential reads and clusters.
+pub const SMALL_READS: Spec = Spec {
+    name: "small-reads",
+    about: "30 MB read in 48 bytes, in pages and in clusters, from slow disks",
+    variants: &[(&[Lru::Mglru], &[SwapKind::None], &[FAST_DISK, SLOW_DISK])],
+    arms: &[IDLE, STOCK, BEST_STOCK, ON_DEBIAN, LIMELIGHT],
+    machine: |variant| {
         let request_ms = if variant.load == SLOW_DISK { 10 } else { 1 };
         MachineSize {
             memory_mib: 320,
-            vcpus: 2,
             data_mib: 2 * FILE_MIB + 8,
             request_nsec: request_ms * 1_000_000,
             ..MachineSize::default()
         }
-    }
-
-    fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
-        works()
-            .into_iter()
-            .map(|(name, work)| Task::new(name, Work::Reading(work)))
-            .collect()
-    }
-
-    fn time_limit(&self, _variant: &Variant) -> Duration {
-        Duration::from_secs(300)
-    }
-
-    fn repetitions(&self) -> u32 {
-        1
-    }
-
-    fn mode(&self) -> Mode {
-        Mode::Exact
-    }
-
-    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
-        let mut verdicts = Vec::new();
-        for variant in aggregates.variants() {
-            for (name, work) in works() {
-                let median = |arm: ArmOn, value| aggregates.median(&variant, arm, &name, value);
-                let task = format!("{} {name}", variant.load);
-                let sequential = matches!(work.pattern, Pattern::Sequential { .. });
-                let small = matches!(work.pattern, Pattern::Sequential { bytes } if bytes < 4096);
-                let waits = variant.load == SLOW_DISK || !small;
-                for arm in [ON_DEBIAN, LIMELIGHT] {
-                    if work.factor > 1 && sequential {
-                        if waits {
-                            let closed = gap_closed(&task, arm, |arm| median(arm, "read_us"));
-                            verdicts.extend(closed);
-                        }
-                        verdicts.extend(requests_fewer(&task, arm, |arm| median(arm, "requests")));
-                    }
-                    verdicts.extend(background_unchanged(&task, arm, |arm| {
-                        median(arm, "background_requests")
-                    }));
+    },
+    tasks: |_, _| {
+        let task = |(name, work): (String, _)| Task::new(name, Work::Reading(work));
+        works().into_iter().map(task).collect()
+    },
+    time_limit_s: 300,
+    must_hold: |aggregates| {
+        Seen::each_variant(aggregates, "", |seen| {
+            let mut verdicts = Vec::new();
+            for (task, work) in works() {
+                for arm in OURS {
+                    verdicts.extend(judge_reading(&seen.of(&task), &work, arm));
                 }
             }
-        }
-        verdicts
-    }
+            verdicts
+        })
+    },
+    metrics: &[&[
+        Metric::lower("read_us", "reading"),
+        Metric::lower("requests", "disk requests"),
+        Metric::lower("read_kib", "KiB from the disk"),
+        Metric::neutral("background_requests", "a background reader's requests"),
+    ]],
+    repetitions: 1,
+    mode: Mode::Exact,
+    ..Spec::BENCHMARK
+};
 
-    fn metrics(&self) -> Vec<Metric> {
-        let metric = Metric::new;
-        vec![
-            metric("read_us", "reading", Better::Lower),
-            metric("requests", "disk requests", Better::Lower),
-            metric("read_kib", "KiB from the disk", Better::Lower),
-            metric(
-                "background_requests",
-                "a background reader's requests",
-                Better::Neutral,
-            ),
-        ]
+fn judge_reading(seen: &Seen<'_>, work: &Reading, arm: ArmOn) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    if let (Pattern::Sequential { bytes }, true) = (work.pattern, work.factor > 1) {
+        // The reader of few bytes never waits for the fast disk.
+        if seen.variant.load == SLOW_DISK || bytes >= 4096 {
+            verdicts.extend(gap_closed(seen, arm));
+        }
+        verdicts.extend(requests_fewer(seen, arm));
     }
+    verdicts.extend(background_unchanged(seen, arm));
+    verdicts
+}
+
+fn gap_closed(seen: &Seen<'_>, arm: ArmOn) -> Option<Verdict> {
+    let time = |arm| seen.median(arm, "read_us");
+    let (limit, stock, ours) = (time(IDLE)?, time(STOCK)?, time(arm)?);
+    let closed = (stock - ours) / (stock - limit);
+    Some(verdict(
+        seen,
+        format!("{arm} closes at least half of stock's gap to a cached file"),
+        closed >= CLOSED,
+        format!("{:.0} %", closed * 100.0),
+    ))
+}
+
+fn requests_fewer(seen: &Seen<'_>, arm: ArmOn) -> Option<Verdict> {
+    let requests = |arm| seen.median(arm, "requests");
+    let (stock, ours) = (requests(STOCK)?, requests(arm)?);
+    Some(verdict(
+        seen,
+        format!("{arm} takes at most a quarter of stock's requests"),
+        ours * FEWER <= stock,
+        format!("{ours} of {stock}"),
+    ))
+}
+
+/// Each kernel treats a background process in its own way; Limelight must not change that.
+fn background_unchanged(seen: &Seen<'_>, arm: ArmOn) -> Option<Verdict> {
+    let requests = |arm| seen.median(arm, "background_requests");
+    let (stock, ours) = (requests(STOCK)?, requests(arm)?);
+    Some(verdict(
+        seen,
+        format!("{arm} leaves a background process's requests as they are"),
+        (ours - stock).abs() <= stock * UNCHANGED,
+        format!("{ours}, stock {stock}"),
+    ))
+}
+
+fn verdict(seen: &Seen<'_>, what: String, passed: bool, figures: String) -> Verdict {
+    let what = format!("{} {}: {what}", seen.variant.load, seen.task);
+    Verdict::new(what, passed, figures)
 }
 
 /// Longest start with a record, relative to stock.
@@ -175,168 +164,53 @@ const RECORDED: &str = "recorded";
 const ALONE: &str = "alone";
 const FIVE_LOADS: &str = "5-readers-and-writers";
 
-impl Scenario for ColdStart {
-    fn name(&self) -> &'static str {
-        "cold-start"
-    }
-
-    fn about(&self) -> &'static str {
-        "python3 started with nothing cached, from a disk of 1 ms a request"
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Benchmark
-    }
-
-    fn variants(&self) -> Vec<Variant> {
-        Variant::product(&[Lru::Mglru], &[SwapKind::None], &[ALONE, FIVE_LOADS])
-    }
-
-    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        vec![STOCK, ON_DEBIAN, STOCK_OURS, LIMELIGHT]
-    }
-
-    fn machine(&self, _variant: &Variant) -> MachineSize {
-        MachineSize {
-            memory_mib: 1024,
-            vcpus: 2,
-            data_mib: 320,
-            request_nsec: 1_000_000,
-            rootfs_packages: super::gallery_real::rootfs_packages(),
-            ..MachineSize::default()
-        }
-    }
-
-    fn tasks(&self, variant: &Variant, _arm: ArmOn) -> Vec<Task> {
+/// Cold start of a real program, with and without a record, with and without load on the disk.
+pub const COLD_START: Spec = Spec {
+    name: "cold-start",
+    about: "python3 started with nothing cached, from a disk of 1 ms a request",
+    variants: &[(&[Lru::Mglru], &[SwapKind::None], &[ALONE, FIVE_LOADS])],
+    arms: &[STOCK, ON_DEBIAN, STOCK_OURS, LIMELIGHT],
+    machine: |_| MachineSize {
+        memory_mib: 1024,
+        data_mib: 320,
+        request_nsec: 1_000_000,
+        rootfs_packages: PACKAGES.to_vec(),
+        ..MachineSize::default()
+    },
+    tasks: |variant, _| {
         let loads = if variant.load == ALONE { 0 } else { 5 };
-        let task = |name, record| {
-            let work = limelight_apps::scenario::ColdStart { loads, record };
-            Task::new(name, Work::ColdStart(work))
-        };
+        let task = |name, record| Task::new(name, Work::ColdStart(ColdStart { loads, record }));
         // Nothing is recorded on stock: there the two are the same.
         vec![task(FIRST, false), task(RECORDED, true)]
-    }
+    },
+    time_limit_s: 400,
+    must_hold: starts_faster,
+    metrics: &[&[
+        Metric::lower("start_us", "start"),
+        Metric::lower("requests", "disk requests"),
+        Metric::lower("major_faults", "major faults"),
+        Metric::higher("load_kib_per_s", "loads"),
+    ]],
+    repetitions: 3,
+    mode: Mode::Exact,
+    ..Spec::BENCHMARK
+};
 
-    fn time_limit(&self, _variant: &Variant) -> Duration {
-        Duration::from_secs(400)
-    }
-
-    fn repetitions(&self) -> u32 {
-        3
-    }
-
-    fn mode(&self) -> Mode {
-        Mode::Exact
-    }
-
-    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
+fn starts_faster(aggregates: &Aggregates) -> Vec<Verdict> {
+    Seen::each_variant(aggregates, "", |seen| {
         let mut verdicts = Vec::new();
-        for variant in aggregates.variants() {
-            for (stock, arm) in [(STOCK, ON_DEBIAN), (STOCK_OURS, LIMELIGHT)] {
-                for (task, most, promise) in [
-                    (RECORDED, FASTER, "starts in at most 70 % of stock's time"),
-                    (FIRST, NO_SLOWER, "is no slower than stock without a record"),
-                ] {
-                    let ratio = aggregates.ratio(&variant, task, "start_us", arm, stock);
-                    verdicts.extend(ratio.map(|ratio| {
-                        Verdict::new(
-                            format!("{variant} {task}: {arm} {promise}"),
-                            ratio <= most,
-                            format!("{ratio:.3}"),
-                        )
-                    }));
-                }
+        for (stock, arm) in [(STOCK, ON_DEBIAN), (STOCK_OURS, LIMELIGHT)] {
+            for (task, most, promise) in [
+                (RECORDED, FASTER, "starts in at most 70 % of stock's time"),
+                (FIRST, NO_SLOWER, "is no slower than stock without a record"),
+            ] {
+                let seen = seen.of(task);
+                verdicts.extend(seen.ratio("start_us", arm, stock).map(|ratio| {
+                    let what = format!("{arm} {promise}");
+                    seen.verdict(what, ratio <= most, format!("{ratio:.3}"))
+                }));
             }
         }
         verdicts
-    }
-
-    fn metrics(&self) -> Vec<Metric> {
-        let metric = Metric::new;
-        vec![
-            metric("start_us", "start", Better::Lower),
-            metric("requests", "disk requests", Better::Lower),
-            metric("major_faults", "major faults", Better::Lower),
-            metric("load_kib_per_s", "loads", Better::Higher),
-        ]
-    }
-}
-
-impl Scenario for Readahead {
-    fn name(&self) -> &'static str {
-        "readahead"
-    }
-
-    fn about(&self) -> &'static str {
-        "starts are recorded and read ahead, changed files are not; only the topmost app reads further"
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Test
-    }
-
-    fn variants(&self) -> Vec<Variant> {
-        vec![Variant::new(Lru::Mglru, SwapKind::None, "rules")]
-    }
-
-    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        vec![ON_DEBIAN, LIMELIGHT]
-    }
-
-    fn machine(&self, _variant: &Variant) -> MachineSize {
-        MachineSize {
-            data_mib: 640,
-            ..MachineSize::default()
-        }
-    }
-
-    fn tasks(&self, _variant: &Variant, _arm: ArmOn) -> Vec<Task> {
-        vec![Task::new("rules", Work::ReadaheadRules)]
-    }
-
-    fn time_limit(&self, _variant: &Variant) -> Duration {
-        Duration::from_secs(300)
-    }
-
-    /// The guest's checks cover everything.
-    fn must_hold(&self, _aggregates: &Aggregates) -> Vec<Verdict> {
-        Vec::new()
-    }
-}
-
-fn gap_closed(task: &str, arm: ArmOn, time: impl Fn(ArmOn) -> Option<f64>) -> Option<Verdict> {
-    let (limit, stock, ours) = (time(IDLE)?, time(STOCK)?, time(arm)?);
-    let closed = (stock - ours) / (stock - limit);
-    Some(Verdict::new(
-        format!("{task}: {arm} closes at least half of stock's gap to a cached file"),
-        closed >= CLOSED,
-        format!("{:.0} %", closed * 100.0),
-    ))
-}
-
-fn requests_fewer(
-    task: &str,
-    arm: ArmOn,
-    requests: impl Fn(ArmOn) -> Option<f64>,
-) -> Option<Verdict> {
-    let (stock, ours) = (requests(STOCK)?, requests(arm)?);
-    Some(Verdict::new(
-        format!("{task}: {arm} takes at most a quarter of stock's requests"),
-        ours * FEWER <= stock,
-        format!("{ours} of {stock}"),
-    ))
-}
-
-fn background_unchanged(
-    task: &str,
-    arm: ArmOn,
-    requests: impl Fn(ArmOn) -> Option<f64>,
-) -> Option<Verdict> {
-    // Each kernel treats a background process in its own way; Limelight must not change that.
-    let (stock, ours) = (requests(STOCK)?, requests(arm)?);
-    Some(Verdict::new(
-        format!("{task}: {arm} leaves a background process's requests as they are"),
-        (ours - stock).abs() <= stock * UNCHANGED,
-        format!("{ours}, stock {stock}"),
-    ))
+    })
 }

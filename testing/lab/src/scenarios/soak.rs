@@ -2,30 +2,17 @@
 //! Random focus changes, forks and exits under memory pressure: long on the debug kernel, short on
 //! the ordinary one.
 
-use std::time::Duration;
+use limelight_apps::scenario::Soak;
 
-use limelight_apps::plan::Arm;
-use limelight_apps::scenario::{Soak as Parameters, Work};
-
-use super::gallery::{self, INDEX_MAPPING, INDEX_READ};
-use super::terms::LIMELIGHT;
-use crate::results::Aggregates;
-use crate::scenario::{
-    ArmOn, Kernel, Kind, Lru, MachineSize, Scenario, SwapKind, Task, Variant, Verdict,
-};
-
-/// A thousand steps on the kernel with KASAN, lockdep and the VM's assertions.
-pub struct Soak;
-
-/// A few steps in every test run.
-pub struct ShortSoak;
+use super::gallery::{self, INDEX_MAPPING};
+use super::terms::*;
 
 const TASK: &str = "random";
-const LONG: u32 = 1000;
-const SHORT: u32 = 60;
+const LONG_STEPS: u32 = 1000;
+const SHORT_STEPS: u32 = 60;
 
-fn task(variant: &Variant, steps: u32) -> Vec<Task> {
-    let work = Parameters {
+fn tasks(variant: &Variant, steps: u32) -> Vec<Task> {
+    let work = Soak {
         steps,
         seed: 0x5eed,
         loads: gallery::loads(&variant.load),
@@ -34,114 +21,52 @@ fn task(variant: &Variant, steps: u32) -> Vec<Task> {
 }
 
 /// The guest checks what was left behind; here only the number of steps counts.
-fn all_steps_were_made(aggregates: &Aggregates, steps: u32, arm: ArmOn) -> Vec<Verdict> {
-    aggregates
-        .variants()
-        .iter()
-        .filter_map(|variant| {
-            let count = |name| aggregates.median(variant, arm, TASK, name);
-            let (changes, forks, exits) =
-                (count("focus_changes")?, count("forks")?, count("exits")?);
-            Some(Verdict::new(
-                format!("{variant}: {steps} random steps, each kind among them"),
-                changes > 0.0
-                    && forks > 0.0
-                    && exits > 0.0
-                    && changes + forks + exits >= f64::from(steps),
-                format!("{changes} focus changes, {forks} forks, {exits} exits"),
-            ))
-        })
-        .collect()
+fn all_steps_were_made(aggregates: &Aggregates, steps: u32) -> Vec<Verdict> {
+    Seen::each_arm(aggregates, TASK, |seen, arm| {
+        let count = |name| seen.median(arm, name);
+        let (changes, forks, exits) = (count("focus_changes")?, count("forks")?, count("exits")?);
+        Some(Verdict::new(
+            format!(
+                "{}: {steps} random steps, each kind among them",
+                seen.variant
+            ),
+            changes > 0.0
+                && forks > 0.0
+                && exits > 0.0
+                && changes + forks + exits >= f64::from(steps),
+            format!("{changes} focus changes, {forks} forks, {exits} exits"),
+        ))
+    })
 }
 
-impl Scenario for Soak {
-    fn name(&self) -> &'static str {
-        "soak"
-    }
+/// A thousand steps on the kernel with KASAN, lockdep and the VM's assertions.
+pub const LONG: Spec = Spec {
+    name: "soak",
+    about: "1,000 random focus changes, forks and exits under pressure on the debug kernel",
+    variants: gallery::HURTING,
+    arms: &[ArmOn::new(Arm::Limelight, Kernel::Debug)],
+    // KASAN takes an eighth of the memory, and more for its quarantine.
+    machine: |_| MachineSize {
+        memory_mib: 384,
+        ..gallery::machine(256)
+    },
+    tasks: |variant, _| tasks(variant, LONG_STEPS),
+    time_limit_s: 3600,
+    must_hold: |aggregates| all_steps_were_made(aggregates, LONG_STEPS),
+    expected_console: OUT_OF_MEMORY,
+    ..Spec::SOAK
+};
 
-    fn about(&self) -> &'static str {
-        "1,000 random focus changes, forks and exits under pressure on the debug kernel"
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Soak
-    }
-
-    fn variants(&self) -> Vec<Variant> {
-        vec![
-            Variant::new(Lru::TwoList, SwapKind::Disk, INDEX_READ),
-            Variant::new(Lru::Mglru, SwapKind::Disk, INDEX_MAPPING),
-        ]
-    }
-
-    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        vec![ArmOn::new(Arm::Limelight, Kernel::Debug)]
-    }
-
-    /// KASAN takes an eighth of the memory, and more for its quarantine.
-    fn machine(&self, _variant: &Variant) -> MachineSize {
-        MachineSize {
-            memory_mib: 384,
-            ..gallery::machine(256)
-        }
-    }
-
-    fn tasks(&self, variant: &Variant, _arm: ArmOn) -> Vec<Task> {
-        task(variant, LONG)
-    }
-
-    fn time_limit(&self, _variant: &Variant) -> Duration {
-        Duration::from_secs(3600)
-    }
-
-    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
-        let arm = ArmOn::new(Arm::Limelight, Kernel::Debug);
-        all_steps_were_made(aggregates, LONG, arm)
-    }
-
-    fn expected_console(&self) -> &'static [&'static str] {
-        &["Out of memory", "oom-kill", "invoked oom-killer"]
-    }
-}
-
-impl Scenario for ShortSoak {
-    fn name(&self) -> &'static str {
-        "soak-short"
-    }
-
-    fn about(&self) -> &'static str {
-        "the first steps of soak on the ordinary kernel"
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Test
-    }
-
-    fn variants(&self) -> Vec<Variant> {
-        vec![Variant::new(Lru::Mglru, SwapKind::Disk, INDEX_MAPPING)]
-    }
-
-    fn arms(&self, _variant: &Variant) -> Vec<ArmOn> {
-        vec![LIMELIGHT]
-    }
-
-    fn machine(&self, _variant: &Variant) -> MachineSize {
-        gallery::machine(256)
-    }
-
-    fn tasks(&self, variant: &Variant, _arm: ArmOn) -> Vec<Task> {
-        task(variant, SHORT)
-    }
-
-    fn time_limit(&self, _variant: &Variant) -> Duration {
-        Duration::from_secs(300)
-    }
-
-    fn must_hold(&self, aggregates: &Aggregates) -> Vec<Verdict> {
-        all_steps_were_made(aggregates, SHORT, LIMELIGHT)
-    }
-
-    fn expected_console(&self) -> &'static [&'static str] {
-        &["Out of memory", "oom-kill", "invoked oom-killer"]
-    }
-}
+/// A few steps in every test run.
+pub const SHORT: Spec = Spec {
+    name: "soak-short",
+    about: "the first steps of soak on the ordinary kernel",
+    variants: &[(&[Lru::Mglru], &[SwapKind::Disk], &[INDEX_MAPPING])],
+    arms: &[LIMELIGHT],
+    machine: |_| gallery::machine(256),
+    tasks: |variant, _| tasks(variant, SHORT_STEPS),
+    time_limit_s: 300,
+    must_hold: |aggregates| all_steps_were_made(aggregates, SHORT_STEPS),
+    expected_console: OUT_OF_MEMORY,
+    ..Spec::TEST
+};

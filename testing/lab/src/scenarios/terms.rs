@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The common terms of scenarios' promises, so that all of them judge alike.
+//! The vocabulary of all scenarios: the lab's types, the arms by name, and the common promises.
 
-use limelight_apps::plan::Arm;
+use std::fmt::Display;
 
-use crate::results::Aggregates;
-use crate::scenario::{ArmOn, Kernel, Variant, Verdict};
+pub use limelight_apps::plan::{Arm, Init};
+pub use limelight_apps::scenario::Work;
+
+pub use crate::results::Aggregates;
+pub use crate::scenario::{
+    ArmOn, Kernel, Kind, Lru, MachineSize, Metric, Mode, Product, Spec, SwapKind, Task, Variant,
+    Verdict,
+};
 
 pub const IDLE: ArmOn = ArmOn::new(Arm::Idle, Kernel::Debian);
 pub const STOCK: ArmOn = ArmOn::new(Arm::Stock, Kernel::Debian);
@@ -16,6 +22,11 @@ pub const IDLE_OURS: ArmOn = ArmOn::new(Arm::Idle, Kernel::Limelight);
 pub const STOCK_OURS: ArmOn = ArmOn::new(Arm::Stock, Kernel::Limelight);
 pub const BEST_STOCK_OURS: ArmOn = ArmOn::new(Arm::BestStock, Kernel::Limelight);
 pub const LIMELIGHT: ArmOn = ArmOn::new(Arm::Limelight, Kernel::Limelight);
+/// The arms with limelightd.
+pub const OURS: [ArmOn; 2] = [ON_DEBIAN, LIMELIGHT];
+
+/// Console texts of the kernel's OOM killer.
+pub const OUT_OF_MEMORY: &[&str] = &["Out of memory", "oom-kill", "invoked oom-killer"];
 
 /// Share of the load-caused faults that may remain.
 const FAULTS_LEFT: f64 = 0.05;
@@ -27,6 +38,7 @@ const RESPONSE: f64 = 1.10;
 const THROUGHPUT: f64 = 0.97;
 
 /// Figures of one task of one variant, by arm.
+#[derive(Clone, Copy)]
 pub struct Seen<'a> {
     pub aggregates: &'a Aggregates,
     pub variant: &'a Variant,
@@ -34,19 +46,67 @@ pub struct Seen<'a> {
 }
 
 impl Seen<'_> {
+    /// The verdicts of `judge` on each variant that ran, with the figures of `task` (others by
+    /// [`Seen::of`]).
+    pub fn each_variant<V: IntoIterator<Item = Verdict>>(
+        aggregates: &Aggregates,
+        task: &str,
+        judge: impl Fn(&Seen<'_>) -> V,
+    ) -> Vec<Verdict> {
+        let variants = aggregates.variants();
+        let seen = variants.iter().map(|variant| Seen {
+            aggregates,
+            variant,
+            task,
+        });
+        seen.flat_map(|seen| judge(&seen)).collect()
+    }
+
+    /// The same on each arm with limelightd that ran, variant by variant.
+    pub fn each_arm<V: IntoIterator<Item = Verdict>>(
+        aggregates: &Aggregates,
+        task: &str,
+        judge: impl Fn(&Seen<'_>, ArmOn) -> V,
+    ) -> Vec<Verdict> {
+        Seen::each_variant(aggregates, task, |seen| {
+            let arms = aggregates.arms(seen.variant).into_iter();
+            let ours = arms.filter(|arm| arm.is_ours());
+            ours.flat_map(|arm| judge(seen, arm)).collect::<Vec<_>>()
+        })
+    }
+
+    /// Figures of another task of the same variant.
+    pub fn of<'a>(&'a self, task: &'a str) -> Seen<'a> {
+        Seen { task, ..*self }
+    }
+
     /// The median of a value.
     pub fn median(&self, arm: ArmOn, name: &str) -> Option<f64> {
         self.aggregates.median(self.variant, arm, self.task, name)
     }
 
+    /// One sample of a value per repetition.
+    pub fn samples(&self, arm: ArmOn, name: &str) -> &[f64] {
+        self.aggregates.samples(self.variant, arm, self.task, name)
+    }
+
+    /// The median of a value on `arm`, relative to `base`.
+    pub fn ratio(&self, name: &str, arm: ArmOn, base: ArmOn) -> Option<f64> {
+        self.aggregates
+            .ratio(self.variant, self.task, name, arm, base)
+    }
+
+    /// A verdict on `what`, based on `seen`.
+    pub fn verdict(&self, what: impl Display, passed: bool, seen: impl Into<String>) -> Verdict {
+        let what = format!("{} {}: {what}", self.variant, self.task);
+        Verdict::new(what, passed, seen)
+    }
+
     /// Verdict that stock loses enough for the other arms' figures to be meaningful.
     pub fn stock_is_hurt(&self, idle: f64, stock: ArmOn) -> Option<Verdict> {
         let faults = self.median(stock, "major_faults")?;
-        Some(Verdict::new(
-            format!(
-                "{} {}: the load costs {stock} at least {FAULTS_MEANINGFUL} major faults",
-                self.variant, self.task
-            ),
+        Some(self.verdict(
+            format!("the load costs {stock} at least {FAULTS_MEANINGFUL} major faults"),
             faults - idle >= FAULTS_MEANINGFUL,
             format!("{faults} major faults"),
         ))
@@ -63,11 +123,8 @@ impl Seen<'_> {
         let at_rest = self.median(idle, name).unwrap_or(0.0);
         let caused = self.median(stock, name)? - at_rest;
         let left = self.median(arm, name)? - at_rest;
-        Some(Verdict::new(
-            format!(
-                "{} {}: {arm} loses at most 5 % of the load-caused {name} of {stock}",
-                self.variant, self.task
-            ),
+        Some(self.verdict(
+            format!("{arm} loses at most 5 % of the load-caused {name} of {stock}"),
             left <= caused * FAULTS_LEFT,
             format!("{left} of {caused}"),
         ))
@@ -81,11 +138,8 @@ impl Seen<'_> {
             Some(self.median(arm, "major_faults")? - own)
         };
         let (caused, left) = (library(knob)?, library(arm)?);
-        Some(Verdict::new(
-            format!(
-                "{} {}: {arm} loses at most 5 % of the library's major faults of {knob}",
-                self.variant, self.task
-            ),
+        Some(self.verdict(
+            format!("{arm} loses at most 5 % of the library's major faults of {knob}"),
             caused > 0.0 && left <= caused * FAULTS_LEFT,
             format!("{left} of {caused}"),
         ))
@@ -93,14 +147,9 @@ impl Seen<'_> {
 
     /// The response time on `arm` is at most 1.10 times that on `limit`.
     pub fn response_near(&self, limit: ArmOn, arm: ArmOn) -> Option<Verdict> {
-        let ratio = self
-            .aggregates
-            .ratio(self.variant, self.task, "response_us", arm, limit)?;
-        Some(Verdict::new(
-            format!(
-                "{} {}: {arm} responds within {RESPONSE:.2} of {limit}",
-                self.variant, self.task
-            ),
+        let ratio = self.ratio("response_us", arm, limit)?;
+        Some(self.verdict(
+            format!("{arm} responds within {RESPONSE:.2} of {limit}"),
             ratio <= RESPONSE,
             format!("{ratio:.3}"),
         ))
@@ -113,14 +162,9 @@ impl Seen<'_> {
             .iter()
             .filter(|name| name.starts_with("load_") && name.ends_with("_kib_per_s"))
             .filter_map(|name| {
-                let ratio = self
-                    .aggregates
-                    .ratio(self.variant, self.task, name, arm, base)?;
-                Some(Verdict::new(
-                    format!(
-                        "{} {}: {name} on {arm} is at least {THROUGHPUT} of {base}",
-                        self.variant, self.task
-                    ),
+                let ratio = self.ratio(name, arm, base)?;
+                Some(self.verdict(
+                    format!("{name} on {arm} is at least {THROUGHPUT} of {base}"),
                     ratio >= THROUGHPUT,
                     format!("{ratio:.3}"),
                 ))
@@ -131,13 +175,8 @@ impl Seen<'_> {
     /// At least `part` of `of` pages are still resident, as counted by `kept`.
     pub fn kept(&self, arm: ArmOn, kept: &str, of: f64, part: f64) -> Option<Verdict> {
         let pages = self.median(arm, kept)?;
-        Some(Verdict::new(
-            format!(
-                "{} {}: {arm} keeps at least {:.0} % of {kept}",
-                self.variant,
-                self.task,
-                part * 100.0
-            ),
+        Some(self.verdict(
+            format!("{arm} keeps at least {:.0} % of {kept}", part * 100.0),
             pages >= of * part,
             format!("{pages} of {of}"),
         ))
@@ -145,18 +184,13 @@ impl Seen<'_> {
 
     /// The topmost app survived in all repetitions.
     pub fn viewer_lives(&self, arm: ArmOn) -> Option<Verdict> {
-        let alive = self
-            .aggregates
-            .samples(self.variant, arm, self.task, "viewer_alive");
+        let alive = self.samples(arm, "viewer_alive");
         if alive.is_empty() {
             return None;
         }
         let died = alive.iter().filter(|&&alive| alive == 0.0).count();
-        Some(Verdict::new(
-            format!(
-                "{} {}: {arm}: the topmost app is not the one to die",
-                self.variant, self.task
-            ),
+        Some(self.verdict(
+            format!("{arm}: the topmost app is not the one to die"),
             died == 0,
             format!("it died in {died} of {} repetitions", alive.len()),
         ))
@@ -164,15 +198,10 @@ impl Seen<'_> {
 
     /// No more OOM kills on `arm` than on `stock`.
     pub fn no_new_kills(&self, stock: ArmOn, arm: ArmOn) -> Option<Verdict> {
-        let (was, is) = (
-            self.median(stock, "oom_kills")?,
-            self.median(arm, "oom_kills")?,
-        );
-        Some(Verdict::new(
-            format!(
-                "{} {}: {arm} has no OOM kill that {stock} has not",
-                self.variant, self.task
-            ),
+        let kills = |arm| self.median(arm, "oom_kills");
+        let (was, is) = (kills(stock)?, kills(arm)?);
+        Some(self.verdict(
+            format!("{arm} has no OOM kill that {stock} has not"),
             is <= was,
             format!("{is} kills, stock {was}"),
         ))
@@ -183,7 +212,6 @@ impl Seen<'_> {
 mod tests {
     use super::*;
     use crate::results::row::tests::result_row;
-    use crate::results::Aggregates;
 
     fn with_seen(stock: &[(&str, f64)], ours: &[(&str, f64)], judge: impl Fn(&Seen<'_>)) {
         let rows = [result_row(STOCK, 0, stock), result_row(LIMELIGHT, 0, ours)];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Which knobs of `boost` act for an app, and why the others do not.
+//! Decides which knobs of `boost` act for an app, and why the other knobs do not.
 
 use super::WeightFile;
 use crate::model::app::Home;
@@ -9,11 +9,11 @@ use crate::settings::BoostSettings;
 /// Status of a knob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
-    /// Set, and effective.
+    /// Set and effective.
     Live,
-    /// It would act, but is not needed or not wanted, for this reason.
+    /// Effective, but not set because it is not needed or not wanted. Contains the reason.
     Unused(String),
-    /// It would have no effect, for this reason.
+    /// Not set because it would have no effect. Contains the reason.
     Inert(String),
 }
 
@@ -55,7 +55,7 @@ impl Knobs {
     }
 }
 
-/// Which knobs act for an app in this cgroup; `None`: no cgroup.
+/// Status of all knobs for an app. `home`: its cgroup, if it has one.
 pub fn knobs(settings: &BoostSettings, view: &View, home: Option<&Home>) -> Knobs {
     let cpu_weight = cpu_weight(view, home);
     Knobs {
@@ -84,7 +84,7 @@ pub(super) fn may_weigh(view: &View) -> bool {
 fn cpu_weight(view: &View, home: Option<&Home>) -> Standing {
     if let Some(name) = &view.schedulers.sched_ext {
         return Standing::Inert(format!(
-            "the sched_ext scheduler {name} is loaded, and most ignore cgroups"
+            "the sched_ext scheduler {name} is loaded, and most of these ignore cgroups"
         ));
     }
     match (own(home), &view.without_cpu) {
@@ -92,7 +92,7 @@ fn cpu_weight(view: &View, home: Option<&Home>) -> Standing {
         (Ok(home), Some(cgroup)) => {
             let why = match home.adopted && view.schedulers.realtime_groups {
                 true => {
-                    ", and with it no program there could become realtime (CONFIG_RT_GROUP_SCHED)"
+                    ", because with it no program there could be realtime (CONFIG_RT_GROUP_SCHED)"
                 }
                 false => "",
             };
@@ -114,8 +114,8 @@ fn nice(settings: &BoostSettings, cpu_weight: &Standing) -> Standing {
     Standing::Live
 }
 
-/// Inside an autogroup (kernel.sched_autogroup_enabled) the threads' nice values count; against
-/// other sessions only the group's nice value does.
+/// Status of the autogroups' nice values. Nice values of threads count only inside an autogroup
+/// (kernel.sched_autogroup_enabled); between autogroups only the autogroups' own nice values count.
 fn autogroup(settings: &BoostSettings, view: &View, cpu_weight: &Standing) -> Standing {
     if cpu_weight.is_live() {
         return Standing::Unused("cpu.weight acts".to_owned());
@@ -124,11 +124,11 @@ fn autogroup(settings: &BoostSettings, view: &View, cpu_weight: &Standing) -> St
         return Standing::Unused("switched off ([boost] nice_points = 0)".to_owned());
     }
     if let Some(name) = &view.schedulers.sched_ext {
-        return Standing::Inert(format!("the sched_ext scheduler {name} rules"));
+        return Standing::Inert(format!("the sched_ext scheduler {name} is loaded"));
     }
     match view.autogrouped {
         true => Standing::Live,
-        false => Standing::Unused("the app's session is no group of its own".to_owned()),
+        false => Standing::Unused("the app's session is not an autogroup".to_owned()),
     }
 }
 
@@ -137,10 +137,10 @@ fn slice(settings: &BoostSettings, view: &View) -> Standing {
         return Standing::Unused("switched off ([boost] slice_us = 0)".to_owned());
     }
     if !view.schedulers.slices {
-        return Standing::Inert("kernels before 6.12 know no slices of threads".to_owned());
+        return Standing::Inert("kernels before 6.12 have no slices per thread".to_owned());
     }
     match &view.schedulers.sched_ext {
-        Some(name) => Standing::Inert(format!("the sched_ext scheduler {name} rules")),
+        Some(name) => Standing::Inert(format!("the sched_ext scheduler {name} is loaded")),
         None => Standing::Live,
     }
 }
@@ -171,10 +171,7 @@ pub(super) fn io_file(view: &View) -> Option<WeightFile> {
 
 fn io_weight(view: &View, home: Option<&Home>) -> Standing {
     if io_file(view).is_none() {
-        return Standing::Inert(format!(
-            "no disk is scheduled by BFQ or iocost ({})",
-            disks(view)
-        ));
+        return Standing::Inert(format!("no disk uses BFQ or iocost ({})", disks(view)));
     }
     match (own(home), &view.without_io) {
         (Err(why), _) => Standing::Inert(why),
@@ -189,7 +186,7 @@ fn io_priority(view: &View) -> Standing {
     match has_bfq(view) {
         true => Standing::Live,
         false => Standing::Inert(format!(
-            "no disk is scheduled by BFQ, and other schedulers ignore levels ({})",
+            "no disk uses BFQ, and other schedulers ignore levels ({})",
             disks(view)
         )),
     }

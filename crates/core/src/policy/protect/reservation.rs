@@ -1,21 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Size of the reservation.
 //!
-//! Memory that the app holds ([`Usage::held`]: heap, mappings, kernel memory, and the swapped part
-//! of it) counts in full. Pages that it only read() may be a photo that is shown again or a film
-//! that is not. They count up to half of the budget, and beyond that as far as refaults prove that
-//! the app needs them. Headroom for growth until the next measurement is added. Each step of the
-//! pressure model removes a quarter.
+//! The size is a sum of three terms, limited by the budget:
 //!
-//! # What the ancestors reserve
+//! - Memory that the app holds ([`Usage::held`]: heap, mappings, kernel memory, and swapped memory)
+//!   counts in full.
+//! - Page cache that the app only read() may be a photo that is shown again, or a film that is not.
+//!   It counts up to half of the budget, and only as far as available memory exceeds the swap
+//!   threshold. Refaulted bytes, which prove that the app needs the page cache, are added to this
+//!   limit.
+//! - Headroom for growth until the next measurement.
 //!
-//! A reservation acts as far as every ancestor has one. If the cgroup file system is mounted with
-//! `memory_recursiveprot`, as systemd does, the part of an ancestor's reservation that no child
-//! uses protects the app's siblings (`effective_protection()` in mm/page_counter.c). For an app
-//! that comes back from swap that is most of its reservation, just when the siblings must give
-//! memory up: their last pages would be as hard as its own, and the OOM killer would kill a
-//! process. So while memory is short, the ancestors reserve what the app uses plus a little, and
-//! follow it.
+//! Each step of the pressure model removes a quarter.
+//!
+//! # The ancestors' part
+//!
+//! A reservation takes effect only as far as every ancestor reserves as much. If the cgroup file
+//! system is mounted with `memory_recursiveprot`, as systemd does, the part of an ancestor's
+//! reservation that no child uses protects the app's siblings (`effective_protection()` in
+//! mm/page_counter.c). For an app that returns from swap, most of the reservation is unused just
+//! when its siblings must give up memory. The siblings' last pages would be as hard to reclaim as
+//! the app's, and the OOM killer would kill a process. So while memory is short, the ancestors
+//! reserve only what the app uses plus a little, and this amount is updated as the usage changes.
 //!
 //! [`Usage::held`]: crate::model::footprint::Usage::held
 
@@ -26,15 +32,16 @@ use crate::model::pressure::STEPS;
 use crate::model::shortage::Level;
 use crate::model::snapshot::{Knob, Reserved, Snapshot};
 
-/// Reservations are multiples of this. Every page size divides it, so that the kernel reads back
-/// the written value, and small changes of the app cause no write.
+/// Reservations are multiples of this many bytes, so that small changes of the usage cause no
+/// write. Every page size divides it, so the kernel reports the written value unchanged.
 pub const GRAIN: u64 = 1 << 20;
 
 /// Smallest headroom for growth until the next measurement, in bytes.
 const HEADROOM: u64 = 8 << 20;
 
-/// What the ancestors reserve beyond the app's usage, as a part of memory. Reclaim may take what is
-/// charged above it, and apps of a large machine grow faster.
+/// Divisor: the ancestors reserve this part of memory beyond the app's usage, because reclaim may
+/// take memory that is charged above their reservation. It grows with memory, because apps on a
+/// large machine grow faster.
 const SPARE_PART: u64 = 64;
 
 /// The reservation for the app, if it differs from the one in force.
@@ -44,14 +51,14 @@ pub fn reserve(snapshot: &Snapshot, app: AppKey, footprint: Option<&Footprint>) 
         .in_force
         .reserved
         .filter(|reserved| reserved.app == app && reserved.knob == knob);
-    // There are no counters before the reservation enables the controller.
+    // The first reservation enables the memory controller; before that there are no counters.
     let unmeasured = Footprint::default();
     let footprint = footprint.unwrap_or(&unmeasured);
     let size = Size::of(footprint, snapshot);
     let bytes = match current {
-        // The reservation follows a shrinking app slowly, an eighth at a time, and only if that is
-        // worth a write: the app may need the memory again. Budget and pressure apply at once, and so
-        // does a shortage of other memory than its page cache.
+        // For a shrinking app, the reservation is lowered slowly, by an eighth at a time and only
+        // if that is worth a write: the app may need the memory again. A smaller budget, a step of
+        // pressure, and `tight` take effect at once.
         Some(reserved)
             if size.bytes < reserved.bytes && reserved.bytes <= size.limit && !size.tight =>
         {
@@ -80,8 +87,8 @@ pub fn reserve(snapshot: &Snapshot, app: AppKey, footprint: Option<&Footprint>) 
     })
 }
 
-/// The same reservation with an updated part for the ancestors, now that the app uses `used` bytes;
-/// `None` as long as their part fits.
+/// The reservation in force with an updated part for the ancestors, for an app that now uses `used`
+/// bytes; `None` if that part need not change.
 pub fn follow(snapshot: &Snapshot, used: u64) -> Option<Step> {
     let current = snapshot.in_force.reserved?;
     let topmost = snapshot.topmost.as_ref()?;
@@ -111,7 +118,8 @@ fn carried(snapshot: &Snapshot, bytes: u64, used: u64, current: Option<Reserved>
     })
 }
 
-/// Whether the unused part of the ancestors' reservations would be missed elsewhere.
+/// Whether the ancestors must not reserve more than the app needs: memory is short, and the unused
+/// part would protect siblings.
 fn is_tight(snapshot: &Snapshot) -> bool {
     snapshot.recursive_protection && snapshot.shortage.level() > Level::Plenty
 }
@@ -130,9 +138,9 @@ struct Size {
     held: u64,
     reads: u64,
     headroom: u64,
-    /// Budget, reduced by the steps.
+    /// Budget, reduced by the steps of pressure.
     limit: u64,
-    /// Other apps would be swapped for the page cache that the app keeps.
+    /// Whether other apps would be swapped for the page cache that the app keeps.
     tight: bool,
     steps: u8,
     bytes: u64,
@@ -147,8 +155,8 @@ impl Size {
         let held = usage.held();
         let available = snapshot.memory.available;
         let short = snapshot.shortage.thresholds().swap;
-        // Cached reads that never refaulted may be a copy's, which nothing needs again: no other
-        // app is swapped or closed for them.
+        // Cached reads that never refaulted may come from a file copy and never be needed again. No
+        // other app is swapped or closed for them.
         let unproven = (budget / 2).min(available.saturating_sub(short));
         let reads = usage
             .cached_reads()
@@ -184,7 +192,7 @@ impl Size {
         );
         if self.steps > 0 {
             rule.push_str(&format!(
-                "; lowered by {}/{STEPS} because the machine has nothing else left",
+                "; lowered by {}/{STEPS} because the machine has no other memory left",
                 self.steps
             ));
         }

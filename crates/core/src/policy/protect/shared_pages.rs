@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Shared pages: file pages that the app maps and that are charged to other cgroups.
 //!
-//! A cgroup's reservation does not cover them. The page cache of a shared library is charged to the
-//! cgroup that read it first, often one without any reservation, and the app waits for the disk in
-//! the middle of its own code. In the Limelight kernel reclaim sees that the app maps them. On any
-//! other kernel the daemon can only lock them (`mlock2(2)`): that works for any charged cgroup,
-//! needs no change to the system's files, and ends with the daemon.
+//! The reservation for the app's cgroup does not cover these pages. The page cache of a shared
+//! library is charged to the cgroup that read it first, often a cgroup without any reservation. If
+//! it is evicted, the app waits for the disk while it executes its own code. In the Limelight
+//! kernel, reclaim sees that the app maps such pages. On any other kernel the daemon can only lock
+//! them (`mlock2(2)`). A lock works whichever cgroup is charged, changes none of the system's
+//! files, and ends with the daemon.
 //!
-//! A lock does not give way by itself, so it is small: at most a quarter of the budget, no more
-//! than the app's own memory leaves of the budget, and less with every step of the pressure model.
-//! The reservation has priority: locks take nothing from it.
+//! Reclaim cannot take locked pages, so the limit is small: at most a quarter of the budget, at
+//! most the part of the budget that the app's own memory leaves, and less with each step of the
+//! pressure model. The reservation has priority: locks do not reduce it.
 
 use crate::model::pressure::STEPS;
 use crate::model::snapshot::{Locking, Measured, Snapshot};
@@ -17,11 +18,11 @@ use crate::model::snapshot::{Locking, Measured, Snapshot};
 use super::reservation::round;
 use super::Step;
 
-/// Divisor: this part of the budget may be locked.
+/// Divisor: at most this part of the budget may be locked.
 const SHARE: u64 = 4;
 
-/// Changes of the limit by less than this part are not worth a new scan. A step of pressure is at
-/// least a quarter.
+/// Divisor: a change of the limit by at most this part is not worth a new scan. A step of pressure
+/// changes the limit by at least a quarter.
 const SLACK: u64 = 5;
 
 /// The locks that this app should have.
@@ -42,7 +43,7 @@ pub(super) fn wanted(snapshot: &Snapshot, topmost: &Measured) -> Option<Locking>
     })
 }
 
-/// The step from the locks in force to these.
+/// The step that sets the wanted locks; `None` if the locks in force are close enough.
 pub(super) fn lock(snapshot: &Snapshot, topmost: &Measured) -> Option<Step> {
     let wanted = wanted(snapshot, topmost)?;
     let settled = |current: &Locking| {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Files with random access: decides which neighbours of a page that the app waited for are worth
-//! reading.
+//! Files with random access: decides whether to read the neighbours of a page that the app waited
+//! for.
 //!
-//! A file is divided into regions. One wait in a region says nothing; a *second* wait shows
-//! interest in the place, and the rest of the region is read. A file is trusted once the app came
-//! back to half of its regions: from then on its regions are read at the first wait. Every eighth
-//! of them is not, as a sample of whether the trust is still justified. For an app that jumps about
-//! without coming back, nothing is read.
+//! A file is divided into regions. After a single wait in a region, nothing is read. After a
+//! *second* wait, the rest of the region is read. A file is trusted once the app has returned to at
+//! least half of the regions in which it waited. From then on, a region is read at the first wait,
+//! except every eighth region: these show whether the trust is still justified. For an app that
+//! jumps about without returning, nothing is read.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,18 +14,20 @@ use std::time::Duration;
 /// Device and inode number of a file.
 pub type File = (u64, u64);
 
-/// Maximum number of regions remembered, and how long a wait in them counts.
+/// Maximum number of remembered regions.
 const REGIONS_MAX: usize = 512;
+/// How long a wait in a region counts.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Maximum number of files with a record.
+/// Maximum number of remembered files.
 const FILES_MAX: usize = 64;
 
-/// Regions to judge before a file is trusted, and the number at which older ones count half.
+/// Minimum number of tried regions before a file is trusted.
 const TRIED_MIN: u32 = 4;
+/// At this number of tried regions the counts are halved, so that newer regions weigh more.
 const TRIED_MAX: u32 = 64;
 
-/// Of a trusted file, one region in so many is not read at the first wait.
+/// In a trusted file, one region in this many is not read at the first wait.
 const SAMPLE: u32 = 8;
 
 /// Smallest and largest region in bytes.
@@ -37,16 +39,18 @@ struct Region {
     file: File,
     number: u64,
     at: Duration,
-    /// The region was read or judged already.
+    /// Whether the region has been read.
     done: bool,
 }
 
-/// How often the app came back to a region of a file.
+/// How often the app returned to regions of a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Trust {
+    /// Number of regions that were not read at the first wait.
     tried: u32,
+    /// Number of these regions to which the app returned.
     paid: u32,
-    /// Regions that were read at the first wait.
+    /// Number of first waits while the file was trusted.
     early: u32,
 }
 
@@ -64,7 +68,7 @@ impl Trust {
     }
 }
 
-/// Where the topmost app waited for pages.
+/// Recent waits of the topmost app for pages of files.
 #[derive(Debug, Clone, Default)]
 pub struct Places {
     regions: VecDeque<Region>,
@@ -74,28 +78,28 @@ pub struct Places {
 /// Region size in bytes on a device that reads `read_ahead` bytes ahead, for an app that gets
 /// `factor` times as much.
 pub fn region(read_ahead: u64, factor: u8) -> u64 {
-    // A fault reads the device's read-ahead around it. By default a region holds two of those: one
-    // for the wait, and one for its neighbours.
+    // The kernel reads `read_ahead` bytes around a fault. With the default factor 8 a region is
+    // twice as large: one half for the wait itself, one for the neighbours.
     (read_ahead * u64::from(factor) / 4)
         .next_power_of_two()
         .clamp(REGION_MIN, REGION_MAX)
 }
 
 impl Places {
-    /// Starts without any knowledge.
+    /// Starts without remembered waits.
     pub fn new() -> Places {
         Places::default()
     }
 
-    /// Forgets everything: another app is topmost.
+    /// Forgets all waits, because another app is topmost.
     pub fn clear(&mut self) {
         self.regions.clear();
         self.files.clear();
     }
 
-    /// The app waited for `len` bytes at `offset`, in a file with regions of `region` bytes.
-    /// Returns the region to read now, as offset and length; it may extend past the end of the
-    /// file.
+    /// Notes that the app waited for `len` bytes at `offset`, in a file with regions of `region`
+    /// bytes. Returns the region to read now, as offset and length; it may extend past the end of
+    /// the file.
     pub fn waited(
         &mut self,
         file: File,
@@ -104,7 +108,7 @@ impl Places {
         now: Duration,
     ) -> Option<(u64, u64)> {
         let region = region.max(1);
-        // The kernel reads around a fault, so the fault was in the middle.
+        // The kernel reads around a fault, so the fault was in the middle of these bytes.
         let number = offset.saturating_add(len / 2) / region;
         self.wanted(file, number, now)
             .then(|| (number * region, region))
@@ -189,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn trusted_file_is_read_at_the_first_wait_until_that_does_not_pay() {
+    fn trusted_file_is_read_at_the_first_wait_until_the_app_stops_returning() {
         let mut places = Places::new();
         let now = Duration::from_secs(1);
         let mut next = 0;
@@ -206,13 +210,13 @@ mod tests {
         };
         let early = (0..40).filter(|_| jump(&mut places, true)).count();
         assert!((25..=36).contains(&early), "{early}");
-        // The app stops coming back; every eighth region shows it.
+        // The app stops returning, which every eighth region shows.
         let early: Vec<bool> = (0..200).map(|_| jump(&mut places, false)).collect();
         assert!(early.iter().rev().take(50).all(|early| !early));
     }
 
     #[test]
-    fn stale_wait_is_not_evidence() {
+    fn stale_wait_does_not_count() {
         let mut places = Places::new();
         assert_eq!(places.waited(FILE, (0, PAGE), REGION, Duration::ZERO), None);
         let later = FRESH * 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Explains, for display, why an app was chosen and why the others were not.
+//! Explains, for display, why one app was chosen and the other apps were not.
 
 use std::fmt;
 
@@ -11,27 +11,28 @@ use crate::model::protected::{Guarded, Harm};
 use crate::model::shortage::Level;
 use crate::model::snapshot::Snapshot;
 
-/// Why an app's memory is not pushed into swap.
+/// Why an app's memory must not be pushed into swap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unsqueezed<'a> {
     /// It is the foreground app.
     Topmost,
-    /// It holds a process that must not be touched.
+    /// It contains a process that no action may affect.
     Untouchable(&'a str),
     /// Disposable apps never go to swap.
     Disposable,
     /// It is in use.
     InUse(Use),
-    /// It is exempt: the storage can hold no more, or only its working set is left in memory.
+    /// It is exempt, because the storage can hold no more or only its working set is left in
+    /// memory.
     Exempt,
-    /// The squeeze would reach a protected process.
+    /// The squeeze would affect a protected process.
     Protected(&'a Guarded),
 }
 
 impl fmt::Display for Unsqueezed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unsqueezed::Topmost => f.write_str("it is topmost"),
+            Unsqueezed::Topmost => f.write_str("it is in the foreground"),
             Unsqueezed::Untouchable(why) => f.write_str(why),
             Unsqueezed::Disposable => f.write_str(super::DISPOSABLE),
             Unsqueezed::InUse(what) => write!(f, "it {}", what.clause()),
@@ -71,12 +72,12 @@ pub struct Account {
     pub app: AppKey,
     /// Whether it was chosen.
     pub chosen: bool,
-    /// Why, or why not.
+    /// Why it was chosen or not.
     pub reason: String,
 }
 
-/// Verdicts for a kill of `chosen` at this level: first the candidates in their order, then the
-/// apps that were spared.
+/// Verdicts on all apps for a kill of `chosen` at this level: first the candidates in their order,
+/// then the apps that may not be killed.
 pub fn of_kill(snapshot: &Snapshot, chosen: AppKey, level: Level, why: &str) -> Vec<Account> {
     let order = order::candidates(snapshot);
     let place = order.iter().position(|one| one.app == chosen);
@@ -102,23 +103,23 @@ pub fn of_kill(snapshot: &Snapshot, chosen: AppKey, level: Level, why: &str) -> 
     candidates.chain(spared).collect()
 }
 
-/// Why a candidate was not chosen, or not yet.
+/// Why a candidate was not chosen.
 fn after(candidate: &Candidate, level: Level) -> String {
     let cheap = candidate.class == Class::Disposable && !candidate.in_use;
     if level == Level::Low && !candidate.leaks {
-        return "not while there is swap and reclaim keeps up".to_owned();
+        return "not killed while swap is free and reclaim keeps up".to_owned();
     }
     if level < Level::Exhausted && !candidate.leaks && !cheap {
         return format!(
-            "{}{}: only when nothing else is left",
+            "{}{}: killed only when nothing else is left",
             candidate.class,
             if candidate.in_use { " and in use" } else { "" }
         );
     }
-    "its turn would have come later: higher class, in use, or used later".to_owned()
+    "later in the order: higher class, in use, or used more recently".to_owned()
 }
 
-/// Verdicts for a squeeze or freeze of `chosen`, least recently used app first.
+/// Verdicts on all apps for a squeeze or freeze of `chosen`, least recently used app first.
 pub fn of_squeeze(snapshot: &Snapshot, chosen: AppKey, why: &str) -> Vec<Account> {
     let mut seen = false;
     let accounts = snapshot.apps.iter().map(|known| {
@@ -126,9 +127,9 @@ pub fn of_squeeze(snapshot: &Snapshot, chosen: AppKey, why: &str) -> Vec<Account
         let reason = match unsqueezed(known, snapshot) {
             _ if app == chosen => why.to_owned(),
             Some(unsqueezed) => unsqueezed.to_string(),
-            None if seen => "it was used later".to_owned(),
+            None if seen => "it was used more recently".to_owned(),
             None => {
-                "it was squeezed lately, has too little memory, or is frozen already".to_owned()
+                "it was squeezed recently, has too little memory, or is already frozen".to_owned()
             }
         };
         seen |= app == chosen;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Finds what takes the memory if that is no app that may be killed: the foreground app, or a
-//! process outside of apps. Killing healthy apps one after the other would only feed it.
+//! Finds the culprit of a shortage if it is not an app that may be killed: the foreground app, a
+//! service, or another user. Healthy apps are then spared, because a kill would only free memory
+//! for the culprit.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,18 +12,18 @@ use crate::model::apps::{leak, Known, Service};
 use crate::model::shortage::Level;
 use crate::model::snapshot::Snapshot;
 
-/// A culprit has at least this part of all growth.
+/// Divisor: a culprit has at least this part of all growth, or of all memory.
 const PART: u64 = 2;
 
-/// What takes the memory.
+/// The culprit of a shortage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Culprit {
     /// The foreground app.
     Foreground,
     /// A cgroup that is not an app.
     Service,
-    /// Another user. Its newest process may not be known yet; the kernel's OOM killer, which
-    /// chooses by size, finds it.
+    /// Another user, by user id. That user's newest process may not be known yet, but the kernel's
+    /// OOM killer, which chooses by size, finds it.
     User(u32),
 }
 
@@ -30,14 +31,15 @@ impl fmt::Display for Culprit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Culprit::Foreground => f.write_str("the foreground app")?,
-            Culprit::Service => f.write_str("a program that is no app")?,
+            Culprit::Service => f.write_str("a program that is not an app")?,
             Culprit::User(uid) => write!(f, "uid {uid}")?,
         }
-        f.write_str(" takes the memory: closing this one would feed it")
+        f.write_str(" takes the memory, and closing this app would only free more for it")
     }
 }
 
-/// The culprit, unless it is a background app or an app that starts.
+/// The culprit, if memory is short; `None` also if it is a background app or an app that is
+/// starting.
 pub fn find(snapshot: &Snapshot) -> Option<Culprit> {
     let shortage = &snapshot.shortage;
     if shortage.level() < Level::Swap {
@@ -64,8 +66,8 @@ pub fn find(snapshot: &Snapshot) -> Option<Culprit> {
     }
 }
 
-/// Whether one service has most of the memory and can be squeezed: what an app would give back is
-/// paged in by the service again.
+/// Whether one service has at least half of the memory and can be squeezed. The service would only
+/// use the memory of a killed app to page itself in again.
 fn is_filled_by_service(snapshot: &Snapshot) -> bool {
     let shortage = &snapshot.shortage;
     let most = shortage.thresholds().total / PART;
@@ -74,20 +76,20 @@ fn is_filled_by_service(snapshot: &Snapshot) -> bool {
     squeezes && shortage.level() < Level::Exhausted && snapshot.services.iter().any(fills)
 }
 
-/// The user who takes the memory, if `known` belongs to another one.
+/// The user who takes the memory, unless `known` belongs to that user.
 pub fn of_other_user(known: &Known, snapshot: &Snapshot) -> Option<Culprit> {
     let taker = user(snapshot).filter(|uid| *uid != known.found.uid);
     taker.map(Culprit::User)
 }
 
-/// The user who took most of the memory lately, while memory is short.
+/// The user who took more than half of the memory taken lately; `None` while memory is not short.
 pub fn user(snapshot: &Snapshot) -> Option<u32> {
     let short = snapshot.shortage.level() >= Level::Swap;
     taker(snapshot).filter(|_| short)
 }
 
-/// The user who took more than half of the memory taken lately, if known: measured by users' slices
-/// if there are any, else by apps and services.
+/// The user who took more than half of the memory taken lately, if any. Measured by the users'
+/// slices if there are any, else by apps and services.
 pub fn taker(snapshot: &Snapshot) -> Option<u32> {
     let mut by_user: BTreeMap<Option<u32>, u64> = BTreeMap::new();
     let mut add = |user: Option<u32>, bytes: u64| {
@@ -119,7 +121,7 @@ pub fn taker(snapshot: &Snapshot) -> Option<u32> {
     user.filter(|_| taken > leak(total) && taken > all / PART)
 }
 
-/// The user of the slice that holds this cgroup.
+/// User id of the user slice that contains this cgroup, if any.
 pub fn user_of(path: &str) -> Option<u32> {
     let slice = path.strip_prefix("/user.slice/user-")?.split('/').next()?;
     slice.strip_suffix(".slice")?.parse().ok()

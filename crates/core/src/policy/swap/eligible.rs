@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Chooses the apps that may go to swap: no disposable app; no app with only its working set left,
-//! as far as there is room; and of the others only as many as the storage bears, least recently
-//! used first. The rest stays in memory, where it is needed next.
+//! Chooses the apps that are exempt from swap. Disposable apps are always exempt. An app with only
+//! its working set left in memory is exempt as far as there is room. Of the other apps, only as
+//! many are swapped as the storage can hold, least recently used first. The more recently used apps
+//! stay in memory, because they are likely to be needed next.
 //!
-//! LRU is the wrong order for apps that are used in turn and together need more than memory: each
-//! would lose its pages shortly before it needs them. So some apps keep their working sets, always
-//! the same ones: `keep` before `normal`, and an app that kept it so far before one that did not.
+//! LRU is the wrong order for apps that are used in turn and together exceed memory: each app would
+//! lose its pages shortly before it needs them. So some apps keep their working sets, and always
+//! the same apps: `keep` before `normal`, and an app that has already kept its working set before
+//! one that has not.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -15,23 +17,24 @@ use crate::model::apps::Known;
 use crate::model::class::Class;
 use crate::model::snapshot::Snapshot;
 
-/// Why a disposable app is kept out of swap.
+/// The reason why a disposable app is kept out of swap, for display.
 pub const DISPOSABLE: &str = "disposable apps are never swapped";
 
-/// Maximum that is kept in memory because the storage bears no more, as a part of the memory that
-/// swap itself does not take: more would leave reclaim nothing.
+/// Divisor: apps that the storage cannot hold are exempt only up to this part of the memory that
+/// swap itself does not take. More would leave reclaim nothing to take.
 const KEPT_PART: u64 = 2;
 
-/// Maximum for the working sets, as such a part too.
+/// Divisor: maximum of all kept working sets together, as a part of the same memory.
 const RETAINED_PART: u64 = 3;
 
-/// An app may keep this part of its working set on top of the working set. The part is smaller
-/// before the app is exempt and larger afterwards, because each time in the foreground adds to it.
+/// Divisors: an app counts as having only its working set in memory if it exceeds the set by at
+/// most this part of it. The part is larger once the app is exempt, because each time in the
+/// foreground adds some memory.
 const SLACK_BEFORE: u64 = 6;
 const SLACK_AFTER: u64 = 2;
 
-/// Apps that may not go to swap, each with the reason. The foreground app may go there beyond its
-/// working set, unless it is disposable: it may be larger than memory.
+/// Apps that are exempt from swap, each with the reason. The foreground app is exempt only if it is
+/// disposable or has only its working set in memory, because it may be larger than memory.
 pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
     let settings = &snapshot.settings.swap;
     let there = snapshot.storage.is_there();
@@ -57,13 +60,13 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
             return Some((known, rule));
         }
         promised = promised.saturating_add(known.found.memory.allocated());
-        // With little memory left, apps survive by going to swap.
+        // In a severe shortage, an app that is swapped need not be killed.
         let stays = promised > bearable && !severe && front != Some(known.key());
         let room = kept.saturating_add(known.found.memory.allocated()) <= most;
         (stays && room).then(|| {
             kept = kept.saturating_add(known.found.memory.allocated());
             let rule = format!(
-                "swap bears {} MiB, which apps used longer ago have",
+                "swap can hold {} MiB, which apps used longer ago take up",
                 bearable >> 20
             );
             (known, rule)
@@ -71,14 +74,14 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
     })
 }
 
-/// Memory that swap itself does not take, in bytes. If zram has most of memory, exempt apps could
-/// be all that is left, and reclaim would find nothing.
+/// Memory that zram does not take, in bytes. Without this limit, zram and exempt apps together
+/// could take all memory and leave reclaim nothing.
 fn left_by_swap(snapshot: &Snapshot) -> u64 {
     let total = snapshot.shortage.thresholds().total;
     total.saturating_sub(snapshot.storage.compressed.taken)
 }
 
-/// Apps that keep their working sets in memory.
+/// Apps that are exempt because they keep their working sets in memory.
 fn retained(snapshot: &Snapshot) -> BTreeSet<AppKey> {
     let shortage = &snapshot.shortage;
     if shortage.is_severe(snapshot.now()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Apps that must be spared: a build in the background, idle apps beside a greedy one, apps in use,
-//! apps that another one waits for.
+//! Tests that these apps are spared: a build in the background, idle apps beside a greedy app, apps
+//! in use, and apps that another app may be waiting for.
 
 use super::order::{candidates, pick, spared, Spared};
 use super::tests::{key, situation, snapshot, with_topmost, Spec, MIB, S};
@@ -21,7 +21,7 @@ fn app(class: Class, mib: u64, grown: u64) -> Spec {
     }
 }
 
-/// The guard's choice if no app has grown since the order was made.
+/// The guard's choice of a victim if no app has grown since the order was made.
 fn picked(machine: &Snapshot, now: &Situation) -> Option<AppKey> {
     let all = candidates(machine);
     let held: Vec<u64> = all.iter().map(|one| one.held).collect();
@@ -45,7 +45,8 @@ fn build_in_the_background_is_not_killed_while_there_is_swap() {
     for level in [Level::Low, Level::Crowded, Level::Kill] {
         assert_eq!(picked(&machine, &with_swap(level, 279)), None, "{level:?}");
     }
-    // Nor while it took less than twice what is left: a linker ends, a leak does not.
+    // With little swap, it is killed only if it took at least twice the memory that is left: a
+    // linker ends before that, a leak does not.
     for level in [Level::Low, Level::Kill] {
         assert_eq!(picked(&machine, &with_swap(level, 50)), None, "{level:?}");
         assert_eq!(picked(&machine, &with_swap(level, 20)), Some(key(0)));
@@ -97,7 +98,7 @@ fn greedy_foreground_app_causes_no_kill_of_a_healthy_app() {
     assert_eq!(picked(&machine, &with_swap(Level::Exhausted, 0)), None);
     let fed = |known: &Known| matches!(spared(known, &machine), Some(Spared::Fed(_)));
     assert_eq!(machine.apps.iter().filter(|known| fed(known)).count(), 8);
-    // The kernel's OOM killer finds it by its own score.
+    // The shield is removed, so that the kernel's OOM killer finds the foreground app.
     machine.settings.protect.oom_points = 500;
     if let Some(topmost) = &mut machine.topmost {
         topmost.members = vec![ProcessId {
@@ -140,7 +141,7 @@ fn player_is_not_killed_for_a_greedy_foreground_app() {
 }
 
 #[test]
-fn app_that_starts_is_no_culprit() {
+fn starting_app_is_not_the_culprit() {
     let mut machine = with_topmost(snapshot(&[app(Class::Normal, 60, 60)], 2, 0), 0);
     machine.apps[0].found.started = S(995);
     assert_eq!(culprit::find(&machine), None);
@@ -179,7 +180,7 @@ fn large_service_is_the_culprit_until_memory_is_exhausted() {
     }];
     assert_eq!(culprit::find(&machine), Some(culprit::Culprit::Service));
     assert_eq!(picked(&machine, &with_swap(Level::Kill, 100)), None);
-    // Without swap, reclaim gets nothing from it.
+    // Without swap, reclaim gets nothing from the service.
     machine.storage.areas.clear();
     assert_eq!(culprit::find(&machine), None);
 }
@@ -189,7 +190,7 @@ fn victim_far_below_the_shortfall_is_spared() {
     let apps = [app(Class::Disposable, 4, 0), app(Class::Disposable, 8, 0)];
     let machine = snapshot(&apps, 2, 0);
     assert_eq!(picked(&machine, &with_swap(Level::Kill, 0)), Some(key(1)));
-    // When memory is exhausted, any of them is better than the kernel's choice.
+    // When memory is exhausted, even a small victim is better than the kernel's choice.
     let machine = snapshot(&apps[..1], 2, 0);
     assert_eq!(picked(&machine, &with_swap(Level::Kill, 0)), None);
     assert_eq!(
@@ -212,14 +213,14 @@ fn no_app_stays_frozen_for_longer_than_two_seconds() {
     let thaws = matches!(&withdraw(&Event::Tick, &machine)[..], [Step::Thaw { .. }]);
     assert!(thaws, "the gauge is stale");
     machine.at = Duration::ZERO;
-    // Nor is it frozen again at once.
+    // The app is not frozen again at once.
     machine.in_force.swapping.frozen.clear();
     assert!(freeze(&machine).is_some());
     machine.in_force.swapping.thawed = vec![(key(0), S(990))];
     assert_eq!(freeze(&machine), None);
 }
 
-/// Two users: the app of the second one grows, that of the first one does not.
+/// Two users with one app each, of which only the second user's app grows.
 fn with_taker(class: Class) -> Snapshot {
     let apps = [app(class, 60, 0), app(Class::Normal, 60, 60)];
     let mut machine = snapshot(&apps, 2, 100);
@@ -234,7 +235,7 @@ fn with_taker(class: Class) -> Snapshot {
 #[test]
 fn disposable_app_of_another_user_is_not_killed_before_memory_is_exhausted() {
     let machine = with_taker(Class::Disposable);
-    // The growing app has stopped, so only the class would make the other one the victim.
+    // Without the growing app, only its class could make the other app the victim.
     let all = candidates(&machine);
     let held: Vec<u64> = all.iter().map(|one| one.held).collect();
     let healthy: Vec<_> = all.iter().filter(|one| !one.leaks).copied().collect();
@@ -244,13 +245,13 @@ fn disposable_app_of_another_user_is_not_killed_before_memory_is_exhausted() {
 }
 
 #[test]
-fn another_user_s_app_is_never_frozen_and_squeezed_last() {
+fn other_user_s_app_is_not_frozen_and_is_squeezed_last() {
     let mut machine = with_taker(Class::Normal);
     let chosen = |machine: &Snapshot| match squeeze(machine) {
         Some(Step::Squeeze { app, .. }) => Some(app),
         _ => None,
     };
-    // The other user's app was used longer ago.
+    // The app of the user who takes no memory was used longer ago.
     machine.settled = true;
     assert_eq!(chosen(&machine), Some(key(1)));
     machine.in_force.swapping.squeezed = vec![(key(1), S(999))];
@@ -290,7 +291,7 @@ fn healthy_app_is_not_killed_for_another_user() {
     }
     let now = with_swap(Level::Exhausted, 0);
     assert_eq!(picked(&machine, &now), Some(key(1)));
-    // The process that took it may be too new to be known: then the kernel chooses, by size.
+    // The process that took the memory may be too new to be known. Then the kernel chooses by size.
     machine.apps.remove(1);
     assert_eq!(picked(&machine, &now), None);
 }

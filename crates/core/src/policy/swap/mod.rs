@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `swap`: what happens to background apps when memory is short (SWAP).
+//! `swap`: manages background apps when memory is short (SWAP).
 //!
-//! A ladder; each rung is easier to undo than the next one:
+//! Five kinds of steps; each kind is easier to undo than the next:
 //!
-//! 1. *Exempt*: disposable apps never go to swap. They need little to restore themselves, so
-//!    swapping them out would cost the storage more than starting them anew. Of the other apps only
-//!    as much goes to swap as the storage bears, least recently used first. An app with only its
-//!    working set in memory keeps that, as far as there is room.
-//! 2. *Ask*: listeners are asked for memory.
-//! 3. *Squeeze*: the least recently used app gives up pages before reclaim takes them from all
-//!    apps. While the user waits for nothing this is done in advance, so that the next launch finds
-//!    free memory and a disk without writes.
+//! 1. *Exempt*: disposable apps are never swapped. They restore themselves from little data, so
+//!    swapping them out would cost the storage more than a new start. Of the other apps, only as
+//!    many are swapped as the storage can hold, least recently used first. An app with only its
+//!    working set in memory keeps the working set, as far as there is room.
+//! 2. *Ask*: listening apps are asked to free memory.
+//! 3. *Squeeze*: pages of the least recently used app are reclaimed, before reclaim takes pages
+//!    from all apps. While the user is not waiting, this is done in advance, so that the next
+//!    launch finds free memory and no writes on the disk.
 //! 4. *Freeze*: when nothing disposable is left, the least recently used app is frozen and squeezed
-//!    dry. It thaws when it comes to the foreground.
-//! 5. *Kill*: decided by `Shortage` and [`order`], and carried out by the thread that reads the
-//!    gauge, since nothing may delay it. The policy plans only which apps may be killed.
+//!    dry, that is, including its working set. It thaws when it comes to the foreground.
+//! 5. *Kill*: `Shortage` and [`order`] decide, and the thread that reads the gauge carries the kill
+//!    out without delay. The policy plans only which apps may be killed.
 //!
-//! An app that comes back to the foreground is *returned*: thawed, and its memory read back ahead
-//! of its faults.
+//! An app that comes to the foreground again is *returned*: it is thawed, and its memory is read
+//! back ahead of its faults.
 
 pub mod account;
 pub mod culprit;
@@ -40,26 +40,30 @@ use crate::model::snapshot::Snapshot;
 /// Minimum time between two squeezes of one app, and between two freezes of any apps.
 const SQUEEZE_AGAIN: Duration = Duration::from_secs(5);
 const FREEZE_AGAIN: Duration = Duration::from_millis(500);
-/// Longest time that an app stays frozen, because another process may wait for its answer. It is
-/// long enough to squeeze the app dry.
+/// Longest time that an app stays frozen, because another process may be waiting for the app. The
+/// time suffices to squeeze the app dry.
 pub const FREEZE_MOST: Duration = Duration::from_secs(2);
 /// Minimum time between two freezes of one app.
 const FROZEN_AGAIN: Duration = Duration::from_secs(60);
-/// After the gate refused an action on an app, no other one is planned for it within this time.
+/// After the gate refused an action on an app, no further action on that app is planned for this
+/// time.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 /// Minimum time between two notices to listeners, even if the level changes.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
+/// Minimum time between two warnings about the same app.
 const WARN_AGAIN: Duration = Duration::from_secs(30);
 /// Frozen apps are thawed after this time with plenty of memory.
 pub const CALM: Duration = Duration::from_secs(10);
-/// Smallest squeeze as a part of memory, if the app has that much: each one costs a scan.
+/// Divisor: smallest squeeze as a part of memory, if the app has that much. Each squeeze costs a
+/// scan.
 const SQUEEZE_PART: u64 = 32;
 /// Smallest squeeze in bytes.
 const SQUEEZE_LEAST: u64 = 1 << 20;
 /// Largest squeeze in bytes: more at once would delay the next app.
 const SQUEEZE_MOST: u64 = 64 << 20;
 
-/// Maximum that is kept free for the next launch: this part of memory, and this many bytes.
+/// Upper bounds of the memory that is kept available for the next launch: a part of memory
+/// (divisor), and a number of bytes.
 const LAUNCH_PART: u64 = 5;
 const LAUNCH_MOST: u64 = 1 << 30;
 
@@ -72,7 +76,7 @@ pub enum Step {
         app: AppKey,
         /// Its cgroup.
         home: Home,
-        /// Why.
+        /// The reason, for display.
         rule: String,
     },
     /// Undo [`Step::Exempt`].
@@ -91,22 +95,22 @@ pub enum Step {
     Warn {
         /// The app.
         app: AppKey,
-        /// Bytes by which it grew lately.
+        /// Bytes by which the app grew lately.
         grown: u64,
     },
     /// Reclaim memory of the app.
     Squeeze {
         /// The app, or the cgroup of a [service](crate::model::apps::Service).
         app: AppKey,
-        /// Its cgroup, if it has one of its own; else only its processes are squeezed.
+        /// Its own cgroup; `None`: it has none, and its processes are squeezed one by one.
         home: Option<Home>,
         /// Its processes, ascending.
         members: Vec<ProcessId>,
-        /// How much, in bytes.
+        /// Number of bytes to reclaim.
         bytes: u64,
-        /// Reclaim also the working set that it will need when it returns.
+        /// Whether to reclaim also the working set, which the app will need when it returns.
         dry: bool,
-        /// Why.
+        /// The reason, for display.
         rule: String,
     },
     /// Stop the app's processes.
@@ -115,14 +119,14 @@ pub enum Step {
         app: AppKey,
         /// Its cgroup.
         home: Home,
-        /// Why.
+        /// The reason, for display.
         rule: String,
     },
     /// Let the app's processes run again.
     Thaw {
         /// The app.
         app: AppKey,
-        /// Why.
+        /// The reason, for display.
         rule: String,
     },
     /// Read the app's memory back.
@@ -131,7 +135,7 @@ pub enum Step {
         app: AppKey,
         /// Its processes, ascending.
         members: Vec<ProcessId>,
-        /// Maximum in bytes.
+        /// Maximum number of bytes to read.
         most: u64,
     },
     /// Set the apps that may be killed.
@@ -145,7 +149,7 @@ fn off(event: &Event, snapshot: &Snapshot) -> bool {
     *event == Event::Stop || !snapshot.settings.swap.enabled
 }
 
-/// Steps that undo what is in force; they run first.
+/// Steps that undo what no longer applies; they run before the steps of [`receive`] and [`grant`].
 pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let in_force = &snapshot.in_force.swapping;
     let mut steps = Vec::new();
@@ -164,7 +168,7 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
             .map(|(known, _)| known.key())
             .collect(),
     };
-    // A unit may be exempt before any process is in it.
+    // A unit that no process has entered yet may be exempt too.
     let known = |app: AppKey| snapshot.apps.iter().any(|known| known.key() == app);
     let ends = off(event, snapshot);
     let admitted = in_force.exempt.iter();
@@ -173,17 +177,17 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     steps
 }
 
-/// Why a frozen app is thawed now; `None` if it is not.
+/// Why a frozen app is thawed now; `None`: it stays frozen.
 fn thaws(event: &Event, snapshot: &Snapshot, app: AppKey, since: Duration) -> Option<String> {
     if off(event, snapshot) || !snapshot.settings.swap.freeze {
-        return Some("swap ends".to_owned());
+        return Some("limelightd stops or freezes no apps any more".to_owned());
     }
     if snapshot
         .topmost
         .as_ref()
         .is_some_and(|top| top.app.key == app)
     {
-        return Some("it is topmost".to_owned());
+        return Some("it is in the foreground".to_owned());
     }
     let known = snapshot.apps.iter().find(|known| known.key() == app);
     let home = known.and_then(|known| known.found.app.home.as_ref());
@@ -192,7 +196,7 @@ fn thaws(event: &Event, snapshot: &Snapshot, app: AppKey, since: Duration) -> Op
         return Some(guarded.to_string());
     }
     if home.is_some_and(|home| !home.own) {
-        return Some("its cgroup holds another app too".to_owned());
+        return Some("its cgroup also contains another app".to_owned());
     }
     if let Some(used) = known.and_then(|known| known.found.uses.first()) {
         return Some(format!("it {}", used.clause()));
@@ -200,14 +204,14 @@ fn thaws(event: &Event, snapshot: &Snapshot, app: AppKey, since: Duration) -> Op
     let shortage = &snapshot.shortage;
     let now = snapshot.now();
     if now.saturating_sub(since) >= FREEZE_MOST {
-        return Some("it has been stopped for long enough to be squeezed dry".to_owned());
+        return Some("it has been frozen for the longest time allowed".to_owned());
     }
     let calm = now.saturating_sub(shortage.since());
     let plenty = shortage.level() == Level::Plenty && calm >= CALM;
     plenty.then(|| format!("there has been plenty of memory for {} s", calm.as_secs()))
 }
 
-/// Steps that put actions in force; they run after [`withdraw`].
+/// Steps that put actions in force; they run after the steps of [`withdraw`].
 pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     if off(event, snapshot) {
         return Vec::new();
@@ -227,8 +231,9 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     steps
 }
 
-/// Steps that run before all others for the new foreground app. So the disk works on it meanwhile,
-/// and a new app that may not go to swap is exempt from its first page on.
+/// Steps for the new foreground app. They run before the steps of all other mechanisms, so that the
+/// disk already reads the app's memory meanwhile. An app that must not be swapped is thus exempt
+/// from its first page on.
 pub fn receive(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     if off(event, snapshot) {
         return Vec::new();
@@ -239,7 +244,7 @@ pub fn receive(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     keep.chain(bring_back(snapshot)).collect()
 }
 
-/// Steps for the apps that may not go to swap from now on.
+/// Steps that make further apps exempt from swap, each with its app.
 fn exemptions(snapshot: &Snapshot) -> impl Iterator<Item = (AppKey, Step)> + '_ {
     eligible::exempt(snapshot).filter_map(|(known, rule)| {
         let app = known.key();
@@ -259,7 +264,7 @@ fn bring_back(snapshot: &Snapshot) -> Option<Step> {
     let known = snapshot.known_topmost()?;
     let app = known.key();
     let most = snapshot.settings.swap.prefault;
-    // What is read back must not evict other memory that the app needs.
+    // Reading back must not evict other memory that the app needs.
     let room = snapshot.memory.available / 2;
     let done = snapshot.in_force.swapping.returned == Some(app);
     (!done && most > 0).then(|| Step::Return {
@@ -276,7 +281,8 @@ fn arm(snapshot: &Snapshot) -> Option<Step> {
     let order = order::candidates(snapshot);
     let armed = &snapshot.in_force.swapping.armed;
     let same = order.len() == armed.len() && order.iter().zip(armed).all(|(a, b)| a.app == *b);
-    // While memory is short, each scan updates the sizes by which a burst of growth is recognised.
+    // While memory is short, each scan updates the sizes with which the guard detects a burst of
+    // growth.
     let fresh = snapshot.shortage.level() == Level::Plenty;
     (!same || !fresh).then_some(Step::Arm { order })
 }
@@ -286,13 +292,13 @@ fn ask(snapshot: &Snapshot) -> Option<Step> {
     let now = snapshot.now();
     let asked = snapshot.in_force.swapping.asked;
     let calm = now.saturating_sub(snapshot.shortage.since()) >= CALM;
-    // The level flaps while a shortage lasts: rate-limit the notices.
-    let told = match asked {
+    // The level changes often while a shortage lasts, so the notices are rate-limited.
+    let done = match asked {
         Some((_, at)) if level > Level::Plenty => now.saturating_sub(at) < ASK_AGAIN,
         Some((before, _)) => before == Level::Plenty || !calm,
         None => level == Level::Plenty,
     };
-    if told || !snapshot.settings.swap.ask {
+    if done || !snapshot.settings.swap.ask {
         return None;
     }
     let next = match level >= Level::Crowded && snapshot.settings.swap.kill {
@@ -312,7 +318,7 @@ fn warn(snapshot: &Snapshot) -> Option<Step> {
     let app = known.key();
     let now = snapshot.now();
     let warned = snapshot.in_force.swapping.warned;
-    let lately = |(who, at): (AppKey, Duration)| who == app && now.saturating_sub(at) < WARN_AGAIN;
+    let lately = |(of, at): (AppKey, Duration)| of == app && now.saturating_sub(at) < WARN_AGAIN;
     (!warned.is_some_and(lately)).then_some(Step::Warn {
         app,
         grown: known.grown(),
@@ -324,23 +330,25 @@ fn is_squeezable(known: &Known, snapshot: &Snapshot) -> bool {
     account::unsqueezed(known, snapshot).is_none() && !refused_lately(snapshot, known.key())
 }
 
-/// Whether the gate refused an action on this app recently: other targets come first.
+/// Whether the gate refused an action on this app recently, so that other targets come first.
 fn refused_lately(snapshot: &Snapshot, app: AppKey) -> bool {
     let now = snapshot.now();
     let mut refused = snapshot.in_force.swapping.refused.iter();
     refused.any(|one| one.app == app && now.saturating_sub(one.at) < REFUSED_FOR)
 }
 
-/// Missing bytes, and their purpose. While the user waits for nothing, as much should be available
-/// as the largest app has, since that may be launched next. If the machine pages in and out all the
-/// time, as much should be free as the app with most to read back needs: otherwise its launch
-/// evicts other apps' pages one by one, and they are read back one by one. While the user waits,
-/// the disk is left to the foreground app, unless apps would have to be killed.
+/// Bytes that should be freed, and their purpose; `None`: none.
+///
+/// While the user is not waiting, the available memory should suffice for the largest app, which
+/// may be launched next. On a crowded machine, the free memory should also suffice for the app that
+/// has the most to read back. Otherwise its launch would evict other apps' pages one by one, and
+/// these would later be read back one by one. While the user waits, the disk is left to the
+/// foreground app, unless apps would have to be killed.
 fn missing(snapshot: &Snapshot) -> Option<(u64, &'static str)> {
     let shortage = &snapshot.shortage;
     let thresholds = shortage.thresholds();
     let least = thresholds.swap / 4 * 5;
-    // The gauge may be a second old while there is plenty.
+    // Uses the snapshot's reading: the gauge may be a minute old while there is plenty of memory.
     let memory = &snapshot.memory;
     let available = memory.available.saturating_sub(snapshot.kept_cache);
     if !snapshot.settled {
@@ -365,8 +373,8 @@ fn missing(snapshot: &Snapshot) -> Option<(u64, &'static str)> {
     (missing > 0).then_some((missing, "the next launch needs room"))
 }
 
-/// Bytes that an app reads back from swap when it comes to the foreground: limited to its working
-/// set, if known.
+/// Bytes that an app will read back from swap when it comes to the foreground: its swapped memory,
+/// but at most its working set if that is known.
 fn to_read_back(known: &Known, snapshot: &Snapshot) -> u64 {
     let sets = &snapshot.in_force.swapping.working_sets;
     let set = sets.iter().find(|(app, _)| *app == known.key());
@@ -393,8 +401,8 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
         let mut all = in_force.squeezed.iter();
         all.any(|(app, at)| *app == key && now.saturating_sub(*at) < SQUEEZE_AGAIN)
     };
-    // First pass: pages outside the working sets, of any app. Second pass: all pages, least
-    // recently used app first.
+    // First pass: pages outside the working sets of all apps. Second pass: all pages. Each pass
+    // starts with the least recently used app.
     let worth =
         |known: &&Known| !lately(known.key()) && known.found.memory.anonymous >= SQUEEZE_LEAST;
     let taker = culprit::taker(snapshot);
@@ -406,12 +414,12 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
             (may && is_squeezable(known, snapshot)).then_some((known, dry))
         })
     };
-    // The apps of the user whose growth makes memory short come before all others.
+    // Both passes run first for the apps of the user whose growth makes memory short.
     let turns = [(true, false), (true, true), (false, false), (false, true)];
     let mut turns = turns.into_iter();
     let (known, dry) = turns.find_map(|(own, dry)| first(own, dry))?;
     let why = match Some(known.found.uid) == taker {
-        true => "its user's apps took most memory lately",
+        true => "its user's apps took the most memory lately",
         false => "it was used longest ago",
     };
     let bytes = missing
@@ -434,12 +442,12 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
     })
 }
 
-/// Freezes the least recently used app and squeezes it dry, if no cheaper app may be killed.
+/// Freezes the least recently used app and squeezes it dry, unless a cheaper app may be killed.
 fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
     let in_force = &snapshot.in_force.swapping;
     let shortage = &snapshot.shortage;
     let now = snapshot.now();
-    // Without swap, stopping an app frees nothing.
+    // Without swap, freezing an app frees nothing.
     let squeezes = snapshot.storage.is_there();
     if shortage.level() < Level::Kill || !snapshot.settings.swap.freeze || !squeezes {
         return None;
@@ -499,7 +507,8 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
     Some(steps)
 }
 
-/// Bytes that reclaim may move to swap: of apps that are neither in the foreground nor exempt.
+/// Bytes that reclaim may swap out: the anonymous memory of all apps that are neither in the
+/// foreground nor exempt; 0 without swap.
 pub fn swappable(snapshot: &Snapshot) -> u64 {
     let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
     let exempt = &snapshot.in_force.swapping.exempt;
@@ -519,7 +528,7 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     }
     let mut notes = Vec::new();
     if !snapshot.storage.is_there() {
-        notes.push("there is no swap: apps can only be killed".to_owned());
+        notes.push("there is no swap, so apps can only be killed".to_owned());
     }
     if !settings.kill {
         notes.push(
@@ -533,7 +542,8 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
         .count();
     if without > 0 {
         notes.push(format!(
-            "{without} apps have no cgroup of their own: they can be squeezed and closed process by process, but not kept out of swap or stopped"
+            "{without} apps have no cgroup of their own: they can be squeezed and closed process \
+             by process, but not kept out of swap or frozen"
         ));
     }
     notes

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Which apps may be killed, in which order, and why the others may not.
+//! Decides which apps may be killed, in which order, and why the other apps may not.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,19 +14,21 @@ use crate::model::snapshot::Snapshot;
 use super::culprit::{self, Culprit};
 use super::services;
 
-/// Duration of an app's start: it grows meanwhile, and the user may wait for it.
+/// Duration of an app's start. An app grows while it starts, and the user may be waiting for it.
 pub(super) const STARTS: Duration = Duration::from_secs(10);
 
-/// Of the growth that makes a leak, this part must be newer than the order: an app that has stopped
-/// growing takes no more memory.
+/// Divisor: to count as a leak, an app must have grown by more than this part of the leak threshold
+/// since the order was made. An app that has stopped growing takes no more memory.
 const FRESH_PART: u64 = 8;
 
-/// A victim must have this part of the missing memory; smaller ones would die in vain.
+/// Divisor: a victim must have at least this part of the missing memory. A smaller app's memory
+/// would not help.
 const WORTH_PART: u64 = 4;
-/// Before memory is exhausted, growth is a threat from this many times what is left: a linker or a
-/// compiler ends before that, a leak does not.
+/// Before memory is exhausted, growth is a threat if it is at least this many times the memory that
+/// is left. A linker or a compiler ends before that, a leak does not.
 const THREATENS: u64 = 2;
-/// While reclaim keeps up, a leak may go on if swap lasts for at least this long.
+/// While reclaim keeps up, a leaking app is spared if, at its rate of growth, swap lasts for longer
+/// than this.
 const SWAP_LASTS: Duration = Duration::from_secs(60);
 
 /// Why an app is not killed.
@@ -34,27 +36,28 @@ const SWAP_LASTS: Duration = Duration::from_secs(60);
 pub enum Spared {
     /// It is the foreground app.
     Topmost,
-    /// It left the foreground a moment ago.
+    /// It left the foreground less than [`PREVIOUS_FOR`] ago.
     Previous,
     /// It has the class `keep`.
     Keep,
-    /// It holds a process that must not be touched.
+    /// It contains a process that no action may affect. Contains the reason.
     Untouchable(String),
-    /// A kill would reach a protected process.
+    /// A kill would affect a protected process. Contains the reason.
     Protected(String),
-    /// Something else takes the memory.
+    /// A culprit that may not be killed takes the memory, so killing this app would only feed the
+    /// culprit.
     Fed(Culprit),
 }
 
 impl fmt::Display for Spared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Spared::Topmost => f.write_str("it is topmost"),
+            Spared::Topmost => f.write_str("it is in the foreground"),
             Spared::Previous => {
                 let seconds = PREVIOUS_FOR.as_secs();
-                write!(f, "it was topmost less than {seconds} s ago")
+                write!(f, "it was in the foreground less than {seconds} s ago")
             }
-            Spared::Keep => f.write_str("apps of the class keep are never killed"),
+            Spared::Keep => f.write_str("apps of class keep are never killed"),
             Spared::Untouchable(why) | Spared::Protected(why) => f.write_str(why),
             Spared::Fed(culprit) => culprit.fmt(f),
         }
@@ -64,7 +67,8 @@ impl fmt::Display for Spared {
 /// Sort key for victims: the smallest is killed first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
-    /// An app that grows without bound is killed before all others: killing others would feed it.
+    /// `false` for an app that leaks. It is killed before all other apps, because killing another
+    /// app would only feed the leak.
     healthy: bool,
     class: Class,
     in_use: bool,
@@ -79,35 +83,37 @@ pub struct Candidate {
     pub app: AppKey,
     /// Its class.
     pub class: Class,
-    /// It grows without bound.
+    /// Whether it leaks: it grows without bound.
     pub leaks: bool,
-    /// It is in use in the background.
+    /// Whether it is in use in the background.
     pub in_use: bool,
-    /// A service gives back memory before this app is killed.
+    /// Whether a service must be squeezed before this app is killed.
     pub waits: bool,
-    /// When its start is over, since boot.
+    /// End of its start, since boot.
     pub starts_until: Duration,
-    /// Its allocation when the order was made, in bytes. Without page cache, so that reading files
-    /// is no leak.
+    /// Its allocation when the order was made, in bytes. Excludes page cache, so that an app that
+    /// reads files does not seem to leak.
     pub held: u64,
-    /// Its smallest recent allocation in bytes: at most `held`.
+    /// Its smallest recent allocation in bytes; at most `held`.
     pub least: u64,
-    /// When it had `least`, since boot.
+    /// When its allocation was `least`, since boot.
     pub least_at: Duration,
 }
 
 impl Candidate {
-    /// Bytes by which it has grown lately, if that is a leak that goes on. `held_now`: its current
-    /// allocation in bytes; `total`: the machine's memory in bytes. Gives the result of a scan made
-    /// now.
+    /// Bytes by which it has grown lately, if it leaks and still grows; else `None`. `held_now`:
+    /// its current allocation in bytes; `total`: the machine's memory in bytes. Detects the same
+    /// leaks as a new scan would.
     pub fn burst(&self, held_now: u64, total: u64) -> Option<u64> {
         let fresh = held_now.saturating_sub(self.held);
         let grown = held_now.saturating_sub(self.least);
         (fresh > leak(total) / FRESH_PART && grown > leak(total)).then_some(grown)
     }
 
-    /// Whether its growth exceeds what is left: free memory and swap. A compiler or a linker takes
-    /// a lot for a while, and gives it back.
+    /// Whether its growth is a threat: at least [`THREATENS`] times the memory that is left
+    /// (available memory and free swap), and at [`Level::Low`] also fast enough to fill swap within
+    /// [`SWAP_LASTS`]. A compiler or a linker also takes much memory, but gives it back. When
+    /// memory is exhausted, any growth is a threat.
     fn threatens(&self, held_now: u64, now: &Situation) -> bool {
         if now.level >= Level::Exhausted {
             return true;
@@ -125,7 +131,7 @@ impl Candidate {
     }
 }
 
-/// Why this app may not be killed at all; `None` if it may.
+/// Why this app may not be killed at any level; `None` if it may.
 pub fn spared(known: &Known, snapshot: &Snapshot) -> Option<Spared> {
     let key = known.key();
     let now = snapshot.now();
@@ -192,16 +198,16 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
     ranked.into_iter().map(|(_, candidate)| candidate).collect()
 }
 
-/// Index of the candidate to kill in this situation, given each one's current allocation
-/// (`held_now`, in bytes, by index). While reclaim keeps up, an app that starts may grow. Allocates
-/// nothing.
+/// Index of the candidate to kill in this situation, if any. `held_now`: current allocation of each
+/// candidate in bytes, in the same order. While reclaim keeps up, an app may grow during its start.
+/// Allocates nothing.
 pub fn pick(candidates: &[Candidate], held_now: &[u64], now: &Situation) -> Option<usize> {
     if now.level < Level::Low {
         return None;
     }
     let exhausted = now.level >= Level::Exhausted;
     let starts = |one: &Candidate| now.level == Level::Low && now.at < one.starts_until;
-    // An app in use is no victim before memory is exhausted.
+    // Before memory is exhausted, an app in use is not killed for its growth.
     let guilty = |one: &Candidate, held: u64| {
         !starts(one) && (exhausted || !one.in_use) && one.threatens(held, now)
     };
@@ -213,7 +219,7 @@ pub fn pick(candidates: &[Candidate], held_now: &[u64], now: &Situation) -> Opti
     if let Some((place, _)) = burst {
         return Some(place);
     }
-    // While another app grows, killing a healthy one would feed it, and swap still has room.
+    // While an app grows, killing a healthy app would only feed it, and swap still has room.
     let mut all = candidates.iter().zip(held_now);
     let grows = all.any(|(one, held)| one.leaks || one.burst(*held, now.total).is_some());
     let may = |one: &Candidate, held: u64| {
@@ -226,6 +232,6 @@ pub fn pick(candidates: &[Candidate], held_now: &[u64], now: &Situation) -> Opti
     };
     let mut all = candidates.iter().zip(held_now);
     let worth = all.position(|(one, held)| may(one, *held));
-    // When memory is exhausted, a small victim is better than the kernel's choice.
+    // When memory is exhausted, even a small victim is better than the kernel's choice.
     worth.or((exhausted && !candidates.is_empty()).then_some(0))
 }

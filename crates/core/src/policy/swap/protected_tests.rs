@@ -19,7 +19,7 @@ fn guarded(pid: i32, cgroup: String, why: Why) -> Guarded {
     }
 }
 
-/// The cgroup of an app of [`snapshot`].
+/// Path of the cgroup of an app in [`snapshot`].
 fn home(number: u64) -> String {
     format!("/app.slice/app-{number}.scope")
 }
@@ -73,7 +73,7 @@ fn why() -> impl Strategy<Value = Why> {
 fn app_that_shares_its_cgroup_with_the_topmost_app_is_not_frozen() {
     let mut machine = snapshot(&[old(40), old(20)], 2, 100);
     assert!(freeze(&machine).is_some());
-    // Another app is in the foreground, in the cgroup of app 0.
+    // The foreground app is another app, but in the cgroup of app 0.
     let inside = guarded(900, home(0), Why::Topmost);
     machine.protected = Protected(vec![inside.clone()]);
     let steps = freeze(&machine).expect("app 1 may be frozen");
@@ -98,7 +98,7 @@ fn frozen_app_thaws_when_its_cgroup_holds_the_topmost_app() {
 }
 
 #[test]
-fn refused_target_is_passed_over() {
+fn refused_target_is_skipped_for_a_while() {
     let mut machine = snapshot(&[old(40), old(20)], 2, 100);
     machine.in_force.swapping.refused = vec![Refusal {
         app: key(0),
@@ -146,7 +146,7 @@ fn nothing_is_frozen_without_swap() {
 }
 
 proptest! {
-    /// No target of any plan contains a process that is protected against that harm.
+    /// No target of any planned step contains a process that is protected against the step's harm.
     #[test]
     fn no_plan_reaches_a_protected_process(
         specs in prop::collection::vec(spec(), 1..16),

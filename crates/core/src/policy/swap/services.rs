@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Services give memory back first: before an app is frozen or killed, the largest service is
-//! squeezed. It is never frozen and never killed.
+//! Before an app is frozen or killed, the largest service is squeezed. Services are never frozen
+//! and never killed.
 
 use super::{Step, SQUEEZE_AGAIN, SQUEEZE_LEAST, SQUEEZE_MOST, SQUEEZE_PART};
 use crate::model::apps::Service;
 use crate::model::shortage::Level;
 use crate::model::snapshot::Snapshot;
 
-/// The largest service that has memory to give and was not squeezed recently.
+/// The largest service that has enough memory to squeeze and was not squeezed recently.
 pub fn pending(snapshot: &Snapshot) -> Option<&Service> {
     next(snapshot, 0).map(|(service, _)| service)
 }
 
-/// The service to squeeze, and how many of the missing bytes it gives: at most half of its resident
-/// memory at once, because it is running.
+/// The service to squeeze, and the number of bytes to reclaim from it: at most half of its resident
+/// anonymous memory at once, because it is running.
 fn next(snapshot: &Snapshot, missing: u64) -> Option<(&Service, u64)> {
     let shortage = &snapshot.shortage;
     let squeezes = snapshot.settings.swap.services && snapshot.storage.is_there();
@@ -38,7 +38,7 @@ fn next(snapshot: &Snapshot, missing: u64) -> Option<(&Service, u64)> {
     })
 }
 
-/// Squeezes that service if bytes are missing.
+/// The step that squeezes the next service, if there is one. `missing`: bytes that should be freed.
 pub fn squeeze(snapshot: &Snapshot, missing: u64) -> Option<Step> {
     let (service, bytes) = next(snapshot, missing)?;
     Some(Step::Squeeze {
@@ -48,7 +48,7 @@ pub fn squeeze(snapshot: &Snapshot, missing: u64) -> Option<Step> {
         bytes,
         dry: true,
         rule: format!(
-            "memory is short: {} MiB available; it is no app and has {} MiB",
+            "memory is short: {} MiB available; it is not an app and has {} MiB",
             snapshot.memory.available >> 20,
             service.memory.anonymous >> 20
         ),

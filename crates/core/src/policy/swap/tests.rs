@@ -16,11 +16,11 @@ use crate::model::snapshot::Measured;
 use crate::model::storage::{Area, Medium, Storage};
 
 pub(super) const MIB: u64 = 1 << 20;
-/// After the start of every app.
+/// A time after the start of every app.
 const LATER: Duration = Duration::MAX;
 pub(super) const S: fn(u64) -> Duration = Duration::from_secs;
 
-/// A situation without memory left; the level implies the state of swap.
+/// A situation without available memory and without free swap.
 pub(super) fn situation(level: Level, at: Duration) -> Situation {
     Situation {
         level,
@@ -101,7 +101,8 @@ fn found(number: u64, spec: &Spec, mib: u64) -> Found {
     }
 }
 
-/// A machine of 256 MiB after 1000 s, with so many MiB available and of swap free.
+/// A machine of 256 MiB, 1000 s after boot. `available`: available memory in MiB; `swap`: free swap
+/// in MiB.
 pub(super) fn snapshot(specs: &[Spec], available: u64, swap: u64) -> Snapshot {
     let mut apps = Apps::default();
     for (number, spec) in specs.iter().enumerate() {
@@ -121,7 +122,7 @@ pub(super) fn snapshot(specs: &[Spec], available: u64, swap: u64) -> Snapshot {
         swap_total: 128 * MIB,
         ..Gauge::default()
     };
-    // Stalls, so that reclaim does not keep up.
+    // Tasks stall, so reclaim does not keep up.
     let full = Duration::from_millis(500);
     let at = S(1000);
     for gauge in [gauge, Gauge { at, full, ..gauge }] {
@@ -173,7 +174,7 @@ fn order_of(snapshot: &Snapshot) -> Vec<AppKey> {
 }
 
 #[test]
-fn disposable_goes_first_then_normal_and_keep_never() {
+fn disposable_apps_are_killed_first_then_normal_and_keep_never() {
     let apps = [
         one(Class::Keep, 1),
         one(Class::Normal, 2),
@@ -186,7 +187,7 @@ fn disposable_goes_first_then_normal_and_keep_never() {
 }
 
 #[test]
-fn app_in_use_goes_last_of_its_class() {
+fn app_in_use_is_killed_last_of_its_class() {
     let mut apps = [one(Class::Disposable, 1), one(Class::Disposable, 2)];
     apps[0].in_use = true;
     let all = candidates(&snapshot(&apps, 5, 100));
@@ -211,7 +212,7 @@ fn only_apps_of_the_user_who_takes_the_memory_are_killed() {
         one(Class::Disposable, 4),
         one(Class::Normal, 5),
     ];
-    // Each grows by less than a leak, both together by more.
+    // Each app grows by less than a leak, both together by more.
     apps[2].grown = 10;
     apps[4].grown = 10;
     let owned = |apps: &[Spec], uids: [u32; 5]| {
@@ -240,7 +241,7 @@ fn only_apps_of_the_user_who_takes_the_memory_are_killed() {
 }
 
 #[test]
-fn leaking_app_goes_first_unless_its_class_is_keep() {
+fn leaking_app_is_killed_first_unless_its_class_is_keep() {
     let mut apps = [
         one(Class::Disposable, 1),
         one(Class::Normal, 2),
@@ -252,7 +253,7 @@ fn leaking_app_goes_first_unless_its_class_is_keep() {
 }
 
 #[test]
-fn app_that_grew_since_the_order_goes_first() {
+fn app_that_grew_since_the_order_was_made_is_killed_first() {
     let apps = [one(Class::Disposable, 1), one(Class::Normal, 2)];
     let all = candidates(&snapshot(&apps, 5, 100));
     let held = [20 * MIB, 60 * MIB];
@@ -261,7 +262,8 @@ fn app_that_grew_since_the_order_goes_first() {
     assert_eq!(pick(&all, &held, &situation(Level::Swap, LATER)), None);
 }
 
-/// On a machine of 256 MiB a leak is 12.8 MiB: 7 before and 7 after the last scan are one.
+/// On a machine of 256 MiB, growth above 12.8 MiB is a leak: for example 7 MiB before and 7 MiB
+/// after the last scan.
 #[test]
 fn leak_is_detected_independently_of_the_sampling_phase() {
     let mut apps = [one(Class::Disposable, 1), one(Class::Normal, 2)];
@@ -301,7 +303,7 @@ fn starting_app_may_grow_while_reclaim_keeps_up() {
 }
 
 #[test]
-fn disposable_apps_are_exempt_and_others_beyond_what_swap_bears() {
+fn disposable_apps_and_apps_beyond_the_room_in_swap_are_exempt() {
     let apps = [
         one(Class::Normal, 1),
         one(Class::Keep, 2),
@@ -327,7 +329,7 @@ fn foreground_app_may_be_larger_than_memory_and_reclaim_keeps_some_pages() {
     apps[1].mib = 200;
     let mut machine = with_topmost(snapshot(&apps, 100, 128), 1);
     machine.storage.areas[0].size = 30 * MIB;
-    assert_eq!(eligible::exempt(&machine).count(), 0, "it is in front");
+    assert_eq!(eligible::exempt(&machine).count(), 0, "it is topmost");
     machine.topmost = None;
     assert_eq!(
         eligible::exempt(&machine).count(),
@@ -340,7 +342,7 @@ fn foreground_app_may_be_larger_than_memory_and_reclaim_keeps_some_pages() {
     assert_eq!(eligible::exempt(&machine).count(), 1);
     let mut short = snapshot(&apps, 5, 0);
     assert_eq!(eligible::exempt(&short).count(), 0);
-    // The level flaps while a shortage lasts: no app is exempt again at once.
+    // The level changes often while a shortage lasts, so no app is exempt again at once.
     let plenty = |at, swapped_out| Gauge {
         at: S(at),
         available: 200 * MIB,
@@ -405,7 +407,7 @@ fn pages_outside_the_working_sets_are_squeezed_first() {
 }
 
 #[test]
-fn room_for_the_next_launch_is_made_while_the_user_waits_for_nothing() {
+fn room_for_the_next_launch_is_made_while_the_user_is_not_waiting() {
     let mut apps = [one(Class::Normal, 1), one(Class::Keep, 2)];
     apps[1].mib = 45;
     let squeezed = |machine: &Snapshot| {
@@ -465,7 +467,7 @@ fn working_sets_are_kept_as_far_as_there_is_room() {
         let exempt = eligible::exempt(machine).map(|(known, _)| known.key());
         exempt.collect::<BTreeSet<AppKey>>()
     };
-    assert!(exempt(&machine).is_empty(), "nothing is known of them");
+    assert!(exempt(&machine).is_empty(), "no working set is known");
     machine.in_force.swapping.working_sets = (0..4).map(|at| (key(at), 40 * MIB)).collect();
     // A third of 256 MiB.
     assert_eq!(exempt(&machine), [0, 1].map(key).into());
@@ -475,7 +477,7 @@ fn working_sets_are_kept_as_far_as_there_is_room() {
     assert_eq!(exempt(&front), [1, 3].map(key).into());
     let mut crammed = machine.clone();
     crammed.storage.compressed.taken = 160 * MIB;
-    assert_eq!(exempt(&crammed), [1].map(key).into(), "zram has the rest");
+    assert_eq!(exempt(&crammed), [1].map(key).into(), "zram takes the rest");
     let grown = machine.apps.iter_mut().find(|known| known.key() == key(1));
     grown.unwrap().found.memory.anonymous = 64 * MIB;
     assert_eq!(exempt(&machine), [0, 3].map(key).into(), "it has grown");
@@ -528,14 +530,14 @@ fn exempt_and_foreground_apps_are_not_swappable() {
 }
 
 #[test]
-fn leak_in_the_foreground_warns_and_squeezes_the_others() {
+fn leak_in_the_foreground_leads_to_a_warning_and_a_squeeze() {
     let mut apps = [one(Class::Normal, 1), one(Class::Normal, 2)];
     apps[1].grown = 30;
     let mut machine = with_topmost(snapshot(&apps, 20, 100), 1);
     machine.settled = true;
     let steps = grant(&Event::Tick, &machine);
-    let told = |step: &Step| matches!(step, Step::Warn { app, .. } if *app == key(1));
-    assert!(steps.iter().any(told), "{steps:?}");
+    let warned = |step: &Step| matches!(step, Step::Warn { app, .. } if *app == key(1));
+    assert!(steps.iter().any(warned), "{steps:?}");
     let squeezed = |step: &Step| matches!(step, Step::Squeeze { app, .. } if *app == key(0));
     assert!(steps.iter().any(squeezed), "{steps:?}");
 }
@@ -557,7 +559,7 @@ fn listeners_are_notified_when_the_level_changes() {
     assert_eq!(asks(&machine), None);
     machine.in_force.swapping.asked = Some((Level::Kill, S(985)));
     assert_eq!(asks(&machine), Some(ask));
-    // The level flaps: no further notice within 10 s.
+    // The level has changed, but no further notice is sent within 10 s.
     machine.in_force.swapping.asked = Some((Level::Crowded, S(995)));
     assert_eq!(asks(&machine), None);
 }
@@ -578,7 +580,7 @@ fn end_of_a_shortage_is_notified_after_a_calm_time() {
         ..Gauge::default()
     };
     machine.shortage.observe(gauge(1001));
-    assert!(!asks(&machine), "it may be short again at once");
+    assert!(!asks(&machine), "memory may be short again at once");
     machine.shortage.observe(gauge(1011));
     assert!(asks(&machine));
     machine.in_force.swapping.asked = Some((Level::Plenty, S(1011)));
@@ -615,7 +617,7 @@ proptest! {
             prop_assert!(inode != front);
             prop_assert!(inode != previous || 1000 - left >= PREVIOUS_FOR.as_secs());
         }
-        // And no other app is spared.
+        // All other apps are candidates.
         let spared = machine.apps.iter().filter(|known| spared(known, &machine).is_some());
         prop_assert_eq!(spared.count() + killable.len(), specs.len());
     }

@@ -3,19 +3,25 @@
 
 mod apps;
 mod rules;
+mod window;
+
+use std::time::Duration;
 
 use limelight_core::model::topmost::{Claim, Holder};
 use limelight_core::model::App;
-use limelight_proto::{ErrorCode, FocusTarget, MemoryAction, Request, Response};
+use limelight_proto::{ErrorCode, FocusTarget, Request, Response};
 use limelight_sys::peercred::PeerCred;
 use tracing::debug;
 
-use crate::control::socket::RequestLine;
-use crate::event_loop::Daemon;
+use crate::control::agents::{look_at_sessions, wishes, Agents};
+use crate::control::report::{self, View};
+use crate::control::socket::{ControlSource, RequestLine};
+use crate::control::visibility::Viewer;
+use crate::reconcile::Reconciler;
+use crate::sources::{Input, Sources};
 use crate::system::access::Speaker;
-use crate::system::authorization;
 use crate::system::identify::{self, Refusal};
-use crate::system::now;
+use crate::system::{authorization, now, System};
 
 use rules::{keeps_promise, rules, Cost};
 
@@ -38,18 +44,39 @@ impl From<Refusal> for Response {
     }
 }
 
-impl Daemon {
-    /// The user of a connection, and whether it is in the group of `[access]`.
-    pub(crate) fn speaker(&self, client: u64, peer: PeerCred) -> Speaker {
-        let groups = self.control.groups_of(client);
-        Speaker {
-            uid: peer.uid,
-            member: self.access.includes(groups),
+/// What answering a request may read and change.
+#[derive(Debug)]
+pub(crate) struct Desk<'a> {
+    pub control: &'a mut ControlSource,
+    pub agents: &'a mut Agents,
+    pub sources: &'a mut Sources,
+    pub reconciler: &'a mut Reconciler,
+    /// When the daemon started.
+    pub started: Duration,
+}
+
+impl Desk<'_> {
+    fn speaker(&self, line: &RequestLine) -> Speaker {
+        let access = &self.reconciler.access;
+        self.control.speaker(access, line.client, line.peer)
+    }
+
+    fn viewer(&self, speaker: Speaker) -> Viewer<'_> {
+        Viewer::new(speaker, self.reconciler)
+    }
+
+    fn view(&self, speaker: Speaker) -> View<'_> {
+        View {
+            viewer: self.viewer(speaker),
+            sources: self.sources,
+            control: self.control,
+            agents: self.agents,
+            started: self.started,
         }
     }
 
     /// Answers one request.
-    pub(crate) fn request(&mut self, line: &RequestLine) -> Response {
+    pub(crate) fn answer(&mut self, line: &RequestLine) -> Response {
         let request = match serde_json::from_slice::<Request>(&line.text) {
             Ok(request) => request,
             Err(error) => {
@@ -61,12 +88,28 @@ impl Daemon {
                 }
             }
         };
-        let speaker = self.speaker(line.client, line.peer);
+        let speaker = self.speaker(line);
         let (shows, cost) = rules(&request);
         if let Some(busy) = self.charge(speaker, cost) {
             return busy;
         }
-        let result = match request {
+        let response = self
+            .perform(line, speaker, request)
+            .unwrap_or_else(|refusal| {
+                debug!("uid {} is refused: {}", line.peer.uid, refusal.message);
+                refusal.into()
+            });
+        debug_assert!(keeps_promise(shows, &response));
+        response
+    }
+
+    fn perform(
+        &mut self,
+        line: &RequestLine,
+        speaker: Speaker,
+        request: Request,
+    ) -> Result<Response, Refusal> {
+        match request {
             Request::Focus {
                 target,
                 source,
@@ -77,36 +120,56 @@ impl Daemon {
                 at_us,
                 pid,
                 source,
-            } => self.window(line, event, at_us, pid, &source),
-            Request::Latency { app } => self.latency(speaker, app.as_deref()),
-            Request::Status => {
-                self.look_for_oom_daemons();
-                Ok(Response::Status(Box::new(self.status_for(speaker))))
+            } => {
+                let report = window::Report {
+                    event,
+                    at_us,
+                    pid,
+                    source: &source,
+                };
+                window::report(self.control, self.reconciler, line, &report)
             }
-            Request::Apps { pid } => self.apps(speaker, pid),
-            Request::Class { pid, class } => self.set_class(line, pid, class),
+            Request::Latency { app } => report::latency(self.viewer(speaker), app.as_deref()),
+            Request::Status => {
+                self.reconciler
+                    .mechanisms
+                    .swap
+                    .oom_daemons
+                    .look(&self.reconciler.system, now());
+                Ok(Response::Status(Box::new(report::status(
+                    self.view(speaker),
+                ))))
+            }
+            Request::Apps { pid } => apps::list(self.reconciler, speaker, pid),
+            Request::Class { pid, class } => apps::set_class(self.reconciler, speaker, pid, class),
             Request::Agent {
                 source,
                 detail,
                 passed_over,
-            } => self.agent(line, source, detail, passed_over),
-            Request::InUse { pid, what, on } => self.in_use(line, pid, what, on),
-            Request::Decision { action } => Ok(self.decision(speaker, action)),
-            Request::Listen => Ok(self.listen(line)),
+            } => {
+                let noted = self.agents.note(line, source, detail, passed_over);
+                noted.map(|()| {
+                    self.control.set_holding(line.client);
+                    wishes(&self.reconciler.config)
+                })
+            }
+            Request::InUse { pid, what, on } => {
+                apps::in_use(self.control, self.reconciler, line, (pid, what, on))
+            }
+            Request::Decision { action } => Ok(report::decision(self.viewer(speaker), action)),
+            Request::Listen => {
+                self.control.set_listening(line.client);
+                Ok(Response::Ok {
+                    message: "told of everything that a shortage of memory leads to".to_owned(),
+                })
+            }
             Request::History { last } => Ok(Response::History {
-                entries: self.history.of(speaker, last),
-                hidden: self.hidden(speaker),
+                entries: self.reconciler.history.of(speaker, last),
+                hidden: self.viewer(speaker).hidden(),
             }),
-            Request::Explain { pid } => self
-                .explain(speaker, pid)
+            Request::Explain { pid } => report::explain(self.view(speaker), pid)
                 .map(|explain| Response::Explain(Box::new(explain))),
-        };
-        let response = result.unwrap_or_else(|refusal| {
-            debug!("uid {} is refused: {}", line.peer.uid, refusal.message);
-            refusal.into()
-        });
-        debug_assert!(keeps_promise(shows, &response));
-        response
+        }
     }
 
     /// Charges a request to its user. `Some`: the refusal of a user who exceeds the limit.
@@ -119,7 +182,7 @@ impl Daemon {
             }
             Cost::Lookup(tokens) => tokens,
         };
-        let (system, access) = (&self.system, &self.access);
+        let (system, access) = (&self.reconciler.system, &self.reconciler.access);
         let at_screen =
             || speaker.sees_all() || authorization::may_speak(system, access, speaker).is_ok();
         let limiter = self.control.limiter();
@@ -133,18 +196,6 @@ impl Daemon {
         })
     }
 
-    /// Answer to `decision` for this user.
-    fn decision(&self, speaker: Speaker, action: Option<MemoryAction>) -> Response {
-        let decision = self.decisions.last(action).cloned().map(|mut decision| {
-            decision.weighed = self.keep_visible(speaker, decision.weighed, |one| one.uid);
-            Box::new(decision)
-        });
-        Response::Decision {
-            decision,
-            hidden: self.hidden(speaker),
-        }
-    }
-
     fn focus(
         &mut self,
         line: &RequestLine,
@@ -154,15 +205,16 @@ impl Daemon {
     ) -> Result<Response, Refusal> {
         check_source(source)?;
         let peer = line.peer;
-        let speaker = self.speaker(line.client, peer);
-        let may_speak = authorization::may_speak(&self.system, &self.access, speaker);
-        self.look_at_sessions();
+        let speaker = self.speaker(line);
+        let may_speak =
+            authorization::may_speak(&self.reconciler.system, &self.reconciler.access, speaker);
+        look_at_sessions(&mut self.sources.sessions, self.control, self.reconciler);
         if may_speak.is_ok() {
             self.control.limiter().was_at_screen(peer.uid, now());
         }
         // A session's report may wait until the session is active. A claim that would count at once
         // needs permission now.
-        let counts = self.topmost.counts_of(peer.uid);
+        let counts = self.reconciler.model.topmost.counts_of(peer.uid);
         if counts || !hold {
             may_speak.clone()?;
         }
@@ -170,8 +222,10 @@ impl Daemon {
             self.may_override(peer)?;
         }
         let app = match target {
-            FocusTarget::Pid(pid) => Some(self.claimed_process(peer, pid)?),
-            FocusTarget::Cgroup(path) => Some(self.claimed_cgroup(peer, &path)?),
+            FocusTarget::Pid(pid) => Some(claimed_process(&self.reconciler.system, peer, pid)?),
+            FocusTarget::Cgroup(path) => {
+                Some(claimed_cgroup(&self.reconciler.system, peer, &path)?)
+            }
             FocusTarget::None => None,
         };
         let name = app.as_ref().map(describe);
@@ -180,24 +234,21 @@ impl Daemon {
             source: source.to_owned(),
             uid: peer.uid,
         };
-        let at = now();
-        let shift = if hold {
+        let holder = hold.then_some(Holder(line.client));
+        if hold {
             self.control.set_holding(line.client);
-            self.topmost.claim_session(Holder(line.client), claim, at)
-        } else {
-            self.topmost.claim_explicit(claim, at)
-        };
-        self.after(shift);
+        }
+        self.reconciler.take(Input::Claimed { claim, holder });
         // The refusal is temporary: the claim counts at the next switch of sessions, without a
         // repeat.
         may_speak.map(|()| Response::Ok {
-            message: self.standing(speaker, name),
+            message: standing(self.viewer(speaker), name),
         })
     }
 
     /// Only root may replace root's explicit claim.
     fn may_override(&self, peer: PeerCred) -> Result<(), Refusal> {
-        if peer.uid == 0 || !self.topmost.is_root_explicit() {
+        if peer.uid == 0 || !self.reconciler.model.topmost.is_root_explicit() {
             return Ok(());
         }
         Err(Refusal::new(
@@ -206,63 +257,61 @@ impl Daemon {
             "withdraw it as root (limelight focus --none)",
         ))
     }
+}
 
-    fn claimed_process(&self, peer: PeerCred, pid: i32) -> Result<App, Refusal> {
-        authorization::owns_process(&self.system, peer.uid, pid)?;
-        let app = identify::app_of_pid(&self.system, pid)?;
-        // The pid may have been reused meanwhile: check the owner of the process that was resolved.
-        authorization::owns_process(&self.system, peer.uid, pid)?;
-        Ok(authorization::confine(&self.system, peer.uid, app))
+fn claimed_process(system: &System, peer: PeerCred, pid: i32) -> Result<App, Refusal> {
+    authorization::owns_process(system, peer.uid, pid)?;
+    let app = identify::app_of_pid(system, pid)?;
+    // The pid may have been reused meanwhile: check the owner of the process that was resolved.
+    authorization::owns_process(system, peer.uid, pid)?;
+    Ok(authorization::confine(system, peer.uid, app))
+}
+
+fn claimed_cgroup(system: &System, peer: PeerCred, path: &str) -> Result<App, Refusal> {
+    let app = identify::app_of_cgroup(system, path)?;
+    let procs = identify::open_home(system, &app)
+        .and_then(|home| home.procs_below().ok())
+        .unwrap_or_default();
+    if procs.is_empty() {
+        return Err(Refusal::new(
+            ErrorCode::NotFound,
+            format!("{} holds no process", describe(&app)),
+            "start the app first",
+        ));
     }
-
-    fn claimed_cgroup(&self, peer: PeerCred, path: &str) -> Result<App, Refusal> {
-        let app = identify::app_of_cgroup(&self.system, path)?;
-        let procs = identify::open_home(&self.system, &app)
-            .and_then(|home| home.procs_below().ok())
-            .unwrap_or_default();
-        if procs.is_empty() {
-            return Err(Refusal::new(
-                ErrorCode::NotFound,
-                format!("{} holds no process", describe(&app)),
-                "start the app first",
-            ));
-        }
-        authorization::owns_all(&self.system, peer.uid, &procs).map_err(|refusal| match refusal
-            .code
-        {
-            // Omits the pid of another user's process.
-            ErrorCode::NotAllowed => Refusal {
-                message: format!(
-                    "{path} holds processes of other users than uid {}",
-                    peer.uid
-                ),
-                ..refusal
-            },
-            _ => refusal,
-        })?;
-        Ok(app)
-    }
-
-    /// Describes the claim in force after this one.
-    fn standing(&self, speaker: Speaker, claimed: Option<String>) -> String {
-        let Some(front) = self.topmost.front() else {
-            return "no app is topmost".to_owned();
-        };
-        let name = self.name_for(speaker, &front.app, describe(&front.app));
-        match front.leaves_at {
-            Some(at) => format!(
-                "{name} is topmost for another {} ms",
-                at.saturating_sub(now()).as_millis()
+    authorization::owns_all(system, peer.uid, &procs).map_err(|refusal| match refusal.code {
+        // Omits the pid of another user's process.
+        ErrorCode::NotAllowed => Refusal {
+            message: format!(
+                "{path} holds processes of other users than uid {}",
+                peer.uid
             ),
-            None if claimed.as_ref() == Some(&name) => format!("{name} is topmost"),
-            None if !self.sees_app(speaker, &front.app) => format!("noted; {name} is topmost"),
-            None => format!("noted; {name} is topmost by the claim of {}", front.source),
-        }
+            ..refusal
+        },
+        _ => refusal,
+    })?;
+    Ok(app)
+}
+
+/// Describes the claim in force after this one.
+fn standing(viewer: Viewer<'_>, claimed: Option<String>) -> String {
+    let Some(front) = viewer.reconciler.model.topmost.front() else {
+        return "no app is topmost".to_owned();
+    };
+    let name = viewer.name_for(&front.app, describe(&front.app));
+    match front.leaves_at {
+        Some(at) => format!(
+            "{name} is topmost for another {} ms",
+            at.saturating_sub(now()).as_millis()
+        ),
+        None if claimed.as_ref() == Some(&name) => format!("{name} is topmost"),
+        None if !viewer.sees_app(&front.app) => format!("noted; {name} is topmost"),
+        None => format!("noted; {name} is topmost by the claim of {}", front.source),
     }
 }
 
 /// Checks that a caller's name for itself is short and printable.
-pub(crate) fn check_source(source: &str) -> Result<(), Refusal> {
+fn check_source(source: &str) -> Result<(), Refusal> {
     if source.is_empty() || source.len() > SOURCE_MAX || source.chars().any(char::is_control) {
         return Err(Refusal::new(
             ErrorCode::BadRequest,

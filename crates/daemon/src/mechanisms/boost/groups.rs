@@ -9,17 +9,10 @@ use limelight_core::model::AppKey;
 use limelight_proto::{Change, Outcome};
 use limelight_sys::process::Process;
 
-use crate::mechanisms::changes::Reach;
-use crate::mechanisms::{Actuators, Context};
+use crate::mechanisms::changes::{Kind, Reach};
+use crate::mechanisms::shared::{Context, Shared};
 use crate::restore::undo::{undo, Undone};
 use crate::restore::Entry;
-
-const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
-
-fn knob(context: Context<'_>, group: &Autogroup) -> String {
-    let pid = group.process.pid;
-    format!("{}/{pid}/autogroup", context.system.roots.proc.display())
-}
 
 fn change(
     context: Context<'_>,
@@ -27,17 +20,13 @@ fn change(
     (from, to): (i32, i32),
     outcome: Outcome,
 ) -> Change {
-    Change {
-        knob: knob(context, group),
-        from: format!("nice {from}"),
-        to: format!("nice {to} (session group {})", group.number),
-        rule:
-            "boost: the topmost app's session is a group for the scheduler, and runs before others"
-                .to_owned(),
-        at_ms: context.now.as_millis() as u64,
-        outcome,
-        undone_by: UNDONE_BY.to_owned(),
-    }
+    let proc = context.system.roots.proc.display();
+    let knob = format!("{proc}/{}/autogroup", group.process.pid);
+    let from = format!("nice {from}");
+    let to = format!("nice {to} (session group {})", group.number);
+    let rule =
+        "boost: the topmost app's session is a group for the scheduler, and runs before others";
+    context.change(knob, (from, to), rule, outcome)
 }
 
 /// The process, and its group's nice value, if it is still in that group.
@@ -51,108 +40,108 @@ fn lowered(nice: i32, points: u8) -> i32 {
     (nice - i32::from(points)).max(-20)
 }
 
-impl Actuators {
-    pub(crate) fn regroup(
-        &mut self,
-        app: AppKey,
-        nice_points: u8,
-        groups: &[Autogroup],
-        context: Context<'_>,
-    ) {
-        // Restore the session of a helper that has gone, or of a process that has left.
-        self.put_groups_back(context, |number| {
-            !groups.iter().any(|group| group.number == number)
-        });
-        let mut done = Vec::new();
-        for group in groups {
-            let recorded = self.ledger.entries().iter().find(
-                |entry| matches!(entry, Entry::Autogroup { number, .. } if *number == group.number),
-            );
-            // A recorded group is never changed again: a renice in the meantime takes precedence.
-            if let Some(known) = recorded.cloned() {
-                self.ledger.keep(&known);
-                done.push(*group);
-                continue;
-            }
-            let Some((process, nice)) = look(context, group) else {
-                continue;
-            };
-            let ours = lowered(nice, nice_points);
-            let entry = Entry::Autogroup {
-                pid: group.process.pid,
-                starttime: group.process.starttime,
-                number: group.number,
-                original: nice,
-                ours,
-            };
-            let written = self
-                .ledger
-                .intend([entry.clone()])
-                .map_err(|error| error.to_string())
-                .and_then(|()| {
-                    process
-                        .set_autogroup_nice(ours)
-                        .map_err(|error| error.to_string())
-                });
-            let outcome = match written {
-                Ok(()) => {
-                    done.push(*group);
-                    Outcome::Applied
-                }
-                Err(why) => {
-                    self.ledger.forget(&entry);
-                    Outcome::Failed { why }
-                }
-            };
-            let change = change(context, group, (nice, ours), outcome);
-            self.changes.note(Reach::App(app), change);
-        }
-        // What failed is tried again at the next scan.
-        self.in_force.regrouped = (!done.is_empty()).then_some((app, done));
-    }
-
-    fn put_groups_back(&mut self, context: Context<'_>, which: impl Fn(u64) -> bool) {
-        let results = undo(
-            &mut self.ledger,
-            context.system,
-            |entry| matches!(entry, Entry::Autogroup { number, .. } if which(*number)),
+pub(super) fn regroup(
+    shared: &mut Shared,
+    app: AppKey,
+    nice_points: u8,
+    groups: &[Autogroup],
+    context: Context<'_>,
+) {
+    // Restore the session of a helper that has gone, or of a process that has left.
+    put_groups_back(shared, context, |number| {
+        !groups.iter().any(|group| group.number == number)
+    });
+    let mut done = Vec::new();
+    for group in groups {
+        let recorded = shared.ledger.entries().iter().find(
+            |entry| matches!(entry, Entry::Autogroup { number, .. } if *number == group.number),
         );
-        for (entry, undone) in results {
-            match undone {
-                Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
-                Undone::Theirs { found } => {
-                    tracing::info!(
-                        "left alone, another program has changed it to {found}: {entry}"
-                    );
-                }
-                Undone::Restored | Undone::Gone => {}
+        // A recorded group is never changed again: a renice in the meantime takes precedence.
+        if let Some(known) = recorded.cloned() {
+            shared.ledger.keep(&known);
+            done.push(*group);
+            continue;
+        }
+        let Some((process, nice)) = look(context, group) else {
+            continue;
+        };
+        let ours = lowered(nice, nice_points);
+        let entry = Entry::Autogroup {
+            pid: group.process.pid,
+            starttime: group.process.starttime,
+            number: group.number,
+            original: nice,
+            ours,
+        };
+        let written = shared
+            .ledger
+            .intend([entry.clone()])
+            .map_err(|error| error.to_string())
+            .and_then(|()| {
+                process
+                    .set_autogroup_nice(ours)
+                    .map_err(|error| error.to_string())
+            });
+        let outcome = match written {
+            Ok(()) => {
+                done.push(*group);
+                Outcome::Applied
             }
+            Err(why) => {
+                shared.ledger.forget(&entry);
+                Outcome::Failed { why }
+            }
+        };
+        let change = change(context, group, (nice, ours), outcome);
+        shared
+            .changes
+            .note(Reach::App(app), Kind::Autogroup, change);
+    }
+    // What failed is tried again at the next scan.
+    shared.in_force.regrouped = (!done.is_empty()).then_some((app, done));
+}
+
+fn put_groups_back(shared: &mut Shared, context: Context<'_>, which: impl Fn(u64) -> bool) {
+    let results = undo(
+        &mut shared.ledger,
+        context.system,
+        |entry| matches!(entry, Entry::Autogroup { number, .. } if which(*number)),
+    );
+    for (entry, undone) in results {
+        match undone {
+            Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
+            Undone::Theirs { found } => {
+                tracing::info!("left alone, another program has changed it to {found}: {entry}");
+            }
+            Undone::Restored | Undone::Gone => {}
         }
     }
+}
 
-    pub(crate) fn ungroup(&mut self, app: AppKey, context: Context<'_>) {
-        self.put_groups_back(context, |_| true);
-        self.in_force.regrouped = None;
-        self.changes.drop_where(|reach, change| {
-            reach == Reach::App(app) && change.knob.ends_with("/autogroup")
-        });
-    }
+pub(super) fn ungroup(shared: &mut Shared, app: AppKey, context: Context<'_>) {
+    put_groups_back(shared, context, |_| true);
+    shared.in_force.regrouped = None;
+    shared
+        .changes
+        .drop_where(|reach, kind| (reach, kind) == (Reach::App(app), Kind::Autogroup));
+}
 
-    pub(crate) fn plan_regroup(
-        &mut self,
-        nice_points: u8,
-        groups: &[Autogroup],
-        context: Context<'_>,
-    ) {
-        let Some(app) = context.front.map(|front| front.key) else {
-            return;
-        };
-        for group in groups {
-            if let Some((_, nice)) = look(context, group) {
-                let values = (nice, lowered(nice, nice_points));
-                let change = change(context, group, values, Outcome::Planned);
-                self.changes.note(Reach::App(app), change);
-            }
+pub(super) fn plan_regroup(
+    shared: &mut Shared,
+    nice_points: u8,
+    groups: &[Autogroup],
+    context: Context<'_>,
+) {
+    let Some(app) = context.front.map(|front| front.key) else {
+        return;
+    };
+    for group in groups {
+        if let Some((_, nice)) = look(context, group) {
+            let values = (nice, lowered(nice, nice_points));
+            let change = change(context, group, values, Outcome::Planned);
+            shared
+                .changes
+                .note(Reach::App(app), Kind::Autogroup, change);
         }
     }
 }

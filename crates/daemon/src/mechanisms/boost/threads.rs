@@ -17,15 +17,13 @@ use limelight_sys::process::Process;
 use limelight_sys::sched::IoPriority;
 use limelight_sys::tree::ProcessTree;
 
-use crate::mechanisms::changes::Reach;
-use crate::mechanisms::{Actuators, Context};
-use crate::restore::undo::thread_heirs::{Family, Inheritance};
+use crate::mechanisms::changes::{Kind, Reach};
+use crate::mechanisms::shared::{failed, Context, Shared};
+use crate::restore::undo::threads::heirs::{Family, Inheritance};
 use crate::restore::undo::threads::{asking, give, is_same, own_slice_ns, wanted};
 use crate::restore::undo::{lineage, undo, Undone};
 use crate::restore::{Asking, Entry, Lineage, Moment, Place, Tuned};
 use crate::system::System;
-
-const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
 
 /// The values to give to a thread whose present ones are `found`.
 fn tuned(tuning: Tuning, role: Role, found: Asking) -> Asking {
@@ -76,14 +74,6 @@ fn tuning_for(
     }
 }
 
-fn knob(context: Context<'_>, id: ProcessId) -> String {
-    format!(
-        "{}/{}/task scheduling",
-        context.system.roots.proc.display(),
-        id.pid
-    )
-}
-
 /// A process's values as text; its main thread stands for all.
 fn words(asking: Asking) -> String {
     let slice = match asking.slice_ns {
@@ -107,19 +97,17 @@ fn change(
     let first = threads.iter().find(|tuned| tuned.tid == id.pid);
     let shown = first.or(threads.first());
     let word = |asking: fn(&Tuned) -> Asking| shown.map_or(String::new(), |t| words(asking(t)));
-    Change {
-        knob: knob(context, id),
-        from: word(|tuned| tuned.original),
-        to: format!("{} ({} threads)", word(|tuned| tuned.ours), threads.len()),
-        rule: match role {
-            Role::Competitor => "boost: it takes a processor from the foreground app, which no weight isolates from it",
-            _ => "boost: the topmost app's threads, and those of the programs that serve it, run first",
+    let proc = context.system.roots.proc.display();
+    let knob = format!("{proc}/{}/task scheduling", id.pid);
+    let from = word(|tuned| tuned.original);
+    let to = format!("{} ({} threads)", word(|tuned| tuned.ours), threads.len());
+    let rule = match role {
+        Role::Competitor => {
+            "boost: it takes a processor from the foreground app, which no weight isolates from it"
         }
-        .to_owned(),
-        at_ms: context.now.as_millis() as u64,
-        outcome,
-        undone_by: UNDONE_BY.to_owned(),
-    }
+        _ => "boost: the topmost app's threads, and those of the programs that serve it, run first",
+    };
+    context.change(knob, (from, to), rule, outcome)
 }
 
 /// Threads of a process that are to be recorded, with the present values of each.
@@ -207,234 +195,233 @@ impl Origins<'_> {
     }
 }
 
-impl Actuators {
-    pub(crate) fn tune(
-        &mut self,
-        app: AppKey,
-        tuning: Tuning,
-        threads: &[Threads],
-        context: Context<'_>,
-    ) {
-        let system = context.system;
-        let slice = own_slice_ns();
-        let home = context.front.and_then(|app| app.own_home());
-        let home = home.map(|home| Place {
-            path: home.path.clone(),
-            inode: home.inode,
-        });
-        let recorded: Vec<Entry> = self.recorded_threads();
-        let mut origins = Origins {
-            inheritance: Inheritance::new(&recorded, &[]),
-            start: None,
+pub(super) fn tune(
+    shared: &mut Shared,
+    app: AppKey,
+    tuning: Tuning,
+    threads: &[Threads],
+    context: Context<'_>,
+) {
+    let system = context.system;
+    let slice = own_slice_ns();
+    let home = context.front.and_then(|app| app.own_home());
+    let home = home.map(Place::from);
+    let recorded: Vec<Entry> = recorded_threads(shared);
+    let mut origins = Origins {
+        inheritance: Inheritance::new(&recorded, &[]),
+        start: None,
+    };
+    let mut given = Vec::new();
+    let mut all = Vec::new();
+    for listed in threads {
+        let entry = recorded
+            .iter()
+            .find(|entry| entry.process() == Some(listed.process));
+        let known = match entry {
+            Some(entry @ Entry::Threads { threads, .. }) => {
+                shared.ledger.keep(entry);
+                threads.as_slice()
+            }
+            _ => &[],
+        };
+        let seen = |tid: &i32| known.iter().any(|tuned| tuned.tid == *tid);
+        if known.len() == listed.tids.len() && listed.tids.iter().all(seen) {
+            continue;
+        }
+        let Some(process) = system.same_process(listed.process) else {
+            continue;
+        };
+        let known: Vec<Tuned> = known
+            .iter()
+            .filter(|tuned| is_same(&process, tuned))
+            .copied()
+            .collect();
+        let found = unknown_threads(&process, listed, &known, slice);
+        if found.is_empty() {
+            continue;
+        }
+        let (lineage, family) = match origins.of(system, (listed.process, &process)) {
+            Ok(origin) => origin,
+            // Inherited and chosen values cannot be distinguished now; the next scan may
+            // succeed.
+            Err(error) => {
+                tracing::debug!("threads are not boosted: {error}");
+                continue;
+            }
+        };
+        let mut fresh = Fresh {
+            id: listed.process,
+            role: listed.role,
+            process,
+            known,
+            new: Vec::new(),
+        };
+        fresh.add(&found, (tuning, listed), &family);
+        // The kernel's own threads have no children.
+        if listed.role != Role::Reclaim {
+            given.extend(fresh.new.iter().map(|thread| Entry::AskingGiven {
+                lineage,
+                original: thread.original,
+                ours: thread.ours,
+            }));
+        }
+        all.push(fresh);
+    }
+    write_threads(shared, all, given, home, context);
+    forget_ended(shared, threads, context);
+    shared.in_force.tuned = Some((app, tuning, threads.to_vec()));
+}
+
+fn recorded_threads(shared: &Shared) -> Vec<Entry> {
+    let entries = shared.ledger.entries().iter();
+    entries.filter(|entry| entry.is_asking()).cloned().collect()
+}
+
+/// Records all threads, then gives each thread its recorded values.
+fn write_threads(
+    shared: &mut Shared,
+    all: Vec<Fresh>,
+    given: Vec<Entry>,
+    home: Option<Place>,
+    context: Context<'_>,
+) {
+    let entry = |fresh: &Fresh, new: &[Tuned]| {
+        let mut threads = fresh.known.clone();
+        threads.extend(new);
+        threads.sort_unstable_by_key(|tuned| tuned.tid);
+        Entry::Threads {
+            pid: fresh.id.pid,
+            starttime: fresh.id.starttime,
+            home: home.clone(),
+            threads,
+        }
+    };
+    let entries: Vec<Entry> = all
+        .iter()
+        .filter(|fresh| !fresh.new.is_empty())
+        .map(|fresh| entry(fresh, &fresh.new))
+        .collect();
+    let entries = shared.with_lineages(entries, given);
+    let recorded = shared
+        .ledger
+        .intend(entries)
+        .map_err(|error| error.to_string());
+    let slice = own_slice_ns();
+    for fresh in all.iter().filter(|fresh| !fresh.new.is_empty()) {
+        let mut outcome = match &recorded {
+            Ok(()) => Outcome::Applied,
+            Err(why) => Outcome::Failed { why: why.clone() },
         };
         let mut given = Vec::new();
-        let mut all = Vec::new();
-        for listed in threads {
-            let entry = recorded
-                .iter()
-                .find(|entry| entry.process() == Some(listed.process));
-            let known = match entry {
-                Some(entry @ Entry::Threads { threads, .. }) => {
-                    self.ledger.keep(entry);
-                    threads.as_slice()
-                }
-                _ => &[],
-            };
-            let seen = |tid: &i32| known.iter().any(|tuned| tuned.tid == *tid);
-            if known.len() == listed.tids.len() && listed.tids.iter().all(seen) {
+        for thread in &fresh.new {
+            if recorded.is_err() {
+                break;
+            }
+            // Check again: the TID may have been reused since the scan.
+            if !is_same(&fresh.process, thread) {
                 continue;
             }
-            let Some(process) = system.same_process(listed.process) else {
-                continue;
+            let done = match asking(thread.tid, slice) {
+                Ok(Some((cpu, found))) => give(thread.tid, &cpu, found, thread.ours),
+                Ok(None) => continue,
+                Err(error) => Err(error),
             };
-            let known: Vec<Tuned> = known
-                .iter()
-                .filter(|tuned| is_same(&process, tuned))
-                .copied()
-                .collect();
-            let found = unknown_threads(&process, listed, &known, slice);
-            if found.is_empty() {
-                continue;
-            }
-            let (lineage, family) = match origins.of(system, (listed.process, &process)) {
-                Ok(origin) => origin,
-                // Inherited and chosen values cannot be distinguished now; the next scan may
-                // succeed.
+            match done {
+                Ok(()) => given.push(*thread),
+                Err(error) if error.is_gone() => {}
                 Err(error) => {
-                    tracing::debug!("threads are not boosted: {error}");
-                    continue;
+                    outcome = failed(error);
+                    given.push(*thread);
                 }
-            };
-            let mut fresh = Fresh {
-                id: listed.process,
-                role: listed.role,
-                process,
-                known,
-                new: Vec::new(),
-            };
-            fresh.add(&found, (tuning, listed), &family);
-            // The kernel's own threads have no children.
-            if listed.role != Role::Reclaim {
-                given.extend(fresh.new.iter().map(|thread| Entry::AskingGiven {
-                    lineage,
-                    original: thread.original,
-                    ours: thread.ours,
-                }));
             }
-            all.push(fresh);
         }
-        self.write_threads(all, given, home, context);
-        self.forget_ended(threads, context);
-        self.in_force.tuned = Some((app, tuning, threads.to_vec()));
-    }
-
-    fn recorded_threads(&self) -> Vec<Entry> {
-        let entries = self.ledger.entries().iter();
-        entries.filter(|entry| entry.is_asking()).cloned().collect()
-    }
-
-    /// Records all threads, then gives each thread its recorded values.
-    fn write_threads(
-        &mut self,
-        all: Vec<Fresh>,
-        given: Vec<Entry>,
-        home: Option<Place>,
-        context: Context<'_>,
-    ) {
-        let entry = |fresh: &Fresh, new: &[Tuned]| {
-            let mut threads = fresh.known.clone();
-            threads.extend(new);
-            threads.sort_unstable_by_key(|tuned| tuned.tid);
-            Entry::Threads {
-                pid: fresh.id.pid,
-                starttime: fresh.id.starttime,
-                home: home.clone(),
-                threads,
-            }
+        let shown: Vec<Tuned> = match entry(fresh, &given) {
+            Entry::Threads { threads, .. } => threads,
+            _ => Vec::new(),
         };
-        let entries: Vec<Entry> = all
-            .iter()
-            .filter(|fresh| !fresh.new.is_empty())
-            .map(|fresh| entry(fresh, &fresh.new))
-            .collect();
-        let entries = self.with_lineages(entries, given);
-        let recorded = self
-            .ledger
-            .intend(entries)
-            .map_err(|error| error.to_string());
-        let slice = own_slice_ns();
-        for fresh in all.iter().filter(|fresh| !fresh.new.is_empty()) {
-            let mut outcome = match &recorded {
-                Ok(()) => Outcome::Applied,
-                Err(why) => Outcome::Failed { why: why.clone() },
-            };
-            let mut given = Vec::new();
-            for thread in &fresh.new {
-                if recorded.is_err() {
-                    break;
-                }
-                // Check again: the TID may have been reused since the scan.
-                if !is_same(&fresh.process, thread) {
-                    continue;
-                }
-                let done = match asking(thread.tid, slice) {
-                    Ok(Some((cpu, found))) => give(thread.tid, &cpu, found, thread.ours),
-                    Ok(None) => continue,
-                    Err(error) => Err(error),
-                };
-                match done {
-                    Ok(()) => given.push(*thread),
-                    Err(error) if error.is_gone() => {}
-                    Err(error) => {
-                        outcome = Outcome::Failed {
-                            why: error.to_string(),
-                        };
-                        given.push(*thread);
-                    }
-                }
-            }
-            let shown: Vec<Tuned> = match entry(fresh, &given) {
-                Entry::Threads { threads, .. } => threads,
-                _ => Vec::new(),
-            };
-            if !shown.is_empty() {
-                let change = change(context, fresh.id, fresh.role, &shown, outcome);
-                self.changes.note(Reach::Process(fresh.id), change);
-            }
+        if !shown.is_empty() {
+            let change = change(context, fresh.id, fresh.role, &shown, outcome);
+            shared
+                .changes
+                .note(Reach::Process(fresh.id), Kind::Threads, change);
         }
     }
+}
 
-    /// Drops processes that have ended or no longer belong to the app.
-    fn forget_ended(&mut self, threads: &[Threads], context: Context<'_>) {
-        let listed = |id: ProcessId| threads.iter().any(|threads| threads.process == id);
-        let gone: Vec<Entry> = self
-            .recorded_threads()
-            .into_iter()
-            .filter(|entry| {
-                entry
-                    .process()
-                    .is_some_and(|id| !listed(id) && context.system.has_ended(id))
+/// Drops processes that have ended or no longer belong to the app.
+fn forget_ended(shared: &mut Shared, threads: &[Threads], context: Context<'_>) {
+    let listed = |id: ProcessId| threads.iter().any(|threads| threads.process == id);
+    let gone: Vec<Entry> = recorded_threads(shared)
+        .into_iter()
+        .filter(|entry| {
+            entry
+                .process()
+                .is_some_and(|id| !listed(id) && context.system.has_ended(id))
+        })
+        .collect();
+    shared.ledger.forget_all(&gone);
+    shared.changes.drop_where(|reach, kind| {
+        kind == Kind::Threads && matches!(reach, Reach::Process(id) if !listed(id))
+    });
+}
+
+pub(super) fn untune(shared: &mut Shared, context: Context<'_>) {
+    for (entry, undone) in undo(&mut shared.ledger, context.system, Entry::is_asking) {
+        match undone {
+            Undone::Failed { why } if entry.lineage().is_some() => {
+                tracing::info!("not put back yet, {entry}: {why}");
+            }
+            Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
+            Undone::Theirs { found } => {
+                tracing::info!("changed since and left alone, {entry}: {found}");
+            }
+            Undone::Restored | Undone::Gone => {}
+        }
+    }
+    shared.in_force.tuned = None;
+    shared.changes.drop_where(|_, kind| kind == Kind::Threads);
+}
+
+pub(super) fn plan_tune(
+    shared: &mut Shared,
+    tuning: Tuning,
+    threads: &[Threads],
+    context: Context<'_>,
+) {
+    let slice = own_slice_ns();
+    for listed in threads {
+        let Some(process) = context.system.same_process(listed.process) else {
+            continue;
+        };
+        let main = asking(listed.process.pid, slice).ok().flatten();
+        let main = main.map(|(_, found)| (listed.process.pid, found));
+        let tuning = tuning_for(tuning, listed, main.into_iter());
+        let planned: Vec<Tuned> = listed
+            .tids
+            .iter()
+            .filter_map(|&tid| {
+                let starttime = process.thread_start(tid).ok()?;
+                let (_, original) = asking(tid, slice).ok()??;
+                let ours = tuned(tuning, listed.role, original);
+                (ours != original).then_some(Tuned {
+                    tid,
+                    starttime,
+                    original,
+                    ours,
+                })
             })
             .collect();
-        self.ledger.forget_all(&gone);
-        self.changes.drop_where(|reach, change| {
-            change.knob.ends_with("/task scheduling")
-                && matches!(reach, Reach::Process(id) if !listed(id))
-        });
-    }
-
-    pub(crate) fn untune(&mut self, _app: AppKey, context: Context<'_>) {
-        for (entry, undone) in undo(&mut self.ledger, context.system, Entry::is_asking) {
-            match undone {
-                Undone::Failed { why } if entry.lineage().is_some() => {
-                    tracing::info!("not put back yet, {entry}: {why}");
-                }
-                Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
-                Undone::Theirs { found } => {
-                    tracing::info!("changed since and left alone, {entry}: {found}");
-                }
-                Undone::Restored | Undone::Gone => {}
-            }
-        }
-        self.in_force.tuned = None;
-        self.changes
-            .drop_where(|_, change| change.knob.ends_with("/task scheduling"));
-    }
-
-    pub(crate) fn plan_tune(&mut self, tuning: Tuning, threads: &[Threads], context: Context<'_>) {
-        let slice = own_slice_ns();
-        for listed in threads {
-            let Some(process) = context.system.same_process(listed.process) else {
-                continue;
-            };
-            let main = asking(listed.process.pid, slice).ok().flatten();
-            let main = main.map(|(_, found)| (listed.process.pid, found));
-            let tuning = tuning_for(tuning, listed, main.into_iter());
-            let planned: Vec<Tuned> = listed
-                .tids
-                .iter()
-                .filter_map(|&tid| {
-                    let starttime = process.thread_start(tid).ok()?;
-                    let (_, original) = asking(tid, slice).ok()??;
-                    let ours = tuned(tuning, listed.role, original);
-                    (ours != original).then_some(Tuned {
-                        tid,
-                        starttime,
-                        original,
-                        ours,
-                    })
-                })
-                .collect();
-            if !planned.is_empty() {
-                let change = change(
-                    context,
-                    listed.process,
-                    listed.role,
-                    &planned,
-                    Outcome::Planned,
-                );
-                self.changes.note(Reach::Process(listed.process), change);
-            }
+        if !planned.is_empty() {
+            let change = change(
+                context,
+                listed.process,
+                listed.role,
+                &planned,
+                Outcome::Planned,
+            );
+            shared
+                .changes
+                .note(Reach::Process(listed.process), Kind::Threads, change);
         }
     }
 }

@@ -7,13 +7,10 @@ use limelight_core::policy::boost::{Weight, WeightFile};
 use limelight_proto::{Change, Outcome};
 use limelight_sys::cgroup::{Cgroup, CgroupPath, WeightKnob};
 
-use crate::mechanisms::changes::Reach;
-use crate::mechanisms::protect::cgroup_memory::place;
-use crate::mechanisms::{Actuators, Context};
+use crate::mechanisms::changes::{Kind, Reach};
+use crate::mechanisms::shared::{failed, Context, Shared};
 use crate::restore::undo::{undo, Undone};
-use crate::restore::Entry;
-
-const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
+use crate::restore::{Entry, Place};
 
 fn knob(file: WeightFile) -> WeightKnob {
     match file {
@@ -23,27 +20,13 @@ fn knob(file: WeightFile) -> WeightKnob {
     }
 }
 
-/// Whether this displayed name of a knob is that of a weight.
-fn is_weight(name: &str) -> bool {
-    let files = [WeightFile::Cpu, WeightFile::Io, WeightFile::Bfq];
-    files
-        .iter()
-        .any(|file| name.ends_with(&format!("/{}", file.name())))
-}
-
 fn change(context: Context<'_>, weight: &Weight, from: u32, outcome: Outcome) -> Change {
-    Change {
-        knob: context.system.cgroup_file(&weight.cgroup, weight.file.name()),
-        from: from.to_string(),
-        to: weight.weight.max(from).to_string(),
-        rule: format!(
-            "boost: {} of the app's cgroup, its ancestors and its helpers, so that it gets its time first",
-            weight.file.name()
-        ),
-        at_ms: context.now.as_millis() as u64,
-        outcome,
-        undone_by: UNDONE_BY.to_owned(),
-    }
+    let file = weight.file.name();
+    let knob = context.system.cgroup_file(&weight.cgroup, file);
+    let rule = format!(
+        "boost: {file} of the app's cgroup, its ancestors and its helpers, so that it gets its time first"
+    );
+    context.change(knob, (from, weight.weight.max(from)), rule, outcome)
 }
 
 fn open(weight: &Weight, context: Context<'_>) -> Result<Cgroup, String> {
@@ -59,39 +42,41 @@ fn open(weight: &Weight, context: Context<'_>) -> Result<Cgroup, String> {
     }
 }
 
-impl Actuators {
-    pub(crate) fn weigh(&mut self, app: AppKey, weights: &[Weight], context: Context<'_>) {
-        let listed = |entry: &Entry| match entry {
-            Entry::Weight { cgroup, knob, .. } => weights
-                .iter()
-                .any(|weight| weight.cgroup == cgroup.path && weight.file.name() == knob),
-            _ => false,
-        };
-        // Restore weights that were set for a helper that has gone.
-        self.put_weights_back(context, |entry| !listed(entry));
-        for weight in weights {
-            let (from, outcome) = self.write_weight(weight, context);
-            let change = change(context, weight, from, outcome);
-            self.changes.note(Reach::App(app), change);
-        }
-        self.in_force.weighed = Some((app, weights.to_vec()));
+pub(super) fn weigh(shared: &mut Shared, app: AppKey, weights: &[Weight], context: Context<'_>) {
+    let listed = |entry: &Entry| match entry {
+        Entry::Weight { cgroup, knob, .. } => weights
+            .iter()
+            .any(|weight| weight.cgroup == cgroup.path && weight.file.name() == knob),
+        _ => false,
+    };
+    // Restore weights that were set for a helper that has gone.
+    put_weights_back(shared, context, |entry| !listed(entry));
+    for weight in weights {
+        let (from, outcome) = write_weight(shared, weight, context);
+        let change = change(context, weight, from, outcome);
+        shared.changes.note(Reach::App(app), Kind::Weight, change);
     }
+    shared.in_force.weighed = Some((app, weights.to_vec()));
+}
 
-    /// Writes one weight. Returns the weight before Limelight, and the outcome.
-    fn write_weight(&mut self, weight: &Weight, context: Context<'_>) -> (u32, Outcome) {
-        let failed = |why: String| (0, Outcome::Failed { why });
-        let file = knob(weight.file);
-        let cgroup = match open(weight, context) {
-            Ok(cgroup) => cgroup,
-            Err(why) => return failed(why),
-        };
-        let found = match cgroup.weight(file) {
-            Ok(found) => found,
-            Err(error) => return failed(error.to_string()),
-        };
-        let inert = |from, why: String| (from, Outcome::Inert { why });
-        let place = place(&cgroup);
-        let recorded = self.ledger.entries().iter().find_map(|entry| match entry {
+/// Writes one weight. Returns the weight before Limelight, and the outcome.
+fn write_weight(shared: &mut Shared, weight: &Weight, context: Context<'_>) -> (u32, Outcome) {
+    let file = knob(weight.file);
+    let cgroup = match open(weight, context) {
+        Ok(cgroup) => cgroup,
+        Err(why) => return (0, failed(why)),
+    };
+    let found = match cgroup.weight(file) {
+        Ok(found) => found,
+        Err(error) => return (0, failed(error)),
+    };
+    let inert = |from, why: String| (from, Outcome::Inert { why });
+    let place = Place::from(&cgroup);
+    let recorded = shared
+        .ledger
+        .entries()
+        .iter()
+        .find_map(|entry| match entry {
             Entry::Weight {
                 cgroup,
                 knob,
@@ -100,109 +85,98 @@ impl Actuators {
             } if cgroup.inode == place.inode && knob == file.file() => Some((*original, *ours)),
             _ => None,
         });
-        if let Some((original, ours)) = recorded {
-            if found != ours && found != original {
-                return inert(
-                    original,
-                    format!("another program set it to {found}; it is left alone"),
-                );
-            }
-        }
-        let original = recorded.map_or(found, |(original, _)| original);
-        let entry = Entry::Weight {
-            cgroup: place,
-            knob: file.file().to_owned(),
-            original,
-            ours: weight.weight.max(original),
-        };
-        self.ledger.keep(&entry);
-        if found == 0 {
+    if let Some((original, ours)) = recorded {
+        if found != ours && found != original {
             return inert(
-                0,
-                "the cgroup runs only when no other one does (cpu.idle)".to_owned(),
+                original,
+                format!("another program set it to {found}; it is left alone"),
             );
         }
-        let wanted = weight.weight.max(original);
-        if found == wanted {
-            return (original, Outcome::Applied);
+    }
+    let original = recorded.map_or(found, |(original, _)| original);
+    let entry = Entry::Weight {
+        cgroup: place,
+        knob: file.file().to_owned(),
+        original,
+        ours: weight.weight.max(original),
+    };
+    shared.ledger.keep(&entry);
+    if found == 0 {
+        return inert(
+            0,
+            "the cgroup runs only when no other one does (cpu.idle)".to_owned(),
+        );
+    }
+    let wanted = weight.weight.max(original);
+    if found == wanted {
+        return (original, Outcome::Applied);
+    }
+    // Lowered from one weight of ours to another: until the write is done either may be found,
+    // and the one in force would look like another program's.
+    if recorded.is_some_and(|(original, ours)| ours != wanted && found == ours && found != original)
+    {
+        if let Err(error) = cgroup.set_weight(file, original) {
+            return (original, failed(error));
         }
-        // Lowered from one weight of ours to another: until the write is done either may be found,
-        // and the one in force would look like another program's.
-        if recorded
-            .is_some_and(|(original, ours)| ours != wanted && found == ours && found != original)
-        {
-            if let Err(error) = cgroup.set_weight(file, original) {
-                return (
-                    original,
-                    Outcome::Failed {
-                        why: error.to_string(),
-                    },
+    }
+    if let Err(error) = shared.ledger.intend([entry.clone()]) {
+        return (original, failed(error));
+    }
+    match cgroup.set_weight(file, wanted) {
+        Ok(()) => (original, Outcome::Applied),
+        Err(error) => {
+            shared.ledger.forget(&entry);
+            (original, failed(error))
+        }
+    }
+}
+
+fn put_weights_back(shared: &mut Shared, context: Context<'_>, which: impl Fn(&Entry) -> bool) {
+    let results = undo(&mut shared.ledger, context.system, |entry| {
+        matches!(entry, Entry::Weight { .. }) && which(entry)
+    });
+    for (entry, undone) in results {
+        let Entry::Weight { cgroup, knob, .. } = &entry else {
+            continue;
+        };
+        match undone {
+            Undone::Failed { why } => {
+                tracing::error!("{}/{knob} cannot be put back: {why}", cgroup.path);
+            }
+            Undone::Theirs { found } => {
+                tracing::info!(
+                    "{}/{knob} stays at {found}: another program set it",
+                    cgroup.path
                 );
             }
+            Undone::Restored | Undone::Gone => {}
         }
-        if let Err(error) = self.ledger.intend([entry.clone()]) {
-            return (
-                original,
-                Outcome::Failed {
-                    why: error.to_string(),
-                },
-            );
-        }
-        match cgroup.set_weight(file, wanted) {
-            Ok(()) => (original, Outcome::Applied),
-            Err(error) => {
-                self.ledger.forget(&entry);
-                (
-                    original,
-                    Outcome::Failed {
-                        why: error.to_string(),
-                    },
-                )
-            }
-        }
+        let name = context.system.cgroup_file(&cgroup.path, knob);
+        shared.changes.drop_knob(&name);
     }
+}
 
-    fn put_weights_back(&mut self, context: Context<'_>, which: impl Fn(&Entry) -> bool) {
-        let results = undo(&mut self.ledger, context.system, |entry| {
-            matches!(entry, Entry::Weight { .. }) && which(entry)
-        });
-        for (entry, undone) in results {
-            let Entry::Weight { cgroup, knob, .. } = &entry else {
-                continue;
-            };
-            match undone {
-                Undone::Failed { why } => {
-                    tracing::error!("{}/{knob} cannot be put back: {why}", cgroup.path);
-                }
-                Undone::Theirs { found } => {
-                    tracing::info!(
-                        "{}/{knob} stays at {found}: another program set it",
-                        cgroup.path
-                    );
-                }
-                Undone::Restored | Undone::Gone => {}
-            }
-            let name = context.system.cgroup_file(&cgroup.path, knob);
-            self.changes.drop_knob(&name);
-        }
-    }
+pub(super) fn unweigh(shared: &mut Shared, app: AppKey, context: Context<'_>) {
+    put_weights_back(shared, context, |_| true);
+    shared.in_force.weighed = None;
+    shared
+        .changes
+        .drop_where(|reach, kind| (reach, kind) == (Reach::App(app), Kind::Weight));
+}
 
-    pub(crate) fn unweigh(&mut self, app: AppKey, context: Context<'_>) {
-        self.put_weights_back(context, |_| true);
-        self.in_force.weighed = None;
-        self.changes
-            .drop_where(|reach, change| reach == Reach::App(app) && is_weight(&change.knob));
-    }
-
-    pub(crate) fn plan_weigh(&mut self, app: AppKey, weights: &[Weight], context: Context<'_>) {
-        for weight in weights {
-            let found = open(weight, context)
-                .and_then(|cgroup| cgroup.weight(knob(weight.file)).map_err(|e| e.to_string()));
-            let change = match found {
-                Ok(found) => change(context, weight, found, Outcome::Planned),
-                Err(why) => change(context, weight, 0, Outcome::Inert { why }),
-            };
-            self.changes.note(Reach::App(app), change);
-        }
+pub(super) fn plan_weigh(
+    shared: &mut Shared,
+    app: AppKey,
+    weights: &[Weight],
+    context: Context<'_>,
+) {
+    for weight in weights {
+        let found = open(weight, context)
+            .and_then(|cgroup| cgroup.weight(knob(weight.file)).map_err(|e| e.to_string()));
+        let change = match found {
+            Ok(found) => change(context, weight, found, Outcome::Planned),
+            Err(why) => change(context, weight, 0, Outcome::Inert { why }),
+        };
+        shared.changes.note(Reach::App(app), Kind::Weight, change);
     }
 }

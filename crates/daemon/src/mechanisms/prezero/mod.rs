@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Inputs of `prezero`: how much fresh memory apps take in a window, and which engines can zero
-//! pages.
+//! `prezero`: pages are zeroed between response windows, as many as apps take in one.
 
 mod pool;
-pub(crate) use pool::Open;
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -13,9 +11,15 @@ use std::time::Duration;
 
 use limelight_core::model::prezero::{Demand, Engine};
 use limelight_core::model::{App, AppKey};
+use limelight_core::policy::prezero::Step;
+use limelight_sys::device::Device;
 use tracing::{debug, warn};
 
+use crate::mechanisms::changes::{Kind, Reach};
+use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared};
 use crate::system::System;
+
+use pool::{switch, ZeroedDisk};
 
 /// The mechanism's directory below sysfs.
 pub const FOLDER: &str = "kernel/mm/limelight/prezero";
@@ -32,27 +36,30 @@ pub const FILE_NAME: &str = "prezero.json";
 /// A larger file is not ours.
 const FILE_MAX_BYTES: u64 = 64 << 10;
 
-/// The demand of the apps that were topmost, kept across starts of the daemon.
+/// `prezero`.
 #[derive(Debug, Default)]
-pub struct Zeroing {
+pub struct Prezero {
+    /// The demand of the apps that were topmost, kept across starts of the daemon.
     demand: Demand,
     front: Option<AppKey>,
     /// `None`: nothing is kept, as in a dry run.
     file: Option<PathBuf>,
     written: Vec<(String, u64)>,
     written_at: Option<Duration>,
+    /// The disk that zeroes are read from.
+    disk: Option<ZeroedDisk>,
 }
 
-impl Zeroing {
+impl Prezero {
     /// Continues with what a predecessor kept in `directory`; `None` keeps nothing.
-    pub fn open(directory: Option<&Path>) -> Zeroing {
+    pub fn open(directory: Option<&Path>) -> Prezero {
         let file = directory.map(|directory| directory.join(FILE_NAME));
         let written = file.as_deref().map(read).unwrap_or_default();
-        Zeroing {
+        Prezero {
             demand: Demand::from_known(written.clone()),
             file,
             written,
-            ..Zeroing::default()
+            ..Prezero::default()
         }
     }
 
@@ -102,6 +109,24 @@ impl Zeroing {
                 file.display()
             );
         }
+    }
+}
+
+impl Mechanism for Prezero {
+    type Step = Step;
+
+    fn apply(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) -> Effect {
+        let Step::Switch { pool } = step;
+        let set = |device: &Device| switch(device, pool.as_ref(), &mut self.disk);
+        if shared.switch(pool.is_some(), pool::change(step, context), set) {
+            shared.in_force.device_prezero.clone_from(pool);
+        }
+        Effect::None
+    }
+
+    fn plan_only(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) {
+        let planned = pool::change(step, context);
+        shared.changes.note(Reach::Machine, Kind::Device, planned);
     }
 }
 
@@ -161,13 +186,13 @@ mod tests {
     fn demand_survives_the_daemon_and_a_damaged_file_is_not_used() {
         let temp = tempfile::tempdir().unwrap();
         let state = temp.path().join("state");
-        let mut zeroing = Zeroing::open(Some(&state));
+        let mut zeroing = Prezero::open(Some(&state));
         zeroing.demand = Demand::from_known(vec![("viewer".to_owned(), 800)]);
         zeroing.write(Duration::ZERO);
-        assert_eq!(Zeroing::open(Some(&state)).demand.of("viewer"), Some(800));
+        assert_eq!(Prezero::open(Some(&state)).demand.of("viewer"), Some(800));
         std::fs::write(state.join(FILE_NAME), "[[\"viewer\"").unwrap();
-        assert_eq!(Zeroing::open(Some(&state)).demand.largest(), None);
-        assert_eq!(Zeroing::open(None).demand.largest(), None);
+        assert_eq!(Prezero::open(Some(&state)).demand.largest(), None);
+        assert_eq!(Prezero::open(None).demand.largest(), None);
     }
 
     #[test]

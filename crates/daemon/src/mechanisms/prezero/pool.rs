@@ -2,44 +2,28 @@
 //! `prezero` through `/dev/limelight`: the kernel zeroes pages between response windows.
 
 use limelight_core::model::prezero::{Engine, Extent};
-use limelight_core::policy::prezero::Pool;
-use limelight_proto::{Change, Outcome};
+use limelight_core::policy::prezero::{Pool, Step};
+use limelight_proto::Change;
 use limelight_sys::capability;
 use limelight_sys::device::{Device, Mechanism, Setting, Zeroing};
 use limelight_sys::zero_extent::ZeroExtent;
 use tracing::warn;
 
-use crate::mechanisms::changes::Reach;
-use crate::mechanisms::device::UNDONE_BY;
-use crate::mechanisms::{outcome, Actuators, Context};
+use crate::mechanisms::shared::Context;
 
 /// Zeroes on a disk, kept open for as long as the kernel reads there.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(super) struct ZeroedDisk {
     extent: Extent,
     disk: ZeroExtent,
 }
 
-impl Actuators {
-    pub(crate) fn switch_prezero(&mut self, pool: Option<&Pool>, context: Context<'_>) {
-        let result = match self.device.device() {
-            None => return,
-            Some(device) => switch(device, pool, &mut self.zeroes),
-        };
-        let outcome = outcome(result);
-        if self.note_switch(pool.is_some(), change(pool, context, outcome)) {
-            self.in_force.device_prezero = pool.cloned();
-        }
-    }
-
-    pub(crate) fn plan_switch_prezero(&mut self, pool: Option<&Pool>, context: Context<'_>) {
-        let change = change(pool, context, Outcome::Planned);
-        self.changes.note(Reach::Machine, change);
-    }
-}
-
 /// Switches the pool. The disk is closed only after the kernel has stopped reading it.
-fn switch(device: &Device, pool: Option<&Pool>, open: &mut Option<Open>) -> Result<(), String> {
+pub(super) fn switch(
+    device: &Device,
+    pool: Option<&Pool>,
+    open: &mut Option<ZeroedDisk>,
+) -> Result<(), String> {
     let text = |error: limelight_sys::device::DeviceError| error.to_string();
     let Some(pool) = pool else {
         device.switch_off(Mechanism::Prezero).map_err(text)?;
@@ -57,7 +41,7 @@ fn switch(device: &Device, pool: Option<&Pool>, open: &mut Option<Open>) -> Resu
                 );
             }
             let disk = ZeroExtent::open(&extent.device, extent.offset, extent.len, trusted);
-            Some(Open {
+            Some(ZeroedDisk {
                 extent: extent.clone(),
                 disk: disk.map_err(|error| error.to_string())?,
             })
@@ -82,22 +66,10 @@ fn switch(device: &Device, pool: Option<&Pool>, open: &mut Option<Open>) -> Resu
     Ok(())
 }
 
-fn knob(context: Context<'_>) -> String {
-    format!("{} prezero", context.system.roots.device.display())
-}
-
-fn change(pool: Option<&Pool>, context: Context<'_>, outcome: Outcome) -> Change {
-    Change {
-        knob: knob(context),
-        from: "off".to_owned(),
-        to: pool.map_or("off".to_owned(), |pool| {
-            format!("on, {} pages by {}", pool.target, pool.engine.name())
-        }),
-        rule: "prezero: as many pages as the topmost app takes in one response window, and a \
-               quarter more, are zeroed before it"
-            .to_owned(),
-        at_ms: context.now.as_millis() as u64,
-        outcome,
-        undone_by: UNDONE_BY.to_owned(),
-    }
+pub(super) fn change(step: &Step, context: Context<'_>) -> Change {
+    let Step::Switch { pool } = step;
+    let to = |pool: &Pool| format!("on, {} pages by {}", pool.target, pool.engine.name());
+    let rule = "prezero: as many pages as the topmost app takes in one response window, and a \
+                quarter more, are zeroed before it";
+    context.device_change("prezero", pool.as_ref().map(to), rule)
 }

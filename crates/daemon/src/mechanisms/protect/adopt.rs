@@ -7,276 +7,238 @@
 use limelight_core::model::{App, AppKey, Home, ProcessId};
 use limelight_proto::{Change, Outcome};
 use limelight_sys::cgroup::{Cgroup, CgroupPath};
+use limelight_sys::process::Process;
 
-use crate::mechanisms::changes::Reach;
-use crate::mechanisms::controllers::MEMORY;
-use crate::mechanisms::protect::cgroup_memory::place;
-use crate::mechanisms::{Actuators, Context, Effect};
+use crate::mechanisms::changes::{Kind, Reach};
+use crate::mechanisms::controllers::hand_down;
+use crate::mechanisms::shared::{Context, Shared, UNDONE_BY_STOP};
 use crate::restore::undo::{undo, Undone};
-use crate::restore::{Entry, Move};
-
-/// The parent cgroup of adopted apps.
-pub const SLICE: &str = "/limelight.slice";
+use crate::restore::{Entry, Move, Place};
+use crate::system::own_scope::{scope_name, SLICE};
+use crate::system::{System, MEMORY};
 
 /// Most passes over a tree that forks while it is being moved.
 const PASSES: usize = 8;
 
-/// Name of the cgroup for the tree of this process.
-fn scope_name(root: ProcessId) -> String {
-    format!("app-{}-{}.scope", root.pid, root.starttime)
+fn change(context: Context<'_>, root: ProcessId, from: &str, to: &str, outcome: Outcome) -> Change {
+    let rule = "protect: memory can be reserved only for an app with a cgroup of its own ([protect] adopt); pages charged before the move stay behind";
+    let knob = format!(
+        "{}/{}/cgroup",
+        context.system.roots.proc.display(),
+        root.pid
+    );
+    Change {
+        undone_by: UNDONE_BY_STOP.to_owned(),
+        ..context.change(knob, (from, to), rule, outcome)
+    }
 }
 
-/// The root process of the tree in this cgroup, if Limelight made the cgroup.
-pub fn root_of_scope(path: &str) -> Option<ProcessId> {
-    let name = path.strip_prefix(SLICE)?.strip_prefix('/')?;
-    let (pid, starttime) = name
-        .strip_prefix("app-")?
-        .strip_suffix(".scope")?
-        .split_once('-')?;
-    Some(ProcessId {
-        pid: pid.parse().ok()?,
-        starttime: starttime.parse().ok()?,
+/// Returns the app in its new cgroup; `None` if it could not be moved.
+pub(super) fn adopt(shared: &mut Shared, key: AppKey, context: Context<'_>) -> Option<App> {
+    let (Some(app), AppKey::Tree(root)) = (context.front, key) else {
+        return None;
+    };
+    let from = app
+        .home
+        .as_ref()
+        .map_or("/", |home| home.path.as_str())
+        .to_owned();
+    let path = format!("{SLICE}/{}", scope_name(root));
+    let (home, outcome) = match move_tree(shared, root, &from, &path, context) {
+        Ok(scope) => {
+            let home = Home {
+                path: path.clone(),
+                inode: scope.id().0,
+                own: true,
+                adopted: true,
+            };
+            (Some(home), Outcome::Applied)
+        }
+        Err(why) => (None, Outcome::Failed { why }),
+    };
+    shared.changes.note(
+        Reach::App(key),
+        Kind::Home,
+        change(context, root, &from, &path, outcome),
+    );
+    let home = home?;
+    if !shared.in_force.adopted.contains(&key) {
+        shared.in_force.adopted.push(key);
+    }
+    Some(App {
+        home: Some(home),
+        ..app.clone()
     })
 }
 
-fn change(context: Context<'_>, root: ProcessId, from: &str, to: &str, outcome: Outcome) -> Change {
-    Change {
-        knob: format!("{}/{}/cgroup", context.system.roots.proc.display(), root.pid),
-        from: from.to_owned(),
-        to: to.to_owned(),
-        rule: "protect: memory can be reserved only for an app with a cgroup of its own ([protect] adopt); pages charged before the move stay behind".to_owned(),
-        at_ms: context.now.as_millis() as u64,
-        outcome,
-        undone_by: "limelightd stopping".to_owned(),
+fn move_tree(
+    shared: &mut Shared,
+    root: ProcessId,
+    from: &str,
+    path: &str,
+    context: Context<'_>,
+) -> Result<Cgroup, String> {
+    let text = |error: limelight_sys::Error| error.to_string();
+    let system = context.system;
+    let parse = |path: &str| CgroupPath::parse(path).ok_or(format!("{path} is no cgroup path"));
+    let from = system.cgroups.open(&parse(from)?).map_err(text)?;
+
+    let slice = make_cgroup(
+        shared,
+        SLICE,
+        Entry::Slice {
+            path: SLICE.to_owned(),
+        },
+        context,
+    )?;
+    let scope_path = parse(path)?;
+    let entry = |moved: Vec<Move>| Entry::Scope {
+        path: path.to_owned(),
+        from: Place::from(&from),
+        moved,
+    };
+    let scope = make_cgroup(shared, path, entry(Vec::new()), context)?;
+    drop(slice);
+    if let Err(why) = hand_down(shared, &scope_path, MEMORY, context) {
+        dissolve(shared, system, path);
+        return Err(why);
+    }
+
+    let mut moved: Vec<Move> = Vec::new();
+    for _ in 0..PASSES {
+        let batch = batch(system, root, (&from, &scope), &mut moved).map_err(text)?;
+        if batch.is_empty() {
+            break;
+        }
+        let intended = shared.ledger.intend([entry(moved.clone())]);
+        intended.map_err(|error| error.to_string())?;
+        for (pid, process) in batch {
+            match scope.attach(pid) {
+                // The PID was reused between the check and the move.
+                Ok(()) if !process.exists() => {
+                    if scope.procs().is_ok_and(|procs| procs.contains(&pid)) {
+                        from.attach(pid).map_err(text)?;
+                    }
+                }
+                Ok(()) => {}
+                Err(error) if error.is_gone() => {}
+                Err(error) if pid == root.pid => {
+                    dissolve(shared, system, path);
+                    return Err(error.to_string());
+                }
+                Err(error) => tracing::warn!("pid {pid} stays in {}: {error}", from.path()),
+            }
+        }
+    }
+    Ok(scope)
+}
+
+/// The processes of the tree that are still in the old cgroup. A descendant that is in another
+/// cgroup by now is left there.
+fn batch(
+    system: &System,
+    root: ProcessId,
+    (from, scope): (&Cgroup, &Cgroup),
+    moved: &mut Vec<Move>,
+) -> limelight_sys::Result<Vec<(i32, Process)>> {
+    let inside = scope.procs()?;
+    let tree = system.proc.tree()?;
+    let mut pids = tree.descendants(root.pid);
+    pids.insert(0, root.pid);
+    pids.retain(|pid| inside.binary_search(pid).is_err());
+    pids.retain(|pid| !moved.iter().any(|known| known.pid == *pid));
+    let mut batch = Vec::new();
+    for pid in pids {
+        let Ok((id, process)) = system.process(pid) else {
+            continue;
+        };
+        let at = process.cgroup().ok().flatten();
+        if at.as_deref() == Some(from.path().as_str()) {
+            moved.push(Move {
+                pid,
+                starttime: id.starttime,
+                from: Place::from(from),
+            });
+            batch.push((pid, process));
+        }
+    }
+    Ok(batch)
+}
+
+/// Puts the processes of a cgroup that Limelight made back, and removes it.
+fn dissolve(shared: &mut Shared, system: &System, scope: &str) -> Vec<(Entry, Undone)> {
+    let ledger = &mut shared.ledger;
+    undo(
+        ledger,
+        system,
+        |entry| matches!(entry, Entry::Scope { path, .. } if path == scope),
+    )
+}
+
+/// Creates a cgroup, or takes over one that a predecessor could not remove.
+fn make_cgroup(
+    shared: &mut Shared,
+    path: &str,
+    entry: Entry,
+    context: Context<'_>,
+) -> Result<Cgroup, String> {
+    let text = |error: limelight_sys::Error| error.to_string();
+    let path = CgroupPath::parse(path).ok_or(format!("{path} is no cgroup path"))?;
+    let parent = path.parent().ok_or("the root cannot be made")?;
+    let parent = context.system.cgroups.open(&parent).map_err(text)?;
+    shared
+        .ledger
+        .intend([entry.clone()])
+        .map_err(|error| error.to_string())?;
+    match parent.create_child(path.name()) {
+        Ok(cgroup) => Ok(cgroup),
+        Err(limelight_sys::Error::Busy { .. }) => parent.open_child(path.name()).map_err(text),
+        Err(error) => {
+            shared.ledger.forget(&entry);
+            Err(error.to_string())
+        }
     }
 }
 
-impl Actuators {
-    pub(crate) fn adopt(&mut self, key: AppKey, context: Context<'_>) -> Effect {
-        let (Some(app), AppKey::Tree(root)) = (context.front, key) else {
-            return Effect::NotAdopted;
-        };
-        let from = app
-            .home
-            .as_ref()
-            .map_or("/", |home| home.path.as_str())
-            .to_owned();
+pub(super) fn release(shared: &mut Shared, key: AppKey, context: Context<'_>) {
+    if let AppKey::Tree(root) = key {
+        let scope = format!("{SLICE}/{}", scope_name(root));
+        for (_, undone) in dissolve(shared, context.system, &scope) {
+            if let Undone::Failed { why } = undone {
+                tracing::error!("{scope} cannot be dissolved: {why}");
+            }
+        }
+    }
+    shared.in_force.adopted.retain(|known| *known != key);
+    shared
+        .changes
+        .drop_where(|reach, kind| (reach, kind) == (Reach::App(key), Kind::Home));
+}
+
+/// Removes the cgroups of adopted apps that have ended.
+pub fn remove_empty_scopes(shared: &mut Shared, context: Context<'_>) {
+    for key in shared.in_force.adopted.clone() {
+        let AppKey::Tree(root) = key else { continue };
         let path = format!("{SLICE}/{}", scope_name(root));
-        let (home, outcome) = match self.move_tree(root, &from, &path, context) {
-            Ok(scope) => {
-                let home = Home {
-                    path: path.clone(),
-                    inode: scope.id().0,
-                    own: true,
-                    adopted: true,
-                };
-                (Some(home), Outcome::Applied)
-            }
-            Err(why) => (None, Outcome::Failed { why }),
-        };
-        self.changes.note(
-            Reach::App(key),
-            change(context, root, &from, &path, outcome),
-        );
-        match home {
-            Some(home) => {
-                if !self.in_force.adopted.contains(&key) {
-                    self.in_force.adopted.push(key);
-                }
-                Effect::Moved(App {
-                    home: Some(home),
-                    ..app.clone()
-                })
-            }
-            None => Effect::NotAdopted,
+        let populated = CgroupPath::parse(&path)
+            .and_then(|path| context.system.cgroups.open(&path).ok())
+            .is_some_and(|scope| scope.procs_below().map_or(true, |procs| !procs.is_empty()));
+        let reserved = shared
+            .in_force
+            .reserved
+            .is_some_and(|reserved| reserved.app == key);
+        if !populated && !reserved {
+            release(shared, key, context);
         }
-    }
-
-    fn move_tree(
-        &mut self,
-        root: ProcessId,
-        from: &str,
-        path: &str,
-        context: Context<'_>,
-    ) -> Result<Cgroup, String> {
-        let text = |error: limelight_sys::Error| error.to_string();
-        let system = context.system;
-        let parse = |path: &str| CgroupPath::parse(path).ok_or(format!("{path} is no cgroup path"));
-        let from = system.cgroups.open(&parse(from)?).map_err(text)?;
-
-        let slice = self.make_cgroup(
-            SLICE,
-            Entry::Slice {
-                path: SLICE.to_owned(),
-            },
-            context,
-        )?;
-        let scope_path = parse(path)?;
-        let entry = |moved: Vec<Move>| Entry::Scope {
-            path: path.to_owned(),
-            from: place(&from),
-            moved,
-        };
-        let scope = self.make_cgroup(path, entry(Vec::new()), context)?;
-        drop(slice);
-        if let Err(why) = self.hand_down(&scope_path, MEMORY, context) {
-            undo(
-                &mut self.ledger,
-                system,
-                |known| matches!(known, Entry::Scope { path: known, .. } if known == path),
-            );
-            return Err(why);
-        }
-
-        let mut moved: Vec<Move> = Vec::new();
-        for _ in 0..PASSES {
-            let inside = scope.procs().map_err(text)?;
-            let tree = system.proc.tree().map_err(text)?;
-            let mut pids = tree.descendants(root.pid);
-            pids.insert(0, root.pid);
-            pids.retain(|pid| inside.binary_search(pid).is_err());
-            pids.retain(|pid| !moved.iter().any(|known| known.pid == *pid));
-            let mut batch = Vec::new();
-            for pid in pids {
-                let Ok((id, process)) = system.process(pid) else {
-                    continue;
-                };
-                let Ok(Some(at)) = process.cgroup() else {
-                    continue;
-                };
-                // A descendant that is in another cgroup by now is left there.
-                if at != from.path().as_str() {
-                    continue;
-                }
-                moved.push(Move {
-                    pid,
-                    starttime: id.starttime,
-                    from: place(&from),
-                });
-                batch.push((pid, process));
-            }
-            if batch.is_empty() {
-                break;
-            }
-            self.ledger
-                .intend([entry(moved.clone())])
-                .map_err(|error| error.to_string())?;
-            for (pid, process) in batch {
-                match scope.attach(pid) {
-                    // The PID was reused between the check and the move.
-                    Ok(()) if !process.exists() => {
-                        if scope.procs().is_ok_and(|procs| procs.contains(&pid)) {
-                            from.attach(pid).map_err(text)?;
-                        }
-                    }
-                    Ok(()) => {}
-                    Err(error) if error.is_gone() => {}
-                    Err(error) if pid == root.pid => {
-                        undo(
-                            &mut self.ledger,
-                            system,
-                            |known| matches!(known, Entry::Scope { path: known, .. } if known == path),
-                        );
-                        return Err(error.to_string());
-                    }
-                    Err(error) => tracing::warn!("pid {pid} stays in {}: {error}", from.path()),
-                }
-            }
-        }
-        Ok(scope)
-    }
-
-    /// Creates a cgroup, or takes over one that a predecessor could not remove.
-    fn make_cgroup(
-        &mut self,
-        path: &str,
-        entry: Entry,
-        context: Context<'_>,
-    ) -> Result<Cgroup, String> {
-        let text = |error: limelight_sys::Error| error.to_string();
-        let path = CgroupPath::parse(path).ok_or(format!("{path} is no cgroup path"))?;
-        let parent = path.parent().ok_or("the root cannot be made")?;
-        let parent = context.system.cgroups.open(&parent).map_err(text)?;
-        self.ledger
-            .intend([entry.clone()])
-            .map_err(|error| error.to_string())?;
-        match parent.create_child(path.name()) {
-            Ok(cgroup) => Ok(cgroup),
-            Err(limelight_sys::Error::Busy { .. }) => parent.open_child(path.name()).map_err(text),
-            Err(error) => {
-                self.ledger.forget(&entry);
-                Err(error.to_string())
-            }
-        }
-    }
-
-    pub(crate) fn release(&mut self, key: AppKey, context: Context<'_>) {
-        if let AppKey::Tree(root) = key {
-            let scope = format!("{SLICE}/{}", scope_name(root));
-            let results = undo(
-                &mut self.ledger,
-                context.system,
-                |entry| matches!(entry, Entry::Scope { path, .. } if *path == scope),
-            );
-            for (_, undone) in results {
-                if let Undone::Failed { why } = undone {
-                    tracing::error!("{scope} cannot be dissolved: {why}");
-                }
-            }
-        }
-        self.in_force.adopted.retain(|known| *known != key);
-        self.changes.drop_where(|reach, change| {
-            reach == Reach::App(key) && change.knob.ends_with("/cgroup")
-        });
-    }
-
-    /// Removes the cgroups of adopted apps that have ended.
-    pub fn remove_empty_scopes(&mut self, context: Context<'_>) {
-        for key in self.in_force.adopted.clone() {
-            let AppKey::Tree(root) = key else { continue };
-            let path = format!("{SLICE}/{}", scope_name(root));
-            let populated = CgroupPath::parse(&path)
-                .and_then(|path| context.system.cgroups.open(&path).ok())
-                .is_some_and(|scope| scope.procs_below().map_or(true, |procs| !procs.is_empty()));
-            let reserved = self
-                .in_force
-                .reserved
-                .is_some_and(|reserved| reserved.app == key);
-            if !populated && !reserved {
-                self.release(key, context);
-            }
-        }
-    }
-
-    pub(crate) fn plan_adopt(&mut self, key: AppKey, context: Context<'_>) {
-        let (Some(app), AppKey::Tree(root)) = (context.front, key) else {
-            return;
-        };
-        let from = app.home.as_ref().map_or("/", |home| home.path.as_str());
-        let to = format!("{SLICE}/{}", scope_name(root));
-        let planned = change(context, root, from, &to, Outcome::Planned);
-        self.changes.note(Reach::App(key), planned);
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn scope_names_its_root() {
-        let root = ProcessId {
-            pid: 42,
-            starttime: 777,
-        };
-        let path = format!("{SLICE}/{}", scope_name(root));
-        assert_eq!(root_of_scope(&path), Some(root));
-        for other in [
-            "/limelight.slice",
-            "/limelight.slice/app-1.scope",
-            "/app-1-2.scope",
-        ] {
-            assert_eq!(root_of_scope(other), None, "{other}");
-        }
-    }
+pub(super) fn plan_adopt(shared: &mut Shared, key: AppKey, context: Context<'_>) {
+    let (Some(app), AppKey::Tree(root)) = (context.front, key) else {
+        return;
+    };
+    let from = app.home.as_ref().map_or("/", |home| home.path.as_str());
+    let to = format!("{SLICE}/{}", scope_name(root));
+    let planned = change(context, root, from, &to, Outcome::Planned);
+    shared.changes.note(Reach::App(key), Kind::Home, planned);
 }

@@ -9,33 +9,23 @@
 use limelight_core::model::snapshot::{Knob, Reserved};
 use limelight_core::model::{AppKey, Home};
 use limelight_core::policy::protect::GRAIN;
-use limelight_proto::{Change, Outcome};
+use limelight_proto::Outcome;
 use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
 
-use crate::mechanisms::changes::Reach;
-use crate::mechanisms::controllers::MEMORY;
-use crate::mechanisms::{Actuators, Context, Effect};
+use crate::mechanisms::changes::{Kind, Reach};
+use crate::mechanisms::controllers::hand_down;
+use crate::mechanisms::shared::{failed, Context, Effect, Shared};
 use crate::restore::undo::{open_place, undo, Undone};
 use crate::restore::{Entry, Ledger, Place};
-use crate::system::System;
+use crate::system::{System, MEMORY};
 
 /// How often a reservation is made again after another program took it away.
 const DISTURBANCES_MAX: u8 = 3;
-
-const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
 
 fn memory_knob(knob: Knob) -> MemoryKnob {
     match knob {
         Knob::Min => MemoryKnob::Min,
         Knob::Low => MemoryKnob::Low,
-    }
-}
-
-/// The record's name for an open cgroup.
-pub fn place(cgroup: &Cgroup) -> Place {
-    Place {
-        path: cgroup.path().as_str().to_owned(),
-        inode: cgroup.id().0,
     }
 }
 
@@ -173,9 +163,28 @@ pub fn protected_by_others(system: &System, ledger: &Ledger, knob: Knob) -> u64 
         .sum()
 }
 
-impl Actuators {
-    pub(crate) fn reserve(
+fn limit_entry(ledger: &Ledger, cgroup: &Cgroup, knob: Knob) -> Option<Entry> {
+    let mut entries = ledger.entries().iter();
+    let same = |entry: &&Entry| {
+        matches!(entry, Entry::Limit { cgroup: known, knob: file, .. }
+            if known.inode == cgroup.id().0 && file == knob.file())
+    };
+    entries.find(same).cloned()
+}
+
+/// The reservation of the topmost app.
+#[derive(Debug, Default)]
+pub struct Reservation {
+    /// Values that another program has overwritten; left alone until the reservation ends.
+    conflicts: Vec<(u64, &'static str)>,
+    /// How often another program took the reservation away.
+    disturbances: u8,
+}
+
+impl Reservation {
+    pub(super) fn reserve(
         &mut self,
+        shared: &mut Shared,
         reserve: Reserved,
         rule: &str,
         context: Context<'_>,
@@ -184,37 +193,29 @@ impl Actuators {
             return Effect::None;
         };
         let reach = Reach::App(reserve.app);
-        let leaf_knob = context.system.cgroup_file(&home.path, reserve.knob.file());
-        let fail = |to: Limit, outcome| Change {
-            knob: leaf_knob.clone(),
-            from: "0".to_owned(),
-            to: to.to_string(),
-            rule: rule.to_owned(),
-            at_ms: context.now.as_millis() as u64,
-            outcome,
-            undone_by: UNDONE_BY.to_owned(),
-        };
+        let knob = |path: &str| context.system.cgroup_file(path, reserve.knob.file());
         let bytes = Limit::Bytes(reserve.bytes);
+        let fail = |outcome| context.change(knob(&home.path), ("0", bytes), rule, outcome);
         let handed_down = match CgroupPath::parse(&home.path) {
-            Some(path) => self.hand_down(&path, MEMORY, context),
+            Some(path) => hand_down(shared, &path, MEMORY, context),
             None => Err(format!("{} is no cgroup path", home.path)),
         };
         let effect = match handed_down {
-            Ok(true) => Effect::Measurable,
+            Ok(true) => Effect::Again,
             Ok(false) => Effect::None,
             Err(why) => {
-                self.changes
-                    .note(reach, fail(bytes, Outcome::Inert { why }));
+                let change = fail(Outcome::Inert { why });
+                shared.changes.note(reach, Kind::Reservation, change);
                 // Tried again when the app's size changes, not at every tick.
-                self.in_force.reserved = Some(reserve);
+                shared.in_force.reserved = Some(reserve);
                 return Effect::None;
             }
         };
-        let targets = match targets(context, &self.ledger, &home, reserve) {
+        let targets = match targets(context, &shared.ledger, &home, reserve) {
             Ok(targets) => targets,
             Err(why) => {
-                self.changes
-                    .note(reach, fail(bytes, Outcome::Failed { why }));
+                let change = fail(failed(why));
+                shared.changes.note(reach, Kind::Reservation, change);
                 return effect;
             }
         };
@@ -223,7 +224,7 @@ impl Actuators {
         let last = targets.len().saturating_sub(1);
         let mut reserved = false;
         for (at, target) in targets.iter().enumerate() {
-            let mut outcome = self.write(target, reserve.knob);
+            let mut outcome = self.write(shared, target, reserve.knob);
             let path = target.cgroup.path();
             if at == last {
                 reserved = !matches!(outcome, Outcome::Failed { .. });
@@ -241,40 +242,29 @@ impl Actuators {
             if untouched && at != last {
                 continue;
             }
-            self.changes.note(
-                reach,
-                Change {
-                    knob: context
-                        .system
-                        .cgroup_file(path.as_str(), reserve.knob.file()),
-                    from: target.original.to_string(),
-                    to: target.wanted.to_string(),
-                    rule: rule.to_owned(),
-                    at_ms: context.now.as_millis() as u64,
-                    outcome,
-                    undone_by: UNDONE_BY.to_owned(),
-                },
-            );
+            let values = (target.original, target.wanted);
+            let change = context.change(knob(path.as_str()), values, rule, outcome);
+            shared.changes.note(reach, Kind::Reservation, change);
         }
         if !reserved {
             // With no reservation in force, no other step would restore these values. A dead
             // predecessor may have left some.
             for target in &targets {
-                let entry = self.limit_entry(&target.cgroup, reserve.knob);
-                self.ledger.owe(entry);
+                let entry = limit_entry(&shared.ledger, &target.cgroup, reserve.knob);
+                shared.ledger.owe(entry);
             }
         }
-        self.in_force.reserved = reserved.then_some(reserve);
+        shared.in_force.reserved = reserved.then_some(reserve);
         effect
     }
 
     /// Checks that the reservation is still in place. A service manager that reloads its units sets
     /// its own values; then the reservation is made again, up to `DISTURBANCES_MAX` times.
-    pub fn check_reservation(&mut self, system: &System) {
-        if self.in_force.reserved.is_none() {
+    pub fn check(&mut self, shared: &mut Shared, system: &System) {
+        if shared.in_force.reserved.is_none() {
             return;
         }
-        let disturbed = self.ledger.entries().iter().any(|entry| match entry {
+        let disturbed = shared.ledger.entries().iter().any(|entry| match entry {
             Entry::Limit {
                 cgroup, knob, ours, ..
             } => {
@@ -289,17 +279,17 @@ impl Actuators {
         });
         if disturbed {
             self.disturbances = self.disturbances.saturating_add(1);
-            self.in_force.reserved = None;
+            shared.in_force.reserved = None;
         }
     }
 
-    fn write(&mut self, target: &Target, knob: Knob) -> Outcome {
+    fn write(&mut self, shared: &mut Shared, target: &Target, knob: Knob) -> Outcome {
         let conflict = (target.cgroup.id().0, knob.file());
         let reset = !target.ours.is_empty() && !target.ours.contains(&target.found.to_string());
         if target.is_theirs() || (reset && self.disturbances > DISTURBANCES_MAX) {
             // The value belongs to the other program from now on: neither contested nor restored.
-            if let Some(entry) = self.limit_entry(&target.cgroup, knob) {
-                self.ledger.forget(&entry);
+            if let Some(entry) = limit_entry(&shared.ledger, &target.cgroup, knob) {
+                shared.ledger.forget(&entry);
             }
             self.conflicts.push(conflict);
         }
@@ -311,14 +301,14 @@ impl Actuators {
                 ),
             };
         }
-        if let Some(entry) = self.limit_entry(&target.cgroup, knob) {
-            self.ledger.keep(&entry);
+        if let Some(entry) = limit_entry(&shared.ledger, &target.cgroup, knob) {
+            shared.ledger.keep(&entry);
         }
         if target.found == target.wanted {
             return Outcome::Applied;
         }
         let entry = |ours: Vec<String>| Entry::Limit {
-            cgroup: place(&target.cgroup),
+            cgroup: Place::from(&target.cgroup),
             knob: knob.file().to_owned(),
             original: target.original.to_string(),
             ours,
@@ -331,37 +321,24 @@ impl Actuators {
         let mut ours: Vec<String> = in_force.cloned().collect();
         let before = ours.clone();
         ours.push(target.wanted.to_string());
-        if let Err(error) = self.ledger.intend([entry(ours)]) {
-            return Outcome::Failed {
-                why: error.to_string(),
-            };
+        if let Err(error) = shared.ledger.intend([entry(ours)]) {
+            return failed(error);
         }
         match target.cgroup.set_limit(memory_knob(knob), target.wanted) {
             Ok(()) => Outcome::Applied,
             Err(error) => {
                 if before.is_empty() {
-                    self.ledger.forget(&entry(before));
-                } else if let Err(unrecorded) = self.ledger.intend([entry(before)]) {
+                    shared.ledger.forget(&entry(before));
+                } else if let Err(unrecorded) = shared.ledger.intend([entry(before)]) {
                     tracing::warn!("{unrecorded}");
                 }
-                Outcome::Failed {
-                    why: error.to_string(),
-                }
+                failed(error)
             }
         }
     }
 
-    fn limit_entry(&self, cgroup: &Cgroup, knob: Knob) -> Option<Entry> {
-        let mut entries = self.ledger.entries().iter();
-        let same = |entry: &&Entry| {
-            matches!(entry, Entry::Limit { cgroup: known, knob: file, .. }
-            if known.inode == cgroup.id().0 && file == knob.file())
-        };
-        entries.find(same).cloned()
-    }
-
-    pub(crate) fn unreserve(&mut self, app: AppKey, context: Context<'_>) {
-        let results = undo(&mut self.ledger, context.system, |entry| {
+    pub(super) fn unreserve(&mut self, shared: &mut Shared, app: AppKey, context: Context<'_>) {
+        let results = undo(&mut shared.ledger, context.system, |entry| {
             matches!(entry, Entry::Limit { .. })
         });
         for (entry, undone) in results {
@@ -371,43 +348,42 @@ impl Actuators {
         }
         self.conflicts.clear();
         self.disturbances = 0;
-        self.in_force.reserved = None;
-        self.changes.drop_where(|reach, change| {
-            reach == Reach::App(app)
-                && (change.knob.ends_with("/memory.min") || change.knob.ends_with("/memory.low"))
-        });
+        shared.in_force.reserved = None;
+        shared
+            .changes
+            .drop_where(|reach, kind| (reach, kind) == (Reach::App(app), Kind::Reservation));
     }
+}
 
-    pub(crate) fn plan_reserve(&mut self, reserve: Reserved, rule: &str, context: Context<'_>) {
-        let Some(home) = context.front.and_then(|app| app.own_home()) else {
-            return;
-        };
-        let change = |path: &str, from: Limit, to: Limit, outcome| Change {
-            knob: context.system.cgroup_file(path, reserve.knob.file()),
-            from: from.to_string(),
-            to: to.to_string(),
-            rule: rule.to_owned(),
-            at_ms: context.now.as_millis() as u64,
-            outcome,
-            undone_by: UNDONE_BY.to_owned(),
-        };
-        let reach = Reach::App(reserve.app);
-        match targets(context, &self.ledger, home, reserve) {
-            Ok(targets) => {
-                for target in targets
-                    .iter()
-                    .filter(|target| target.found != target.wanted)
-                {
-                    let path = target.cgroup.path().as_str();
-                    let planned = change(path, target.found, target.wanted, Outcome::Planned);
-                    self.changes.note(reach, planned);
-                }
+pub(super) fn plan_reserve(
+    shared: &mut Shared,
+    reserve: Reserved,
+    rule: &str,
+    context: Context<'_>,
+) {
+    let Some(home) = context.front.and_then(|app| app.own_home()) else {
+        return;
+    };
+    let change = |path: &str, from: Limit, to: Limit, outcome| {
+        let knob = context.system.cgroup_file(path, reserve.knob.file());
+        context.change(knob, (from, to), rule, outcome)
+    };
+    let reach = Reach::App(reserve.app);
+    match targets(context, &shared.ledger, home, reserve) {
+        Ok(targets) => {
+            for target in targets
+                .iter()
+                .filter(|target| target.found != target.wanted)
+            {
+                let path = target.cgroup.path().as_str();
+                let planned = change(path, target.found, target.wanted, Outcome::Planned);
+                shared.changes.note(reach, Kind::Reservation, planned);
             }
-            Err(why) => {
-                let wanted = Limit::Bytes(reserve.bytes);
-                let inert = change(&home.path, Limit::ZERO, wanted, Outcome::Inert { why });
-                self.changes.note(reach, inert);
-            }
+        }
+        Err(why) => {
+            let wanted = Limit::Bytes(reserve.bytes);
+            let inert = change(&home.path, Limit::ZERO, wanted, Outcome::Inert { why });
+            shared.changes.note(reach, Kind::Reservation, inert);
         }
     }
 }

@@ -4,7 +4,107 @@
 
 pub mod adopt;
 pub mod cgroup_memory;
+mod device;
 pub mod oom_score_adj;
 pub mod page_pinner;
 pub mod reservation_tracker;
 pub mod shared_pages;
+
+use std::collections::BTreeSet;
+
+use limelight_core::model::footprint::Footprint;
+use limelight_core::model::{App, AppKey};
+use limelight_core::policy::protect::Step;
+
+use crate::mechanisms::changes::{Kind, Reach};
+use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared};
+use crate::system::{identify, System};
+
+use cgroup_memory::Reservation;
+use reservation_tracker::ReservationTracker;
+use shared_pages::SharedPages;
+
+/// `protect`.
+#[derive(Debug, Default)]
+pub struct Protect {
+    /// The reservation in the app's cgroup.
+    pub reservation: Reservation,
+    /// Updates of the reservation while memory is short.
+    pub tracker: ReservationTracker,
+    /// The locks on pages that are charged to others.
+    pub shared_pages: SharedPages,
+    /// The memory of the last topmost app.
+    footprint: Option<(AppKey, Footprint)>,
+    /// Apps that could not be moved into a cgroup of their own.
+    not_adoptable: BTreeSet<AppKey>,
+}
+
+impl Protect {
+    /// Measures the topmost app's memory.
+    pub fn measure(&mut self, system: &System, app: &App) -> Option<Footprint> {
+        match (&mut self.footprint, identify::usage(system, app)) {
+            (Some((key, footprint)), Some(usage)) if *key == app.key => footprint.observe(usage),
+            (slot, usage) => *slot = usage.map(|usage| (app.key, Footprint::new(usage))),
+        }
+        self.footprint.as_ref().map(|(_, footprint)| *footprint)
+    }
+
+    /// Whether this app could not be moved into a cgroup of its own.
+    pub fn is_not_adoptable(&self, app: AppKey) -> bool {
+        self.not_adoptable.contains(&app)
+    }
+
+    /// Makes every app worth another try, after a change of the configuration.
+    pub fn forget(&mut self) {
+        self.not_adoptable.clear();
+    }
+}
+
+impl Mechanism for Protect {
+    type Step = Step;
+
+    fn apply(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) -> Effect {
+        match step {
+            Step::Switch { budget_percent } => device::switch(shared, *budget_percent, context),
+            Step::Adopt { app } => match adopt::adopt(shared, *app, context) {
+                Some(app) => return Effect::Moved(app),
+                None => self.not_adoptable.extend(context.front.map(|app| app.key)),
+            },
+            Step::Release { app } => adopt::release(shared, *app, context),
+            Step::Reserve { reserve, rule } => {
+                return self.reservation.reserve(shared, *reserve, rule, context)
+            }
+            Step::Unreserve { app } => self.reservation.unreserve(shared, *app, context),
+            Step::Shield {
+                app,
+                members,
+                points,
+            } => oom_score_adj::shield(shared, *app, members, *points, context),
+            Step::Unshield { .. } => oom_score_adj::unshield(shared, context),
+            Step::Lock { locking } => self.shared_pages.lock(shared, locking, context),
+            Step::Unlock { .. } => self.shared_pages.unlock(shared),
+        }
+        Effect::None
+    }
+
+    fn plan_only(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) {
+        match step {
+            Step::Switch { budget_percent } => {
+                let planned = device::change(*budget_percent, context);
+                shared.changes.note(Reach::Machine, Kind::Device, planned);
+            }
+            Step::Adopt { app } => adopt::plan_adopt(shared, *app, context),
+            Step::Reserve { reserve, rule } => {
+                cgroup_memory::plan_reserve(shared, *reserve, rule, context);
+            }
+            Step::Shield {
+                members, points, ..
+            } => oom_score_adj::plan_shield(shared, members, *points, context),
+            Step::Lock { locking } => shared_pages::plan_lock(shared, locking, context),
+            Step::Release { .. }
+            | Step::Unreserve { .. }
+            | Step::Unshield { .. }
+            | Step::Unlock { .. } => {}
+        }
+    }
+}

@@ -10,15 +10,14 @@
 
 use limelight_core::model::{AppKey, ProcessId};
 use limelight_proto::{Change, Outcome};
+use limelight_sys::process::Process;
 use limelight_sys::tree::ProcessTree;
 
-use crate::mechanisms::changes::Reach;
-use crate::mechanisms::{Actuators, Context};
+use crate::mechanisms::changes::{Kind, Reach};
+use crate::mechanisms::shared::{failed, Context, Shared};
 use crate::restore::undo::oom_score_adj::Inheritance;
 use crate::restore::undo::{lineage, undo, Undone};
 use crate::restore::{Entry, Moment, Place};
-
-const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
 
 /// -1000 would exempt a process from the OOM killer altogether.
 const LOWEST: i16 = -999;
@@ -31,201 +30,189 @@ fn lowered(found: i16, points: u16) -> i16 {
     found.saturating_sub(points).max(LOWEST)
 }
 
-fn knob(context: Context<'_>, id: ProcessId) -> String {
-    format!(
-        "{}/{}/oom_score_adj",
-        context.system.roots.proc.display(),
-        id.pid
-    )
-}
-
-fn is_score(change: &Change) -> bool {
-    change.knob.ends_with("/oom_score_adj")
-}
-
 fn change(context: Context<'_>, id: ProcessId, from: i16, to: i16, points: u16) -> Change {
-    Change {
-        knob: knob(context, id),
-        from: from.to_string(),
-        to: to.to_string(),
-        rule: format!(
-            "protect: {points} points lower, because memory that reclaim may not take must not make its owner the OOM killer's first choice"
-        ),
-        at_ms: context.now.as_millis() as u64,
-        outcome: Outcome::Applied,
-        undone_by: UNDONE_BY.to_owned(),
-    }
+    let proc = context.system.roots.proc.display();
+    let knob = format!("{proc}/{}/oom_score_adj", id.pid);
+    let rule = format!(
+        "protect: {points} points lower, because memory that reclaim may not take must not make its owner the OOM killer's first choice"
+    );
+    context.change(knob, (from, to), rule, Outcome::Applied)
 }
 
-impl Actuators {
-    pub(crate) fn shield(
-        &mut self,
-        app: AppKey,
-        members: &[ProcessId],
-        points: u16,
-        context: Context<'_>,
-    ) {
-        let system = context.system;
-        let home = context.front.and_then(|app| app.own_home());
-        let home = home.map(|home| Place {
-            path: home.path.clone(),
-            inode: home.inode,
-        });
-        let seen: Vec<ProcessId> = match &self.in_force.shielded {
-            Some((shielded, seen)) if *shielded == app => seen.clone(),
-            _ => Vec::new(),
-        };
-        let all = self.ledger.entries().iter();
-        let recorded: Vec<Entry> = all.filter(|entry| entry.is_score()).cloned().collect();
-        let inheritance = Inheritance::new(&recorded, &[]);
-        // Taken at the first new process, because most scans find none, and before any change.
-        let mut start: Option<(Moment, ProcessTree)> = None;
-        let mut given = Vec::new();
+/// A process whose value is to be lowered.
+struct Fresh {
+    id: ProcessId,
+    process: Process,
+    found: i16,
+    original: i16,
+    ours: i16,
+    entry: Entry,
+}
 
-        let mut fresh = Vec::new();
-        for &id in members.iter().filter(|id| seen.binary_search(id).is_err()) {
-            if let Some(known) = recorded.iter().find(|entry| entry.process() == Some(id)) {
-                self.ledger.keep(known);
-                continue;
+/// The processes of `members` that are not recorded yet, and what they give to their children;
+/// `None` if that cannot be determined now.
+fn fresh(
+    shared: &mut Shared,
+    members: &[ProcessId],
+    recorded: &[Entry],
+    points: u16,
+    context: Context<'_>,
+) -> Option<(Vec<Fresh>, Vec<Entry>)> {
+    let system = context.system;
+    let home = context.front.and_then(|app| app.own_home());
+    let home = home.map(Place::from);
+    let inheritance = Inheritance::new(recorded, &[]);
+    // Taken at the first new process, because most scans find none, and before any change.
+    let mut start: Option<(Moment, ProcessTree)> = None;
+    let mut given = Vec::new();
+    let mut fresh = Vec::new();
+    for &id in members {
+        if let Some(known) = recorded.iter().find(|entry| entry.process() == Some(id)) {
+            shared.ledger.keep(known);
+            continue;
+        }
+        let Some(process) = system.same_process(id) else {
+            continue;
+        };
+        let origin = process.oom_score_adj().and_then(|found| {
+            let made = match start.take() {
+                Some(start) => start,
+                None => (lineage::moment(system), inheritance.tree(system)?),
+            };
+            let (since, tree) = start.insert(made);
+            let original = inheritance.original(tree, (id, &process), found)?;
+            let lineage = lineage::of(&process, *since)?;
+            Ok((found, original.unwrap_or(found), lineage))
+        });
+        let (found, original, lineage) = match origin {
+            Ok(origin) => origin,
+            // Inherited and chosen values cannot be distinguished now; the next scan may succeed.
+            Err(error) if error.is_exhausted() => {
+                tracing::debug!("no oom_score_adj is lowered: {error}");
+                return None;
             }
-            let Some(process) = system.same_process(id) else {
-                continue;
-            };
-            let origin = process.oom_score_adj().and_then(|found| {
-                let made = match start.take() {
-                    Some(start) => start,
-                    None => (lineage::moment(system), inheritance.tree(system)?),
-                };
-                let (since, tree) = start.insert(made);
-                let original = inheritance.original(tree, (id, &process), found)?;
-                let lineage = lineage::of(&process, *since)?;
-                Ok((found, original.unwrap_or(found), lineage))
-            });
-            let (found, original, lineage) = match origin {
-                Ok(origin) => origin,
-                // Inherited and chosen values cannot be distinguished now; the next scan may
-                // succeed.
-                Err(error) if error.is_exhausted() => {
-                    tracing::debug!("no oom_score_adj is lowered: {error}");
-                    return;
-                }
-                Err(_) => continue,
-            };
-            let ours = lowered(original, points);
-            if ours < original {
-                let entry = Entry::OomScoreAdj {
+            Err(_) => continue,
+        };
+        let ours = lowered(original, points);
+        if ours < original {
+            fresh.push(Fresh {
+                id,
+                process,
+                found,
+                original,
+                ours,
+                entry: Entry::OomScoreAdj {
                     pid: id.pid,
                     starttime: id.starttime,
                     original,
                     ours,
                     home: home.clone(),
-                };
-                fresh.push((id, process, found, original, ours, entry));
-                given.push(Entry::ScoreGiven {
-                    lineage,
-                    original,
-                    ours,
-                });
-            }
+                },
+            });
+            given.push(Entry::ScoreGiven {
+                lineage,
+                original,
+                ours,
+            });
         }
-        let entries = fresh.iter().map(|(.., entry)| entry.clone());
-        let entries = self.with_lineages(entries.collect(), given);
-        if let Err(error) = self.ledger.intend(entries) {
-            for (id, _, _, original, ours, _) in &fresh {
-                let mut change = change(context, *id, *original, *ours, points);
-                change.outcome = Outcome::Failed {
-                    why: error.to_string(),
-                };
-                self.changes.note(Reach::Process(*id), change);
-            }
-            return;
-        }
-        let mut unwritten = Vec::new();
-        for (id, process, found, original, ours, entry) in &fresh {
-            let mut change = change(context, *id, *original, *ours, points);
-            if found != ours {
-                match process.set_oom_score_adj(*ours) {
-                    Ok(()) => {}
-                    Err(error) if error.is_gone() => {
-                        unwritten.push(entry.clone());
+    }
+    Some((fresh, given))
+}
+
+pub(super) fn shield(
+    shared: &mut Shared,
+    app: AppKey,
+    members: &[ProcessId],
+    points: u16,
+    context: Context<'_>,
+) {
+    let seen = match &shared.in_force.shielded {
+        Some((shielded, seen)) if *shielded == app => seen.as_slice(),
+        _ => &[],
+    };
+    let unseen = members.iter().filter(|id| seen.binary_search(id).is_err());
+    let unseen: Vec<ProcessId> = unseen.copied().collect();
+    let all = shared.ledger.entries().iter();
+    let recorded: Vec<Entry> = all.filter(|entry| entry.is_score()).cloned().collect();
+    let Some((fresh, given)) = fresh(shared, &unseen, &recorded, points, context) else {
+        return;
+    };
+    let entries = fresh.iter().map(|one| one.entry.clone());
+    let entries = shared.with_lineages(entries.collect(), given);
+    let intended = shared.ledger.intend(entries);
+    let mut unwritten = Vec::new();
+    for one in &fresh {
+        let mut change = change(context, one.id, one.original, one.ours, points);
+        if let Err(error) = &intended {
+            change.outcome = failed(error);
+        } else if one.found != one.ours {
+            match one.process.set_oom_score_adj(one.ours) {
+                Ok(()) => {}
+                Err(error) => {
+                    unwritten.push(one.entry.clone());
+                    if error.is_gone() {
                         continue;
                     }
-                    Err(error) => {
-                        unwritten.push(entry.clone());
-                        change.outcome = Outcome::Failed {
-                            why: error.to_string(),
-                        };
-                    }
+                    change.outcome = failed(error);
                 }
             }
-            self.changes.note(Reach::Process(*id), change);
         }
-        // What an ended process gave stays in the record: its children may have outlived it.
-        let ended = |entry: &&Entry| {
-            entry
-                .process()
-                .is_some_and(|id| members.binary_search(&id).is_err() && system.has_ended(id))
+        let reach = Reach::Process(one.id);
+        shared.changes.note(reach, Kind::Score, change);
+    }
+    if intended.is_err() {
+        return;
+    }
+    // What an ended process gave stays in the record: its children may have outlived it.
+    let is_member = |id: ProcessId| members.binary_search(&id).is_ok();
+    let ended = |entry: &&Entry| {
+        let process = entry.process();
+        process.is_some_and(|id| !is_member(id) && context.system.has_ended(id))
+    };
+    unwritten.extend(recorded.iter().filter(ended).cloned());
+    shared.ledger.forget_all(&unwritten);
+    shared.changes.drop_where(|reach, kind| {
+        kind == Kind::Score && matches!(reach, Reach::Process(id) if !is_member(id))
+    });
+    shared.in_force.shielded = Some((app, members.to_vec()));
+}
+
+pub(super) fn unshield(shared: &mut Shared, context: Context<'_>) {
+    for (entry, undone) in undo(&mut shared.ledger, context.system, Entry::is_score) {
+        match undone {
+            Undone::Failed { why } if entry.lineage().is_some() => {
+                tracing::info!("not put back yet, {entry}: {why}");
+            }
+            Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
+            _ => {}
+        }
+    }
+    shared.in_force.shielded = None;
+    shared.changes.drop_where(|_, kind| kind == Kind::Score);
+}
+
+pub(super) fn plan_shield(
+    shared: &mut Shared,
+    members: &[ProcessId],
+    points: u16,
+    context: Context<'_>,
+) {
+    shared.changes.drop_where(|reach, kind| {
+        kind == Kind::Score
+            && matches!(reach, Reach::Process(id) if members.binary_search(&id).is_err())
+    });
+    for &id in members {
+        let Some(process) = context.system.same_process(id) else {
+            continue;
         };
-        unwritten.extend(recorded.iter().filter(ended).cloned());
-        self.ledger.forget_all(&unwritten);
-        self.changes.drop_where(|reach, change| {
-            is_score(change)
-                && matches!(reach, Reach::Process(id) if members.binary_search(&id).is_err())
-        });
-        self.in_force.shielded = Some((app, members.to_vec()));
-    }
-
-    pub(crate) fn unshield(&mut self, _app: AppKey, context: Context<'_>) {
-        for (entry, undone) in undo(&mut self.ledger, context.system, Entry::is_score) {
-            match undone {
-                Undone::Failed { why } if entry.lineage().is_some() => {
-                    tracing::info!("not put back yet, {entry}: {why}");
-                }
-                Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
-                _ => {}
-            }
+        let Ok(found) = process.oom_score_adj() else {
+            continue;
+        };
+        if lowered(found, points) < found {
+            let mut change = change(context, id, found, lowered(found, points), points);
+            change.outcome = Outcome::Planned;
+            shared.changes.note(Reach::Process(id), Kind::Score, change);
         }
-        self.in_force.shielded = None;
-        self.changes.drop_where(|_, change| is_score(change));
-    }
-
-    pub(crate) fn plan_shield(
-        &mut self,
-        _app: AppKey,
-        members: &[ProcessId],
-        points: u16,
-        context: Context<'_>,
-    ) {
-        self.changes.drop_where(|reach, change| {
-            is_score(change)
-                && matches!(reach, Reach::Process(id) if members.binary_search(&id).is_err())
-        });
-        for &id in members {
-            let Some(process) = context.system.same_process(id) else {
-                continue;
-            };
-            let Ok(found) = process.oom_score_adj() else {
-                continue;
-            };
-            if lowered(found, points) < found {
-                let mut change = change(context, id, found, lowered(found, points), points);
-                change.outcome = Outcome::Planned;
-                self.changes.note(Reach::Process(id), change);
-            }
-        }
-    }
-
-    /// Values of `oom_score_adj` that are ours now: process, the value without Limelight, and ours.
-    pub fn lowered_scores(&self) -> impl Iterator<Item = (ProcessId, i16, i16)> + '_ {
-        self.ledger
-            .entries()
-            .iter()
-            .filter_map(|entry| match entry {
-                Entry::OomScoreAdj { original, ours, .. } => {
-                    Some((entry.process()?, *original, *ours))
-                }
-                _ => None,
-            })
     }
 }
 

@@ -9,9 +9,9 @@ use limelight_core::model::App;
 use limelight_proto::{Change, Outcome};
 use limelight_sys::cgroup::Cgroup;
 
-use crate::mechanisms::changes::Reach;
+use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::protect::page_pinner::{Locked, Order, PagePinner};
-use crate::mechanisms::{Actuators, Context};
+use crate::mechanisms::shared::{Context, Shared};
 use crate::system::identify::open_home;
 
 /// Shown to the user in place of a file's name.
@@ -19,8 +19,6 @@ const KNOB: &str = "mlock of mapped files";
 
 const RULE: &str =
     "protect: the reservation does not cover mapped file pages that are charged to other cgroups";
-
-const UNDONE_BY: &str = "another app in front, limelight focus --none, or limelightd stopping";
 
 /// Inode numbers of a cgroup and of all below it.
 fn inodes(cgroup: &Cgroup, found: &mut BTreeSet<u64>) {
@@ -37,46 +35,49 @@ fn change(limit: u64, locked: &Locked, context: Context<'_>) -> Change {
         true => ", which does not suffice for all",
         false => "",
     };
-    Change {
-        knob: KNOB.to_owned(),
-        from: "0 MiB".to_owned(),
-        to: format!(
-            "{} MiB of {} files, at most {} MiB{full}",
-            mib(locked.bytes),
-            locked.files,
-            mib(limit)
-        ),
-        rule: RULE.to_owned(),
-        at_ms: context.now.as_millis() as u64,
-        outcome: match &locked.unable {
-            Some(why) => Outcome::Inert { why: why.clone() },
-            None => Outcome::Applied,
-        },
-        undone_by: UNDONE_BY.to_owned(),
-    }
+    let to = format!(
+        "{} MiB of {} files, at most {} MiB{full}",
+        mib(locked.bytes),
+        locked.files,
+        mib(limit)
+    );
+    let outcome = match &locked.unable {
+        Some(why) => Outcome::Inert { why: why.clone() },
+        None => Outcome::Applied,
+    };
+    context.change(KNOB.to_owned(), ("0 MiB", to), RULE, outcome)
 }
 
-impl Actuators {
-    pub(crate) fn lock(&mut self, locking: &Locking, context: Context<'_>) {
+/// Locks shared pages of the topmost app.
+#[derive(Debug, Default)]
+pub struct SharedPages {
+    /// Started for the first app that needs it.
+    pinner: Option<PagePinner>,
+}
+
+impl SharedPages {
+    pub(super) fn lock(&mut self, shared: &mut Shared, locking: &Locking, context: Context<'_>) {
         let mut reserved = BTreeSet::new();
         let home = context.front.filter(|app| app.own_home().is_some());
         if let Some(cgroup) = home.and_then(|app: &App| open_home(context.system, app)) {
             inodes(&cgroup, &mut reserved);
         }
-        if self.page_pinner.is_none() {
+        if self.pinner.is_none() {
             match PagePinner::start(&context.system.roots.proc) {
-                Ok(locker) => self.page_pinner = Some(locker),
+                Ok(locker) => self.pinner = Some(locker),
                 Err(error) => {
                     let unable = Locked {
                         unable: Some(format!("cannot start its thread: {error}")),
                         ..Locked::default()
                     };
                     let change = change(locking.limit, &unable, context);
-                    self.changes.note(Reach::App(locking.app), change);
+                    shared
+                        .changes
+                        .note(Reach::App(locking.app), Kind::Locks, change);
                 }
             }
         }
-        if let Some(locker) = &self.page_pinner {
+        if let Some(locker) = &self.pinner {
             locker.ask(Some(Order {
                 app: locking.app,
                 members: locking.members.clone(),
@@ -84,49 +85,53 @@ impl Actuators {
                 limit: locking.limit,
             }));
         }
-        self.in_force.locked = Some(locking.clone());
+        shared.in_force.locked = Some(locking.clone());
     }
 
     /// Makes the page pinner rescan the topmost app, which may map more by now. Called after the
     /// event loop has rescanned the app itself.
-    pub fn look_for_locks(&self) {
-        if let (Some(locker), Some(_)) = (&self.page_pinner, &self.in_force.locked) {
+    pub fn look(&self, shared: &Shared) {
+        if let (Some(locker), Some(_)) = (&self.pinner, &shared.in_force.locked) {
             locker.look();
         }
     }
 
-    pub(crate) fn unlock(&mut self) {
-        if let Some(locker) = &self.page_pinner {
+    pub(super) fn unlock(&mut self, shared: &mut Shared) {
+        if let Some(locker) = &self.pinner {
             locker.ask(None);
         }
-        self.in_force.locked = None;
-        self.changes.drop_knob(KNOB);
-    }
-
-    pub(crate) fn plan_lock(&mut self, locking: &Locking, context: Context<'_>) {
-        let mut change = change(locking.limit, &Locked::default(), context);
-        change.outcome = Outcome::Planned;
-        self.changes.note(Reach::App(locking.app), change);
+        shared.in_force.locked = None;
+        shared.changes.drop_knob(KNOB);
     }
 
     /// Bytes that are locked for the topmost app, as far as known.
-    pub fn locked_bytes(&self) -> u64 {
+    pub fn locked_bytes(&self, shared: &Shared) -> u64 {
         let locker = self
-            .page_pinner
+            .pinner
             .as_ref()
-            .filter(|_| self.in_force.locked.is_some());
+            .filter(|_| shared.in_force.locked.is_some());
         locker.map_or(0, |locker| locker.locked().bytes)
     }
 
     /// Reports what the thread has locked since the request.
-    pub fn report_locks(&mut self, context: Context<'_>) {
-        let (Some(locker), Some(locking)) = (&self.page_pinner, &self.in_force.locked) else {
+    pub fn report(&mut self, shared: &mut Shared, context: Context<'_>) {
+        let (Some(locker), Some(locking)) = (&self.pinner, &shared.in_force.locked) else {
             return;
         };
         let locked = locker.locked();
         if locked != Locked::default() {
             let change = change(locking.limit, &locked, context);
-            self.changes.note(Reach::App(locking.app), change);
+            shared
+                .changes
+                .note(Reach::App(locking.app), Kind::Locks, change);
         }
     }
+}
+
+pub(super) fn plan_lock(shared: &mut Shared, locking: &Locking, context: Context<'_>) {
+    let mut change = change(locking.limit, &Locked::default(), context);
+    change.outcome = Outcome::Planned;
+    shared
+        .changes
+        .note(Reach::App(locking.app), Kind::Locks, change);
 }

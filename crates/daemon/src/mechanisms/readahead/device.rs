@@ -1,47 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `readahead` through `/dev/limelight`: the kernel reads ahead further for the topmost app.
 
-use limelight_proto::{Change, Outcome};
-use limelight_sys::device::{Mechanism, Setting};
+use limelight_core::policy::readahead::Step;
+use limelight_proto::Change;
+use limelight_sys::device::{Device, Mechanism, Setting};
 
-use crate::mechanisms::changes::Reach;
-use crate::mechanisms::device::UNDONE_BY;
-use crate::mechanisms::{outcome, Actuators, Context};
+use crate::mechanisms::shared::{Context, Shared};
 
-impl Actuators {
-    pub(crate) fn switch_readahead(&mut self, factor: Option<u8>, context: Context<'_>) {
-        let Some(device) = self.device.device() else {
-            return;
-        };
-        let outcome = outcome(match factor {
-            Some(factor) => device.switch_on(Setting::Readahead {
-                factor: u32::from(factor),
-            }),
-            None => device.switch_off(Mechanism::Readahead),
-        });
-        if self.note_switch(factor.is_some(), change(factor, context, outcome)) {
-            self.in_force.device_readahead = factor;
-        }
-    }
-
-    pub(crate) fn plan_switch_readahead(&mut self, factor: Option<u8>, context: Context<'_>) {
-        let change = change(factor, context, Outcome::Planned);
-        self.changes.note(Reach::Machine, change);
+pub(super) fn switch(shared: &mut Shared, step: &Step, context: Context<'_>) {
+    let Step::Switch { factor } = *step;
+    let set = |device: &Device| match factor.map(u32::from) {
+        Some(factor) => device.switch_on(Setting::Readahead { factor }),
+        None => device.switch_off(Mechanism::Readahead),
+    };
+    if shared.switch(factor.is_some(), change(step, context), set) {
+        shared.in_force.device_readahead = factor;
     }
 }
 
-fn knob(context: Context<'_>) -> String {
-    format!("{} readahead", context.system.roots.device.display())
-}
-
-fn change(factor: Option<u8>, context: Context<'_>, outcome: Outcome) -> Change {
-    Change {
-        knob: knob(context),
-        from: "off".to_owned(),
-        to: factor.map_or("off".to_owned(), |factor| format!("on, factor {factor}")),
-        rule: "readahead: the topmost app's reads reach further ahead".to_owned(),
-        at_ms: context.now.as_millis() as u64,
-        outcome,
-        undone_by: UNDONE_BY.to_owned(),
-    }
+pub(super) fn change(step: &Step, context: Context<'_>) -> Change {
+    let Step::Switch { factor } = step;
+    let to = factor.map(|factor| format!("on, factor {factor}"));
+    let rule = "readahead: the topmost app's reads reach further ahead";
+    context.device_change("readahead", to, rule)
 }

@@ -11,16 +11,16 @@ pub mod disk;
 pub mod opens;
 pub mod reader;
 pub mod replay;
+mod report;
 pub mod streams;
 pub mod waits;
 
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
 use limelight_core::model::{App, ProcessId, Snapshot};
-use limelight_core::policy::readahead::{follows_streams, room};
+use limelight_core::policy::readahead::{follows_streams, room, Step};
 use limelight_core::settings::ReadaheadSettings;
 use limelight_sys::fanotify::Fanotify;
 use limelight_sys::files::FileStat;
@@ -28,6 +28,8 @@ use limelight_sys::keyed::Keyed;
 use tracing::{debug, info, warn};
 
 use crate::event_loop::answers::{answers, Answers, Reply};
+use crate::mechanisms::changes::{Kind, Reach};
+use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared};
 use crate::sources::pressure;
 use crate::system::System;
 use coldstart::{ColdStart, Owner};
@@ -421,77 +423,23 @@ impl Readahead {
         looked
     }
 
-    /// Whether the start of the program that a process runs is known, as a sentence.
-    pub fn note(&self, system: &System, id: ProcessId) -> Option<String> {
-        if !self.settings.cold_start || !matches!(self.eyes, Eyes::Open(_)) {
-            return None;
-        }
-        let process = system.same_process(id)?;
-        let (_, program) = process.program().ok()?;
-        let user = process.owner_uid().ok()?;
-        let path = program.display();
-        Some(if self.coldstart.knows(&program, user) {
-            format!("what {path} reads when it starts is recorded and read ahead at its next start")
-        } else {
-            format!("there is no record of what {path} reads when it starts: one is made when it comes to the front within a minute of its start")
-        })
-    }
-
-    /// How starts are followed, or why they are not.
-    pub fn cold_start_detail(&self) -> String {
-        match &self.eyes {
-            _ if !self.settings.cold_start => {
-                "cold start: switched off by the configuration ([readahead] cold_start)".to_owned()
-            }
-            Eyes::Shut(why) => format!("cold start: not recorded: {why}"),
-            Eyes::Open(opens) if opens.is_blind() => {
-                "cold start: no file system on a disk is mounted".to_owned()
-            }
-            Eyes::Open(opens) => format!(
-                "cold start: {}; {} programs followed, {} records in {}, {} starts read ahead ({} MiB), {} recorded",
-                opens.detail(),
-                self.coldstart.young(),
-                self.coldstart.records(),
-                self.coldstart.directory().display(),
-                self.totals.replays,
-                self.totals.replayed_bytes >> 20,
-                self.totals.recordings,
-            ),
-        }
-    }
-
-    /// Totals since the start, by name.
-    pub fn counters(&self) -> BTreeMap<String, u64> {
-        let Totals {
-            replays,
-            recordings,
-            replayed_bytes,
-        } = self.totals;
-        let all = [
-            ("starts_replayed", replays),
-            ("starts_replayed_bytes", replayed_bytes),
-            ("starts_recorded", recordings),
-        ];
-        all.map(|(name, value)| (name.to_owned(), value)).into()
-    }
-
-    /// How streams are followed.
-    pub fn streams_detail(&self) -> String {
-        let waits = match &self.waits {
-            Ok(waits) => format!("{} threads watched for waits", waits.watched()),
-            Err(why) => format!("waits are not seen: {why}"),
-        };
-        format!(
-            "{} streams followed, {} of them resting, {waits}, {} MiB read ahead",
-            self.streams.followed(),
-            self.streams.resting(),
-            self.streams.bytes() >> 20
-        )
-    }
-
     /// Whether anything can be read ahead at all.
     pub fn works(&self) -> bool {
         self.readers.is_some()
+    }
+}
+
+impl Mechanism for Readahead {
+    type Step = Step;
+
+    fn apply(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) -> Effect {
+        device::switch(shared, step, context);
+        Effect::None
+    }
+
+    fn plan_only(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) {
+        let planned = device::change(step, context);
+        shared.changes.note(Reach::Machine, Kind::Device, planned);
     }
 }
 

@@ -16,9 +16,9 @@ use limelight_sys::pagecache::{read_ahead, Range};
 use tracing::{debug, warn};
 
 use crate::event_loop::answers::Reply;
-use crate::event_loop::self_tuning::{come_first, stand_back};
 use crate::mechanisms::readahead::disk::Disks;
 use crate::mechanisms::readahead::replay::{self, Recording, Replay};
+use crate::system::self_tuning::{come_first, stand_back};
 
 /// Most jobs in a queue.
 const JOBS: usize = 64;

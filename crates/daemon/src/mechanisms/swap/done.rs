@@ -3,15 +3,15 @@
 
 use std::time::Duration;
 
-use limelight_core::model::Harm;
+use limelight_core::model::{AppKey, Harm};
 use limelight_proto::MemoryAction;
 
+use crate::mechanisms::shared::Shared;
 use crate::mechanisms::swap::guard::Report;
 use crate::mechanisms::swap::swapper::Done;
-use crate::mechanisms::swap::MemoryNotice;
-use crate::mechanisms::Actuators;
+use crate::mechanisms::swap::{pass_over, MemoryNotice, Swap};
 
-impl Actuators {
+impl Swap {
     /// Takes in the guard's kills.
     pub fn take_kills(&mut self) {
         let Some(guard) = &self.guard else {
@@ -41,17 +41,17 @@ impl Actuators {
     }
 
     /// Takes in the apps that the gate refused to have killed.
-    pub fn take_refused(&mut self, at: Duration) {
+    pub fn take_refused(&mut self, shared: &mut Shared, at: Duration) {
         let refused = self.guard.as_ref().map(|guard| guard.refused());
         for app in refused.into_iter().flatten() {
             let why = "its cgroup holds a protected process";
             tracing::info!("an app was not killed: {why}");
-            self.pass_over(app, Harm::Kill, why.to_owned(), at);
+            pass_over(shared, app, Harm::Kill, why.to_owned(), at);
         }
     }
 
     /// Takes in what the threads have done.
-    pub fn take_done(&mut self) {
+    pub fn take_done(&mut self, shared: &mut Shared) {
         let done = match &self.swapper {
             Some(swapper) => swapper.answers().take(),
             None => return,
@@ -67,7 +67,7 @@ impl Actuators {
                     lean,
                     failed,
                 } => {
-                    let in_force = &mut self.in_force.swapping;
+                    let in_force = &mut shared.in_force.swapping;
                     in_force.squeezing = None;
                     in_force.squeezed.retain(|(key, _)| *key != app);
                     in_force.squeezed.push((app, at + took));
@@ -93,16 +93,7 @@ impl Actuators {
                         });
                     }
                 }
-                Done::Learnt { app, working_set } => {
-                    let in_force = &mut self.in_force.swapping;
-                    // Only missing pages are measured, so an app that misses little would seem to
-                    // need little.
-                    let unseen = in_force.exempt.contains(&app);
-                    if working_set > 0 && !unseen {
-                        in_force.working_sets.retain(|(known, _)| *known != app);
-                        in_force.working_sets.push((app, working_set));
-                    }
-                }
+                Done::Learnt { app, working_set } => learn(shared, app, working_set),
                 Done::Returned {
                     app,
                     at,
@@ -137,6 +128,17 @@ impl Actuators {
     /// Recent returns of memory: bytes, and the time that each took.
     pub fn take_returns(&mut self) -> Vec<(u64, Duration)> {
         std::mem::take(&mut self.returns)
+    }
+}
+
+/// Keeps how much memory an app works with. Only missing pages are measured, so an app that misses
+/// little would seem to need little.
+fn learn(shared: &mut Shared, app: AppKey, working_set: u64) {
+    let in_force = &mut shared.in_force.swapping;
+    let unseen = in_force.exempt.contains(&app);
+    if working_set > 0 && !unseen {
+        in_force.working_sets.retain(|(known, _)| *known != app);
+        in_force.working_sets.push((app, working_set));
     }
 }
 

@@ -3,152 +3,155 @@
 
 use limelight_core::model::apps::Known;
 use limelight_core::model::{AppKey, Home};
-use limelight_proto::{MemoryAction, Outcome};
+use limelight_proto::Outcome;
 use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
 
-use crate::mechanisms::changes::Reach;
-use crate::mechanisms::controllers::MEMORY;
-use crate::mechanisms::swap::{change, own_group, place};
-use crate::mechanisms::{Actuators, Context};
+use crate::mechanisms::changes::{Kind, Reach};
+use crate::mechanisms::controllers::hand_down;
+use crate::mechanisms::shared::{failed, Context, Shared};
+use crate::mechanisms::swap::{change, own_group};
 use crate::restore::undo::{open_place, undo, Undone};
-use crate::restore::Entry;
+use crate::restore::{Entry, Place};
+use crate::system::MEMORY;
 
-pub(crate) const SWAP_MAX: &str = "memory.swap.max";
-pub(crate) const FREEZE: &str = "cgroup.freeze";
+pub(super) const SWAP_MAX: &str = "memory.swap.max";
+pub(super) const FREEZE: &str = "cgroup.freeze";
 
-/// Whether an entry is about this file of the cgroup with this inode.
-pub(crate) fn is_about(entry: &Entry, file: &str, inode: u64) -> bool {
-    match entry {
-        Entry::SwapMax { cgroup, .. } => file == SWAP_MAX && cgroup.inode == inode,
-        Entry::Frozen { cgroup } => file == FREEZE && cgroup.inode == inode,
+/// Whether an entry is about this kind of limit on the cgroup with this inode.
+pub(super) fn is_about(entry: &Entry, kind: Kind, inode: u64) -> bool {
+    match (entry, kind) {
+        (Entry::SwapMax { cgroup, .. }, Kind::SwapMax)
+        | (Entry::Frozen { cgroup }, Kind::Freeze) => cgroup.inode == inode,
         _ => false,
     }
 }
 
-impl Actuators {
-    pub(crate) fn exempt(&mut self, app: AppKey, home: &Home, rule: &str, context: Context<'_>) {
-        // Marked before the attempt, so that a failed one is not repeated at each scan.
-        self.in_force.swapping.exempt.push(app);
-        let handed_down = match CgroupPath::parse(&home.path) {
-            Some(path) => self.hand_down(&path, MEMORY, context).map(|_| ()),
-            None => Err(format!("{} is no cgroup path", home.path)),
-        };
-        let knob = context.system.cgroup_file(&home.path, SWAP_MAX);
-        let (from, outcome) = match handed_down {
-            Ok(()) => self.forbid_swap(home, context),
-            Err(why) => (String::new(), Outcome::Inert { why }),
-        };
-        let change = change(context, knob, from, "0", rule, outcome);
-        self.changes.note(Reach::App(app), change);
-    }
+pub(super) fn exempt(
+    shared: &mut Shared,
+    app: AppKey,
+    home: &Home,
+    rule: &str,
+    context: Context<'_>,
+) {
+    // Marked before the attempt, so that a failed one is not repeated at each scan.
+    shared.in_force.swapping.exempt.push(app);
+    let handed_down = match CgroupPath::parse(&home.path) {
+        Some(path) => hand_down(shared, &path, MEMORY, context).map(|_| ()),
+        None => Err(format!("{} is no cgroup path", home.path)),
+    };
+    let knob = context.system.cgroup_file(&home.path, SWAP_MAX);
+    let (from, outcome) = match handed_down {
+        Ok(()) => forbid_swap(shared, home, context),
+        Err(why) => (String::new(), Outcome::Inert { why }),
+    };
+    let change = change(context, knob, from, "0", rule, outcome);
+    shared.changes.note(Reach::App(app), Kind::SwapMax, change);
+}
 
-    /// Writes the limit and verifies it. Returns the value before it.
-    fn forbid_swap(&mut self, home: &Home, context: Context<'_>) -> (String, Outcome) {
-        let failed = |why: String| (String::new(), Outcome::Failed { why });
-        let Some(group) = open_place(context.system, &place(home)) else {
-            return failed(format!("{} has ended", home.path));
-        };
-        let found = match group.limit(MemoryKnob::SwapMax) {
-            Ok(found) => found,
-            Err(error) => return failed(error.to_string()),
-        };
-        if found == Limit::ZERO {
-            self.keep(SWAP_MAX, home);
-            return (found.to_string(), Outcome::Applied);
-        }
-        let entry = Entry::SwapMax {
-            cgroup: place(home),
-            original: found.to_string(),
-        };
-        if let Err(error) = self.ledger.intend([entry.clone()]) {
-            return (
-                found.to_string(),
-                Outcome::Failed {
-                    why: error.to_string(),
-                },
-            );
-        }
-        let outcome = match group.set_limit(MemoryKnob::SwapMax, Limit::ZERO) {
-            Ok(()) => verified(&group),
-            Err(error) => {
-                self.ledger.forget(&entry);
-                Outcome::Failed {
-                    why: error.to_string(),
-                }
-            }
-        };
-        (found.to_string(), outcome)
+/// Writes the limit and verifies it. Returns the value before it.
+fn forbid_swap(shared: &mut Shared, home: &Home, context: Context<'_>) -> (String, Outcome) {
+    let Some(group) = open_place(context.system, &Place::from(home)) else {
+        return (String::new(), failed(format!("{} has ended", home.path)));
+    };
+    let found = match group.limit(MemoryKnob::SwapMax) {
+        Ok(found) => found,
+        Err(error) => return (String::new(), failed(error)),
+    };
+    if found == Limit::ZERO {
+        keep(shared, Kind::SwapMax, home);
+        return (found.to_string(), Outcome::Applied);
     }
-
-    pub(crate) fn freeze(&mut self, app: AppKey, home: &Home, rule: &str, context: Context<'_>) {
-        self.in_force.swapping.frozen.push((app, context.now));
-        let outcome = self.stop(home, context);
-        if outcome == Outcome::Applied {
-            self.say(app, MemoryAction::Freeze, 0, rule.to_owned(), context);
-        }
-        let knob = context.system.cgroup_file(&home.path, FREEZE);
-        let change = change(context, knob, "0".to_owned(), "1", rule, outcome);
-        self.changes.note(Reach::App(app), change);
+    let entry = Entry::SwapMax {
+        cgroup: Place::from(home),
+        original: found.to_string(),
+    };
+    if let Err(error) = shared.ledger.intend([entry.clone()]) {
+        return (found.to_string(), failed(error));
     }
+    let outcome = match group.set_limit(MemoryKnob::SwapMax, Limit::ZERO) {
+        Ok(()) => verified(&group),
+        Err(error) => {
+            shared.ledger.forget(&entry);
+            failed(error)
+        }
+    };
+    (found.to_string(), outcome)
+}
 
-    fn stop(&mut self, home: &Home, context: Context<'_>) -> Outcome {
-        let failed = |why: String| Outcome::Failed { why };
-        let Some(group) = open_place(context.system, &place(home)) else {
-            return failed(format!("{} has ended", home.path));
-        };
-        match group.freezes() {
-            Ok(true) if self.keep(FREEZE, home) => return Outcome::Applied,
-            Ok(true) => {
-                return Outcome::Inert {
-                    why: "another program stopped it".to_owned(),
-                }
-            }
-            Ok(false) => {}
-            Err(error) => return failed(error.to_string()),
-        }
-        let entry = Entry::Frozen {
-            cgroup: place(home),
-        };
-        if let Err(error) = self.ledger.intend([entry.clone()]) {
-            return failed(error.to_string());
-        }
-        match group.set_freeze(true) {
-            Ok(()) => Outcome::Applied,
-            Err(error) => {
-                self.ledger.forget(&entry);
-                failed(error.to_string())
+/// Freezes an app. Returns whether that worked.
+pub(super) fn freeze(
+    shared: &mut Shared,
+    app: AppKey,
+    home: &Home,
+    rule: &str,
+    context: Context<'_>,
+) -> bool {
+    shared.in_force.swapping.frozen.push((app, context.now));
+    let outcome = stop(shared, home, context);
+    let stopped = outcome == Outcome::Applied;
+    let knob = context.system.cgroup_file(&home.path, FREEZE);
+    let change = change(context, knob, "0".to_owned(), "1", rule, outcome);
+    shared.changes.note(Reach::App(app), Kind::Freeze, change);
+    stopped
+}
+
+fn stop(shared: &mut Shared, home: &Home, context: Context<'_>) -> Outcome {
+    let Some(group) = open_place(context.system, &Place::from(home)) else {
+        return failed(format!("{} has ended", home.path));
+    };
+    match group.freezes() {
+        Ok(true) if keep(shared, Kind::Freeze, home) => return Outcome::Applied,
+        Ok(true) => {
+            return Outcome::Inert {
+                why: "another program stopped it".to_owned(),
             }
         }
+        Ok(false) => {}
+        Err(error) => return failed(error),
     }
-
-    /// Whether the daemon has set a knob already; if so, it stays set.
-    fn keep(&mut self, file: &str, home: &Home) -> bool {
-        let mut entries = self.ledger.entries().iter();
-        let entry = entries.find(|entry| is_about(entry, file, home.inode));
-        let entry = entry.cloned();
-        entry.inspect(|entry| self.ledger.keep(entry)).is_some()
+    let entry = Entry::Frozen {
+        cgroup: Place::from(home),
+    };
+    if let Err(error) = shared.ledger.intend([entry.clone()]) {
+        return failed(error);
     }
-
-    /// Restores one knob of an app, if it is set.
-    pub(crate) fn put_back(&mut self, app: AppKey, file: &str, context: Context<'_>) {
-        let known = context.apps.iter().find(|known| known.key() == app);
-        let home = |known: &Known| Some(known.found.app.home.as_ref()?.inode);
-        let inode = own_group(&app).or_else(|| known.and_then(home));
-        let results = undo(&mut self.ledger, context.system, |entry| {
-            inode.is_some_and(|inode| is_about(entry, file, inode))
-        });
-        for (entry, undone) in results {
-            match undone {
-                Undone::Failed { why } => tracing::error!("{entry} cannot be put back: {why}"),
-                Undone::Theirs { found } => {
-                    tracing::info!("{entry} stays at {found}: another program set it");
-                }
-                Undone::Restored | Undone::Gone => {}
-            }
+    match group.set_freeze(true) {
+        Ok(()) => Outcome::Applied,
+        Err(error) => {
+            shared.ledger.forget(&entry);
+            failed(error)
         }
-        self.changes
-            .drop_where(|reach, change| reach == Reach::App(app) && change.knob.ends_with(file));
     }
+}
+
+/// Whether the daemon has set a knob already; if so, it stays set.
+fn keep(shared: &mut Shared, kind: Kind, home: &Home) -> bool {
+    let mut entries = shared.ledger.entries().iter();
+    let entry = entries.find(|entry| is_about(entry, kind, home.inode));
+    let entry = entry.cloned();
+    entry.inspect(|entry| shared.ledger.keep(entry)).is_some()
+}
+
+/// Restores one knob of an app, if it is set.
+pub(super) fn put_back(shared: &mut Shared, app: AppKey, kind: Kind, context: Context<'_>) {
+    let known = context.apps.iter().find(|known| known.key() == app);
+    let home = |known: &Known| Some(known.found.app.home.as_ref()?.inode);
+    let inode = own_group(&app).or_else(|| known.and_then(home));
+    let results = undo(&mut shared.ledger, context.system, |entry| {
+        inode.is_some_and(|inode| is_about(entry, kind, inode))
+    });
+    for (entry, undone) in results {
+        match undone {
+            Undone::Failed { why } => tracing::error!("{entry} cannot be put back: {why}"),
+            Undone::Theirs { found } => {
+                tracing::info!("{entry} stays at {found}: another program set it");
+            }
+            Undone::Restored | Undone::Gone => {}
+        }
+    }
+    shared
+        .changes
+        .drop_where(|reach, of| (reach, of) == (Reach::App(app), kind));
 }
 
 /// Whether the limit really is in force.
@@ -158,8 +161,6 @@ fn verified(group: &Cgroup) -> Outcome {
         Ok(found) => Outcome::Inert {
             why: format!("the kernel says {found}"),
         },
-        Err(error) => Outcome::Failed {
-            why: error.to_string(),
-        },
+        Err(error) => failed(error),
     }
 }

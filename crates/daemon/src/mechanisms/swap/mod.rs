@@ -16,23 +16,28 @@ pub mod swapper;
 use std::time::Duration;
 
 use limelight_core::model::apps::Known;
-use limelight_core::model::shortage::{Gauge, Level, Shortage};
+use limelight_core::model::shortage::{Gauge, Level, Shortage, Thresholds};
 use limelight_core::model::snapshot::Refusal;
-use limelight_core::model::{AppKey, Harm, Home};
+use limelight_core::model::{AppKey, Harm};
 use limelight_core::policy::swap::order::Candidate;
 use limelight_core::policy::swap::Step;
 use limelight_proto::{Change, MemoryAction, Outcome};
+use tracing::{info, warn};
 
-use crate::mechanisms::changes::Reach;
-use crate::mechanisms::swap::guard::{Guard, Victim};
-use crate::mechanisms::swap::swapper::{Errand, Squeeze};
-use crate::mechanisms::{Actuators, Context};
+use crate::mechanisms::changes::{Kind, Reach};
+use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared, UNDONE_BY_STOP};
 use crate::reconcile::gate::dependents::served;
-use crate::reconcile::gate::Blocked;
+use crate::reconcile::gate::{Blocked, Gate};
 use crate::restore::undo::undo;
 use crate::restore::Place;
 use crate::system::System;
-use limits::{is_about, FREEZE, SWAP_MAX};
+
+use guard::{Guard, Victim};
+use kill_targets::KillTargets;
+use limits::{is_about, put_back, FREEZE, SWAP_MAX};
+use oom_daemons::OomDaemons;
+use pending_units::PendingUnits;
+use swapper::{Errand, Squeeze, Swapper};
 
 /// A notice for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,41 +75,169 @@ pub enum MemoryNotice {
     },
 }
 
-fn place(home: &Home) -> Place {
-    Place {
-        path: home.path.clone(),
-        inode: home.inode,
+/// `swap`.
+#[derive(Debug, Default)]
+pub struct Swap {
+    /// Moves apps' memory out and back; `None` where nothing is applied.
+    pub swapper: Option<Swapper>,
+    /// Kills; `None` where nothing is applied.
+    pub guard: Option<Guard>,
+    /// Apps that the guard's reports may be about.
+    pub kill_targets: KillTargets,
+    /// Units that were made for apps and hold no process yet.
+    pub pending_units: PendingUnits,
+    /// Other OOM daemons.
+    pub oom_daemons: OomDaemons,
+    /// Why the app that is being squeezed was chosen.
+    squeezing_for: String,
+    /// The target of the squeeze is no app: the squeeze is noted whatever it yields.
+    squeezing_service: bool,
+    /// Recent returns of memory: bytes, and the time that each took.
+    returns: Vec<(u64, Duration)>,
+    /// Notices for the user.
+    pub notices: Vec<MemoryNotice>,
+}
+
+impl Swap {
+    /// Notes for the user that an action was done to an app.
+    fn did(&mut self, at: Duration, app: AppKey, action: MemoryAction, reason: &str) {
+        self.notices.push(MemoryNotice::Did {
+            at,
+            action,
+            app,
+            bytes: 0,
+            took: None,
+            reason: reason.to_owned(),
+            gauge: None,
+        });
+    }
+
+    fn squeeze(&mut self, shared: &mut Shared, job: Squeeze, rule: &str) {
+        let Some(swapper) = &self.swapper else {
+            return;
+        };
+        let app = job.app;
+        let service = job.members.is_empty();
+        if swapper.squeeze(job) {
+            self.squeezing_service = service;
+            shared.in_force.swapping.squeezing = Some(app);
+            self.squeezing_for = rule.to_owned();
+        }
+    }
+
+    fn arm(&mut self, order: &[Candidate], context: Context<'_>) {
+        let Some(guard) = &mut self.guard else {
+            return;
+        };
+        let victims = order.iter().filter_map(|candidate| {
+            let mut apps = context.apps.iter();
+            Some((candidate, apps.find(|known| known.key() == candidate.app)?))
+        });
+        let victims: Vec<(&Candidate, &Known)> = victims.collect();
+        let armed = victims.iter().map(|(_, known)| *known);
+        self.kill_targets.renew(armed, context.now);
+        let victims = victims.into_iter().map(|(candidate, known)| Victim {
+            candidate: *candidate,
+            app: &known.found.app,
+            members: &known.found.members,
+        });
+        guard.arm(context.system, victims);
+    }
+
+    /// Starts the threads that kill and that move memory. Without them `swap` does nothing and logs
+    /// that.
+    pub fn start(&mut self, system: &System, gate: &Gate, thresholds: Thresholds) {
+        let mount_point = system.cgroups.mount_point();
+        match Swapper::start(mount_point, &system.roots.proc, gate.clone()) {
+            Ok(swapper) => self.swapper = Some(swapper),
+            Err(error) => warn!("no app can be squeezed or brought back: {error}"),
+        }
+        match Guard::start(system, thresholds, gate.clone()) {
+            Ok(guard) => self.guard = Some(guard),
+            Err(error) => warn!("the guard cannot start, no app is killed: {error}"),
+        }
+    }
+
+    /// How short memory is; plenty if no guard runs.
+    pub fn shortage(&self) -> Shortage {
+        self.guard.as_ref().map(Guard::shortage).unwrap_or_default()
+    }
+
+    /// Notes that an app is no longer topmost, so that it can be brought back.
+    pub fn left_front(&mut self, shared: &mut Shared, errand: Errand) {
+        shared.in_force.swapping.returned = None;
+        if let Some(swapper) = &self.swapper {
+            swapper.interrupt();
+            swapper.ask(errand);
+        }
+    }
+
+    /// Notes that the topmost app has responded.
+    pub fn answered(&self, app: AppKey) {
+        if let Some(swapper) = &self.swapper {
+            swapper.ask(Errand::Learn { app });
+        }
+    }
+
+    /// Forgets apps that are gone.
+    pub fn forget_apps(&mut self, shared: &mut Shared, system: &System, gone: Vec<AppKey>) {
+        let swapping = &mut shared.in_force.swapping;
+        swapping.exempt.retain(|app| !gone.contains(app));
+        swapping.frozen.retain(|(app, _)| !gone.contains(app));
+        swapping.thawed.retain(|(app, _)| !gone.contains(app));
+        swapping.squeezed.retain(|(app, _)| !gone.contains(app));
+        swapping.lean.retain(|app| !gone.contains(app));
+        swapping.refused.retain(|one| !gone.contains(&one.app));
+        swapping.working_sets.retain(|(app, _)| !gone.contains(app));
+        // An app may be gone while its cgroup still exists and gets another process.
+        let inodes: Vec<u64> = gone.iter().filter_map(own_group).collect();
+        undo(&mut shared.ledger, system, |entry| {
+            let about = |kind| inodes.iter().any(|inode| is_about(entry, kind, *inode));
+            about(Kind::SwapMax) || about(Kind::Freeze)
+        });
+        shared
+            .changes
+            .drop_where(|reach, _| matches!(reach, Reach::App(app) if gone.contains(&app)));
+        if let Some(swapper) = &self.swapper {
+            swapper.ask(Errand::Forget { apps: gone });
+        }
     }
 }
 
-impl Actuators {
+impl Mechanism for Swap {
+    type Step = Step;
+
     /// Carries a step out, unless the gate refuses it.
-    pub(crate) fn swap(&mut self, step: &Step, context: Context<'_>) {
-        if let Some((app, harm, blocked)) = self.refusal(step) {
-            self.refuse(app, harm, blocked, context);
-            return;
+    fn apply(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) -> Effect {
+        if let Some((app, harm, blocked)) = refusal(shared, step) {
+            report_refusal(shared, app, harm, blocked, context);
+            return Effect::None;
         }
-        let in_force = &mut self.in_force.swapping;
+        let in_force = &mut shared.in_force.swapping;
         match step {
-            Step::Exempt { app, home, rule } => self.exempt(*app, home, rule, context),
+            Step::Exempt { app, home, rule } => limits::exempt(shared, *app, home, rule, context),
             Step::Admit { app } => {
-                self.put_back(*app, SWAP_MAX, context);
-                self.in_force.swapping.exempt.retain(|key| key != app);
+                put_back(shared, *app, Kind::SwapMax, context);
+                shared.in_force.swapping.exempt.retain(|key| key != app);
             }
-            Step::Freeze { app, home, rule } => match self.served(*app, context) {
-                None => self.freeze(*app, home, rule, context),
+            Step::Freeze { app, home, rule } => match refusal_to_freeze(shared, *app, context) {
+                None => {
+                    if limits::freeze(shared, *app, home, rule, context) {
+                        self.did(context.now, *app, MemoryAction::Freeze, rule);
+                    }
+                }
                 Some(why) => {
-                    tracing::info!("an app is not stopped: {why}");
-                    self.pass_over(*app, Harm::Freeze, why, context.now);
+                    info!("an app is not stopped: {why}");
+                    pass_over(shared, *app, Harm::Freeze, why, context.now);
                 }
             },
             Step::Thaw { app, rule } => {
-                self.put_back(*app, FREEZE, context);
-                self.in_force.swapping.frozen.retain(|(key, _)| key != app);
-                let thawed = &mut self.in_force.swapping.thawed;
-                thawed.retain(|(key, _)| key != app);
-                thawed.push((*app, context.now));
-                self.say(*app, MemoryAction::Thaw, 0, rule.clone(), context);
+                put_back(shared, *app, Kind::Freeze, context);
+                let in_force = &mut shared.in_force.swapping;
+                in_force.frozen.retain(|(key, _)| key != app);
+                in_force.thawed.retain(|(key, _)| key != app);
+                in_force.thawed.push((*app, context.now));
+                self.did(context.now, *app, MemoryAction::Thaw, rule);
             }
             Step::Ask { level, next } => {
                 in_force.asked = Some((*level, context.now));
@@ -130,12 +263,12 @@ impl Actuators {
             } => {
                 let job = Squeeze {
                     app: *app,
-                    place: home.as_ref().map(place),
+                    place: home.as_ref().map(Place::from),
                     members: members.clone(),
                     bytes: *bytes,
                     dry: *dry,
                 };
-                self.squeeze(job, rule);
+                self.squeeze(shared, job, rule);
             }
             Step::Return { app, members, most } => {
                 in_force.returned = Some(*app);
@@ -153,53 +286,17 @@ impl Actuators {
                 self.arm(order, context);
             }
         }
+        Effect::None
     }
 
-    /// Why the gate refuses a step, if it does. Kills are not checked here: the guard asks the gate
-    /// right before each one.
-    fn refusal(&self, step: &Step) -> Option<(AppKey, Harm, Blocked)> {
-        let (app, home, members, harm) = match step {
-            Step::Exempt { app, home, .. } => (app, Some(home), &[][..], Harm::Limit),
-            Step::Freeze { app, home, .. } => (app, Some(home), &[][..], Harm::Freeze),
-            Step::Squeeze {
-                app, home, members, ..
-            } => (app, home.as_ref(), members.as_slice(), Harm::Squeeze),
-            _ => return None,
-        };
-        let in_group = home.and_then(|home| self.gate.group(&home.path, harm, *app));
-        let mut members = members.iter();
-        let blocked =
-            in_group.or_else(|| members.find_map(|id| self.gate.process(*id, None, harm)))?;
-        Some((*app, harm, blocked))
-    }
-
-    /// Why an app must not be frozen, if another process may be waiting for it.
-    fn served(&self, app: AppKey, context: Context<'_>) -> Option<String> {
-        let known = context.apps.iter().find(|known| known.key() == app)?;
-        let front = self.gate.topmost();
-        served(context.system, &known.found.members, &front)
-    }
-
-    /// Reports that an action was refused, and skips the app for a while.
-    fn refuse(&mut self, app: AppKey, harm: Harm, blocked: Blocked, context: Context<'_>) {
-        let known = context.apps.iter().find(|known| known.key() == app);
-        let name = known.map_or("a cgroup", |known| known.found.app.name.as_str());
-        tracing::info!("{name} is not {harm}: {blocked}");
-        self.pass_over(app, harm, blocked.to_string(), context.now);
-    }
-
-    /// Skips the app for a while after a refused action: another target comes first.
-    fn pass_over(&mut self, app: AppKey, harm: Harm, why: String, at: Duration) {
-        let refused = &mut self.in_force.swapping.refused;
-        refused.retain(|one| one.app != app);
-        refused.push(Refusal { app, at, harm, why });
-    }
-
-    /// Reports what a step would do.
-    pub(crate) fn plan_swap(&mut self, step: &Step, context: Context<'_>) {
-        let (app, home, file, to, rule) = match step {
-            Step::Exempt { app, home, rule } => (app, home, SWAP_MAX, "0", rule.clone()),
-            Step::Freeze { app, home, rule } => (app, home, FREEZE, "1", rule.clone()),
+    fn plan_only(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) {
+        let (app, home, (kind, file), to, rule) = match step {
+            Step::Exempt { app, home, rule } => {
+                (app, home, (Kind::SwapMax, SWAP_MAX), "0", rule.clone())
+            }
+            Step::Freeze { app, home, rule } => {
+                (app, home, (Kind::Freeze, FREEZE), "1", rule.clone())
+            }
             Step::Squeeze {
                 app,
                 home,
@@ -211,110 +308,61 @@ impl Actuators {
                 let Some(home) = home else {
                     return;
                 };
-                (app, home, "memory.reclaim", "", rule)
+                (app, home, (Kind::Reclaim, "memory.reclaim"), "", rule)
             }
             // A dry run has nothing in force to restore, and a notice sets no knob.
             _ => return,
         };
         let knob = context.system.cgroup_file(&home.path, file);
         let change = change(context, knob, String::new(), to, &rule, Outcome::Planned);
-        self.changes.note(Reach::App(*app), change);
+        shared.changes.note(Reach::App(*app), kind, change);
     }
+}
 
-    fn say(
-        &mut self,
-        app: AppKey,
-        action: MemoryAction,
-        bytes: u64,
-        reason: String,
-        context: Context<'_>,
-    ) {
-        self.notices.push(MemoryNotice::Did {
-            at: context.now,
-            action,
-            app,
-            bytes,
-            took: None,
-            reason,
-            gauge: None,
-        });
-    }
+/// Why the gate refuses a step, if it does. Kills are not checked here: the guard asks the gate
+/// right before each one.
+fn refusal(shared: &Shared, step: &Step) -> Option<(AppKey, Harm, Blocked)> {
+    let (app, home, members, harm) = match step {
+        Step::Exempt { app, home, .. } => (app, Some(home), &[][..], Harm::Limit),
+        Step::Freeze { app, home, .. } => (app, Some(home), &[][..], Harm::Freeze),
+        Step::Squeeze {
+            app, home, members, ..
+        } => (app, home.as_ref(), members.as_slice(), Harm::Squeeze),
+        _ => return None,
+    };
+    let in_group = home.and_then(|home| shared.gate.group(&home.path, harm, *app));
+    let mut members = members.iter();
+    let blocked =
+        in_group.or_else(|| members.find_map(|id| shared.gate.process(*id, None, harm)))?;
+    Some((*app, harm, blocked))
+}
 
-    fn squeeze(&mut self, job: Squeeze, rule: &str) {
-        let Some(swapper) = &self.swapper else {
-            return;
-        };
-        let app = job.app;
-        let service = job.members.is_empty();
-        if swapper.squeeze(job) {
-            self.squeezing_service = service;
-            self.in_force.swapping.squeezing = Some(app);
-            self.squeezing_for = rule.to_owned();
-        }
-    }
+/// Why an app must not be frozen, if another process may be waiting for it.
+fn refusal_to_freeze(shared: &Shared, app: AppKey, context: Context<'_>) -> Option<String> {
+    let known = context.apps.iter().find(|known| known.key() == app)?;
+    let front = shared.gate.topmost();
+    served(context.system, &known.found.members, &front)
+}
 
-    fn arm(&mut self, order: &[Candidate], context: Context<'_>) {
-        let Some(guard) = &mut self.guard else {
-            return;
-        };
-        let victims = order.iter().filter_map(|candidate| {
-            let mut apps = context.apps.iter();
-            Some((candidate, apps.find(|known| known.key() == candidate.app)?))
-        });
-        let victims: Vec<(&Candidate, &Known)> = victims.collect();
-        let armed = victims.iter().map(|(_, known)| *known);
-        self.kill_targets.renew(armed, context.now);
-        let victims = victims.into_iter().map(|(candidate, known)| Victim {
-            candidate: *candidate,
-            app: &known.found.app,
-            members: &known.found.members,
-        });
-        guard.arm(context.system, victims);
-    }
+/// Reports that an action was refused, and skips the app for a while.
+fn report_refusal(
+    shared: &mut Shared,
+    app: AppKey,
+    harm: Harm,
+    blocked: Blocked,
+    context: Context<'_>,
+) {
+    let known = context.apps.iter().find(|known| known.key() == app);
+    let name = known.map_or("a cgroup", |known| known.found.app.name.as_str());
+    info!("{name} is not {harm}: {blocked}");
+    pass_over(shared, app, harm, blocked.to_string(), context.now);
+}
 
-    /// How short memory is; plenty if no guard runs.
-    pub fn shortage(&self) -> Shortage {
-        self.guard.as_ref().map(Guard::shortage).unwrap_or_default()
-    }
-
-    /// Notes that an app is no longer topmost, so that it can be brought back.
-    pub fn left_front(&mut self, errand: Errand) {
-        self.in_force.swapping.returned = None;
-        if let Some(swapper) = &self.swapper {
-            swapper.interrupt();
-            swapper.ask(errand);
-        }
-    }
-
-    /// Notes that the topmost app has responded.
-    pub fn answered(&mut self, app: AppKey) {
-        if let Some(swapper) = &self.swapper {
-            swapper.ask(Errand::Learn { app });
-        }
-    }
-
-    /// Forgets apps that are gone.
-    pub fn forget_apps(&mut self, system: &System, gone: Vec<AppKey>) {
-        let swapping = &mut self.in_force.swapping;
-        swapping.exempt.retain(|app| !gone.contains(app));
-        swapping.frozen.retain(|(app, _)| !gone.contains(app));
-        swapping.thawed.retain(|(app, _)| !gone.contains(app));
-        swapping.squeezed.retain(|(app, _)| !gone.contains(app));
-        swapping.lean.retain(|app| !gone.contains(app));
-        swapping.refused.retain(|one| !gone.contains(&one.app));
-        swapping.working_sets.retain(|(app, _)| !gone.contains(app));
-        // An app may be gone while its cgroup still exists and gets another process.
-        let inodes: Vec<u64> = gone.iter().filter_map(own_group).collect();
-        undo(&mut self.ledger, system, |entry| {
-            let about = |file| inodes.iter().any(|inode| is_about(entry, file, *inode));
-            about(SWAP_MAX) || about(FREEZE)
-        });
-        self.changes
-            .drop_where(|reach, _| matches!(reach, Reach::App(app) if gone.contains(&app)));
-        if let Some(swapper) = &self.swapper {
-            swapper.ask(Errand::Forget { apps: gone });
-        }
-    }
+/// Skips the app for a while after a refused action: another target comes first.
+fn pass_over(shared: &mut Shared, app: AppKey, harm: Harm, why: String, at: Duration) {
+    let refused = &mut shared.in_force.swapping.refused;
+    refused.retain(|one| one.app != app);
+    refused.push(Refusal { app, at, harm, why });
 }
 
 /// The cgroup inode of an app that is a cgroup.
@@ -334,12 +382,7 @@ fn change(
     outcome: Outcome,
 ) -> Change {
     Change {
-        knob,
-        from,
-        to: to.to_owned(),
-        rule: format!("swap: {rule}"),
-        at_ms: context.now.as_millis() as u64,
-        outcome,
-        undone_by: "limelightd stopping".to_owned(),
+        undone_by: UNDONE_BY_STOP.to_owned(),
+        ..context.change(knob, (from, to), format!("swap: {rule}"), outcome)
     }
 }

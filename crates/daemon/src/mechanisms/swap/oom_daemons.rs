@@ -7,10 +7,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use limelight_sys::proc::Proc;
 use limelight_sys::process::Process;
 use limelight_sys::tree::ProcessTree;
+
+use crate::system::System;
 
 /// Another program that kills, or makes apps give memory back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +29,28 @@ pub struct Killer {
 impl std::fmt::Display for Killer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} (pid {}) {}", self.name, self.pid, self.does)
+    }
+}
+
+/// Scan interval: services start with the machine and not with every app.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Other OOM daemons that run, as of the last scan.
+#[derive(Debug, Default)]
+pub struct OomDaemons {
+    looked_at: Option<Duration>,
+    /// The daemons.
+    pub found: Vec<Killer>,
+}
+
+impl OomDaemons {
+    /// Scans again if the last scan is stale.
+    pub fn look(&mut self, system: &System, at: Duration) {
+        let fresh = |then: Duration| at.saturating_sub(then) < LOOK_EVERY;
+        if !self.looked_at.is_some_and(fresh) {
+            self.looked_at = Some(at);
+            self.found = find(&system.proc, Path::new("/"));
+        }
     }
 }
 

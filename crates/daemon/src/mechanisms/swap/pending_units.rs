@@ -5,14 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use limelight_core::model::class::Class;
-use limelight_core::model::{AppKey, Home};
-use limelight_core::policy::{swap, Action};
-use limelight_sys::cgroup::CgroupPath;
-
-use crate::event_loop::Daemon;
-use crate::mechanisms::Context;
-use crate::system::now;
+use limelight_core::model::AppKey;
 
 /// Rate limit: at most this many new units are tracked between two scans.
 const BETWEEN_LOOKS: usize = 8;
@@ -33,13 +26,22 @@ impl PendingUnits {
         self.since_look < BETWEEN_LOOKS
     }
 
-    fn add(&mut self, key: AppKey, path: String, at: Duration) {
+    /// Counts a new unit. Returns whether it may be tracked.
+    pub fn count(&mut self) -> bool {
+        let room = self.has_room();
+        self.since_look += usize::from(room);
+        room
+    }
+
+    /// Tracks a unit. Returns when it is dropped if it stays empty.
+    pub fn add(&mut self, key: AppKey, path: String, at: Duration) -> Duration {
         self.units.insert(key, (path, at));
+        at + EXPECTED_FOR
     }
 
     /// Takes in a scan. Units whose app has appeared are dropped; returns those that stay empty:
     /// their cgroup is gone, or the time is over.
-    fn looked(
+    pub fn looked(
         &mut self,
         now: Duration,
         came: impl Fn(AppKey) -> bool,
@@ -59,75 +61,6 @@ impl PendingUnits {
     /// When the next scan is due at the latest.
     pub fn until(&self) -> Option<Duration> {
         self.units.values().map(|(_, at)| *at + EXPECTED_FOR).min()
-    }
-}
-
-impl Daemon {
-    /// Handles new units with these paths.
-    pub(crate) fn expect(&mut self, units: &[String]) {
-        let acts = self.config.settings.swap.enabled && !self.options.dry_run;
-        if !acts || !self.last.storage.is_there() {
-            return;
-        }
-        let mut exempted = false;
-        for path in units {
-            if !self.pending_units.has_room() {
-                break;
-            }
-            self.pending_units.since_look += 1;
-            let given = self.app_source.class_of_unit(path);
-            if given.class != Class::Disposable {
-                continue;
-            }
-            let Some(inode) = self.inode(path) else {
-                continue;
-            };
-            let app = AppKey::Cgroup { inode };
-            if self.apps.get(app).is_some() {
-                continue;
-            }
-            let at = now();
-            let home = Home {
-                path: path.clone(),
-                inode,
-                own: true,
-                adopted: false,
-            };
-            let rule = swap::DISPOSABLE.to_owned();
-            let context = Context {
-                system: &self.system,
-                now: at,
-                front: None,
-                apps: &self.last.apps,
-            };
-            let exempt = Action::Swap(swap::Step::Exempt { app, home, rule });
-            self.actuators.apply(&exempt, context);
-            self.pending_units.add(app, path.clone(), at);
-            self.app_scan.look_by(at + EXPECTED_FOR);
-            exempted = true;
-        }
-        if exempted {
-            self.last.in_force = self.actuators.in_force.clone();
-        }
-    }
-
-    /// Updates the pending units after a scan of all apps.
-    pub(crate) fn look_at_expected(&mut self, at: Duration) {
-        let mut expected = std::mem::take(&mut self.pending_units);
-        let there = |key: AppKey, path: &str| {
-            let inode = self.inode(path);
-            inode.is_some_and(|inode| key == AppKey::Cgroup { inode })
-        };
-        let late = expected.looked(at, |key| self.apps.get(key).is_some(), there);
-        self.pending_units = expected;
-        if !late.is_empty() {
-            self.actuators.forget_apps(&self.system, late);
-        }
-    }
-
-    fn inode(&self, path: &str) -> Option<u64> {
-        let group = self.system.cgroups.open(&CgroupPath::parse(path)?).ok()?;
-        Some(group.id().0)
     }
 }
 

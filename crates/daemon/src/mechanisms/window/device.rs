@@ -2,17 +2,17 @@
 //! Response windows through `/dev/limelight`: reports to the kernel when the user waits.
 
 use limelight_core::policy::window::Step;
-use limelight_proto::{Change, KernelWindows, Outcome, State};
+use limelight_proto::{Change, KernelWindows, State};
 use limelight_sys::device::{Device, DeviceError};
 use tracing::warn;
 
-use crate::mechanisms::changes::Reach;
-use crate::mechanisms::device::{DeviceDoor, UNDONE_BY};
-use crate::mechanisms::{Actuators, Context};
+use crate::mechanisms::changes::{Kind, Reach};
+use crate::mechanisms::device::DeviceDoor;
+use crate::mechanisms::shared::{failed, Context, Shared};
 
 /// What was reported to the kernel.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub struct Told {
     /// The kernel wants the reports.
     wanted: bool,
     opened: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Told {
 
 impl Told {
     /// Asks the device whether the kernel wants the reports.
-    pub(crate) fn new(device: &DeviceDoor) -> Told {
+    pub(super) fn new(device: &DeviceDoor) -> Told {
         let wanted = device.device().is_some_and(|device| {
             let answer = device.has_windows();
             answer.unwrap_or_else(|error| {
@@ -35,58 +35,51 @@ impl Told {
             ..Told::default()
         }
     }
-}
 
-impl Actuators {
-    pub(crate) fn tell_window(&mut self, step: Step, context: Context<'_>) {
-        let Some(device) = self.device.device().filter(|_| self.told.wanted) else {
+    pub(super) fn tell(&mut self, step: Step, shared: &mut Shared, context: Context<'_>) {
+        let Some(device) = shared.device.device().filter(|_| self.wanted) else {
             return;
         };
         let result = tell(device, step, context);
         // Also after a failure: the next window is another try, an immediate retry is not.
-        self.in_force.device_window = match step {
+        shared.in_force.device_window = match step {
             Step::Open { ends } => Some(ends),
             Step::Close => None,
         };
         match (&result, step) {
-            (Ok(()), Step::Open { .. }) => self.told.opened += 1,
-            (Ok(()), Step::Close) => self.told.closed += 1,
-            (Err(_), _) => self.told.failed += 1,
+            (Ok(()), Step::Open { .. }) => self.opened += 1,
+            (Ok(()), Step::Close) => self.closed += 1,
+            (Err(_), _) => self.failed += 1,
         }
         // A key press must not add a line to the record of changes; a failure must be visible.
         let Err(error) = result else {
             return;
         };
-        if self.told.failed == 1 {
+        if self.failed == 1 {
             warn!("{error}: the kernel does not know when the user waits");
         }
-        let change = Change {
-            knob: format!("{} window", context.system.roots.device.display()),
-            from: "closed".to_owned(),
-            to: match step {
-                Step::Open { .. } => "open",
-                Step::Close => "closed",
-            }
-            .to_owned(),
-            rule: "window: the kernel is told while the user waits".to_owned(),
-            at_ms: context.now.as_millis() as u64,
-            outcome: Outcome::Failed {
-                why: error.to_string(),
-            },
-            undone_by: UNDONE_BY.to_owned(),
+        let to = match step {
+            Step::Open { .. } => "open",
+            Step::Close => "closed",
         };
-        self.changes.note(Reach::Machine, change);
+        let rule = "window: the kernel is told while the user waits";
+        let change = Change {
+            from: "closed".to_owned(),
+            outcome: failed(error),
+            ..context.device_change("window", Some(to.to_owned()), rule)
+        };
+        shared.changes.note(Reach::Machine, Kind::Device, change);
     }
 
     /// What is reported to the kernel about windows, for `status`.
-    pub fn kernel_windows(&self, open: bool) -> KernelWindows {
+    pub fn status(&self, device: &DeviceDoor, open: bool) -> KernelWindows {
         let Told {
             wanted,
             opened,
             closed,
             failed,
-        } = self.told;
-        let (state, detail) = match (self.device.device(), wanted) {
+        } = *self;
+        let (state, detail) = match (device.device(), wanted) {
             (None, _) => {
                 let why = "/dev/limelight is not used: windows are limelightd's alone";
                 (State::Unavailable, why)

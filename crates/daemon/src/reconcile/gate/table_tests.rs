@@ -252,7 +252,7 @@ impl Machine<'_> {
         for step in swap::grant(&Event::Tick, machine) {
             match step {
                 Step::Squeeze { app, .. } if app == key(SUBJECT) => outcome.squeezed = true,
-                // The actuators check whether another process may be waiting for it.
+                // The mechanism checks whether another process may be waiting for it.
                 Step::Freeze { app, .. } if app == key(SUBJECT) => {
                     let dependents = served(self.system, &self.subject.members, &[]);
                     outcome.stopped |= dependents.is_none();

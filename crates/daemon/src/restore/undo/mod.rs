@@ -4,7 +4,6 @@
 pub mod lineage;
 pub mod oom_score_adj;
 mod scope;
-pub mod thread_heirs;
 pub mod threads;
 
 use std::time::Duration;
@@ -14,9 +13,8 @@ use limelight_sys::process::Process;
 use limelight_sys::tree::ProcessTree;
 use tracing::{debug, error, info};
 
-use crate::mechanisms::controllers::MEMORY;
 use crate::restore::{Entry, Ledger, Place};
-use crate::system::System;
+use crate::system::{System, MEMORY};
 
 /// Result of restoring one thing.
 #[derive(Debug, Clone, PartialEq, Eq)]

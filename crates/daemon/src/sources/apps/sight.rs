@@ -10,10 +10,10 @@ use limelight_sys::process::Stat;
 use limelight_sys::tree::ProcessTree;
 use limelight_sys::Result;
 
-use crate::mechanisms::protect::adopt::root_of_scope;
 use crate::restore::undo::find_place;
 use crate::restore::Place;
 use crate::system::identify;
+use crate::system::own_scope::root_of_scope;
 use crate::system::System;
 
 use crate::sources::apps::walk::{self, Places, Unit};

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note */
 /*
- * /dev/limelight: names the foreground ("topmost") app to the kernel.
+ * /dev/limelight: tells the kernel which processes make up the foreground
+ * ("topmost") app.
  *
- * One process at a time (a second open() returns -EBUSY) with CAP_SYS_NICE, mode
- * 0600: there is one topmost set per machine, also on machines with several seats.
- * All state belongs to the open file: when its last reference goes, for whatever
- * reason, the topmost set is empty and every mechanism is off.
+ * Opening it needs CAP_SYS_NICE; its mode is 0600. Only one file can be open at a
+ * time: a second open() returns -EBUSY. There is one topmost set per machine, even
+ * if the machine has several seats. All state belongs to the open file. When its
+ * last reference is dropped, for whatever reason, the topmost set becomes empty and
+ * every mechanism is switched off.
  *
- * Every call on the file renews the lease of the topmost set: limelight_info.lease_ms
- * after the last one no app is topmost any more, until LIMELIGHT_SET_TOPMOST.
+ * Every ioctl renews the lease of the topmost set. limelight_info.lease_ms after the
+ * last ioctl the kernel empties the set; the next LIMELIGHT_SET_TOPMOST sets it again.
  *
- * Every struct starts with its size, which has to be the one in the number of the
- * ioctl, else -EINVAL. A larger struct whose unknown tail is zero is accepted, any
- * other is refused with -E2BIG; a struct smaller than its first version or an
- * unknown flag is -EINVAL. A number with another direction is -ENOTTY.
+ * Every struct starts with its size, which must equal the size in the ioctl number
+ * (else -EINVAL). A larger struct is accepted if the part that the kernel does not
+ * know is zero (else -E2BIG). A struct smaller than its first version, or an unknown
+ * flag, returns -EINVAL. An ioctl number with another direction returns -ENOTTY.
  */
 #ifndef _UAPI_LINUX_LIMELIGHT_H
 #define _UAPI_LINUX_LIMELIGHT_H
@@ -23,8 +25,8 @@
 
 /*
  * 1: the topmost set has no lease
- * 2: it has one; the size in an ioctl's number counts; LIMELIGHT_PREZERO_TRUST
- *    needs CAP_SYS_RAWIO
+ * 2: the topmost set has a lease; the size in the ioctl number is checked;
+ *    LIMELIGHT_PREZERO_TRUST needs CAP_SYS_RAWIO
  */
 #define LIMELIGHT_ABI_VERSION	2
 
@@ -49,9 +51,10 @@ enum limelight_engine_id {
  * @abi_version: out: LIMELIGHT_ABI_VERSION of the running kernel
  * @built_in: out: bit mask of mechanisms compiled in
  * @enabled: out: bit mask of mechanisms switched on through this file
- * @generation: out: number of the topmost set in force, 0 when there is none
+ * @generation: out: number of the current topmost set, 0: there is none
  * @members: out: live processes that belong to the topmost set
- * @lease_ms: out: how long the topmost set outlives the last call; 0 in version 1
+ * @lease_ms: out: time from the last ioctl until the topmost set is emptied; 0 in
+ *	version 1
  */
 struct limelight_info {
 	__u32 size;
@@ -73,9 +76,9 @@ struct limelight_info {
  * @pidfds: address of an array of @nr __s32 pidfds of thread-group leaders
  * @flags: zero
  *
- * The whole set is replaced at once, or not at all. The future children of members
- * are members. A pidfd whose process has exited is skipped, because processes may
- * exit between the caller's scan and the call.
+ * The whole set is replaced at once, or not at all. Future children of members
+ * become members. A pidfd whose process has exited is skipped, because processes may
+ * exit between the caller's scan and the ioctl.
  */
 struct limelight_topmost {
 	__u32 size;
@@ -91,7 +94,7 @@ struct limelight_topmost {
 /* limelight_mechanism.flags */
 #define LIMELIGHT_MECHANISM_ON	(1u << 0)
 
-/* limelight_mechanism.prezero_flags; neither: the default of the engine */
+/* limelight_mechanism.prezero_flags; with neither, the engine's default applies */
 #define LIMELIGHT_PREZERO_VERIFY	(1u << 0)
 #define LIMELIGHT_PREZERO_TRUST		(1u << 1)
 
@@ -101,32 +104,32 @@ struct limelight_topmost {
  * @id: enum limelight_mechanism_id
  * @flags: LIMELIGHT_MECHANISM_ON or 0
  * @budget_percent: protect: largest footprint of the topmost app that is
- *	protected, in percent of what reclaim can reach (free, on its lists,
- *	reclaimable slab, or in zram), 1 to 90;
- *	0 keeps the value in force
- * @factor: readahead: how many times the default the topmost app's read-ahead
- *	may be, 1 to LIMELIGHT_FACTOR_MAX; 0 keeps the value in force
- * @window_pages: premap: most pages that one fault of the topmost app may map,
- *	1 to LIMELIGHT_WINDOW_MAX; 0 keeps the value in force
+ *	protected, in percent of the memory that reclaim can work with (free, on
+ *	its lists, reclaimable slab, or in zram), 1 to 90; 0 keeps the current
+ *	value
+ * @factor: readahead: limit of the topmost app's read-ahead as a multiple of the
+ *	default, 1 to LIMELIGHT_FACTOR_MAX; 0 keeps the current value
+ * @window_pages: premap: largest number of pages that one fault of the topmost app
+ *	may map, 1 to LIMELIGHT_WINDOW_MAX; 0 keeps the current value
  * @target_pages: prezero: number of zeroed pages in the pool, at most a twelfth
- *	of memory; 0 keeps the value in force
- * @engine: prezero: enum limelight_engine_id, in each call that enables it
+ *	of memory; 0 keeps the current value
+ * @engine: prezero: enum limelight_engine_id, in each call that enables prezero
  * @block_fd: prezero, LIMELIGHT_ENGINE_BLOCK: a block device opened with
- *	O_RDONLY | O_EXCL, which stays open and claimed until another engine
- *	is chosen or prezero switched off
+ *	O_RDONLY | O_EXCL; the kernel keeps it open and claimed until another engine
+ *	is chosen or prezero is switched off
  * @prezero_flags: LIMELIGHT_PREZERO_VERIFY: the CPU verifies each page that the
- *	engine reports as zeroed; LIMELIGHT_PREZERO_TRUST: it does not, which needs
- *	CAP_SYS_RAWIO (else -EPERM): a page that the engine did not write holds
- *	another process's data
+ *	engine reports as zeroed; LIMELIGHT_PREZERO_TRUST: the CPU does not, which
+ *	needs CAP_SYS_RAWIO (else -EPERM), because a page that the engine did not
+ *	write holds another process's data
  * @block_offset: LIMELIGHT_ENGINE_BLOCK: offset of the zeroes on the device in
  *	bytes, a multiple of its logical block size
  * @block_len: LIMELIGHT_ENGINE_BLOCK: length of the zeroes in bytes, a multiple of
  *	the page size, not 0
  *
- * A parameter of another mechanism, or of another engine, has to be zero, else
- * -EINVAL. A mechanism or engine that is not built in is -EOPNOTSUPP, and so is
- * prezero where freed pages are zeroed anyway (init_on_free); one that is not
- * known is -EINVAL. The first version of the struct ended before @block_len.
+ * Parameters of other mechanisms and of other engines must be zero (else -EINVAL).
+ * An unknown mechanism or engine returns -EINVAL; one that is not built in returns
+ * -EOPNOTSUPP. Enabling prezero also returns -EOPNOTSUPP if freed pages are zeroed
+ * anyway (init_on_free). The first version of the struct ended before @block_len.
  */
 struct limelight_mechanism {
 	__u32 size;
@@ -143,7 +146,7 @@ struct limelight_mechanism {
 	__u64 block_len;
 };
 
-/* limelight_window.flags, exactly one of them */
+/* limelight_window.flags: exactly one of them */
 #define LIMELIGHT_WINDOW_OPEN	(1u << 0)
 #define LIMELIGHT_WINDOW_CLOSE	(1u << 1)
 
@@ -154,13 +157,13 @@ struct limelight_mechanism {
  * struct limelight_window - opens or closes a response window
  * @size: sizeof(struct limelight_window)
  * @flags: LIMELIGHT_WINDOW_OPEN or LIMELIGHT_WINDOW_CLOSE
- * @deadline_ns: open: the latest end of the window, in nanoseconds from now, 1 to
+ * @deadline_ns: open: latest end of the window, in nanoseconds from now, 1 to
  *	LIMELIGHT_WINDOW_DEADLINE_MAX; close: zero
  *
  * While a window is open the user waits for the topmost app, and deferrable work
- * does not run. Opening an open window moves its deadline; closing a closed one is
- * not an error. It also ends when the topmost set becomes empty and when the file
- * is closed.
+ * does not run. Opening an open window moves its deadline; closing a closed window
+ * is not an error. A window also ends when the topmost set becomes empty or the
+ * file is closed.
  */
 struct limelight_window {
 	__u32 size;

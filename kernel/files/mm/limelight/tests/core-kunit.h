@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The numbers that make a process a member. Included by core.c.
+ * Tests of generations and membership. Included by core.c.
  */
+#include <kunit/static_stub.h>
 #include <kunit/test.h>
+#include <linux/mman.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
@@ -15,7 +17,7 @@ static int core_test_init(struct kunit *test)
 {
 	struct core_test_state *state;
 
-	/* The tests set the numbers that a daemon may be using. */
+	/* The tests set generations that a daemon may be using. */
 	if (static_key_enabled(&limelight_key))
 		kunit_skip(test, "/dev/limelight is open");
 	state = kunit_kzalloc(test, sizeof(*state), GFP_KERNEL);
@@ -36,7 +38,7 @@ static void core_test_exit(struct kunit *test)
 		return;
 	limelight_topmost_clear();
 	limelight_generation = state->generation;
-	/* Numbers that a test handed out stay used. */
+	/* Generations that a test has assigned are never reused. */
 	limelight_last_generation = max(limelight_last_generation, state->last);
 	limelight_next_generation = 0;
 	static_branch_disable(&limelight_key);
@@ -125,6 +127,38 @@ static void core_test_what_a_kernel_thread_executes_is_no_member(struct kunit *t
 	KUNIT_EXPECT_FALSE(test, limelight_mm(mm));
 }
 
+#ifdef CONFIG_LIMELIGHT_PROTECT
+static u64 core_test_generation_at_count;
+
+static void core_test_note_count(void)
+{
+	core_test_generation_at_count = limelight_generation;
+}
+#endif
+
+/* A count that runs too early finds the members of the set before. */
+static void core_test_memory_is_counted_for_the_new_set(struct kunit *test)
+{
+#ifdef CONFIG_LIMELIGHT_PROTECT
+	struct task_struct *self = current;
+
+	/* Attaches an mm to the test's thread, which makes it eligible. */
+	if (!kunit_vm_mmap(test, NULL, 0, PAGE_SIZE, PROT_READ,
+			   MAP_ANONYMOUS | MAP_PRIVATE, 0))
+		kunit_skip(test, "no user space");
+	kunit_activate_static_stub(test, limelight_protect_topmost,
+				   core_test_note_count);
+
+	core_test_generation_at_count = 0;
+	KUNIT_ASSERT_EQ(test, limelight_topmost_set(&self, 1), 1);
+	KUNIT_EXPECT_NE(test, limelight_generation, 0);
+	KUNIT_EXPECT_EQ(test, core_test_generation_at_count, limelight_generation);
+
+	limelight_topmost_clear();
+	KUNIT_EXPECT_EQ(test, core_test_generation_at_count, 0);
+#endif
+}
+
 static void core_test_children_of_members_are_members(struct kunit *test)
 {
 	struct mm_struct *parent = fake_mm(test, 7);
@@ -178,7 +212,7 @@ static void core_test_a_child_born_while_stamping_is_a_member(struct kunit *test
 #endif
 }
 
-/* A terminal starts an app, which is in front without it later. */
+/* A terminal starts an app, which may be topmost without it later. */
 static void core_test_exec_separates_tags(struct kunit *test)
 {
 #ifdef CONFIG_LIMELIGHT_PROTECT
@@ -196,7 +230,7 @@ static void core_test_exec_separates_tags(struct kunit *test)
 #endif
 }
 
-/* The new mm is made long before the old one goes. */
+/* exec creates the new mm long before it drops the old one. */
 static void core_test_a_set_that_comes_during_exec_counts(struct kunit *test)
 {
 	struct mm_struct *old = fake_mm(test, 6);
@@ -209,7 +243,7 @@ static void core_test_a_set_that_comes_during_exec_counts(struct kunit *test)
 	limelight_exec_mmap(mm, old);
 	KUNIT_EXPECT_TRUE(test, limelight_mm(mm));
 
-	/* And one that goes does not. */
+	/* A set that is replaced during exec does not count. */
 	mm->limelight_generation = 0;
 	limelight_mm_init(mm);
 	limelight_generation = 8;
@@ -217,7 +251,7 @@ static void core_test_a_set_that_comes_during_exec_counts(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, limelight_mm(mm));
 }
 
-/* However small the batches are, each process is visited once. */
+/* Small batches visit all processes, too. */
 static void core_test_usage_is_summed_up_in_batches(struct kunit *test)
 {
 	struct limelight_usage usage = {};
@@ -236,7 +270,7 @@ static void core_test_usage_is_summed_up_in_batches(struct kunit *test)
 	KUNIT_EXPECT_GE(test, batches, pids / 6);
 	KUNIT_EXPECT_GT(test, pid, 2);
 	KUNIT_EXPECT_EQ(test, usage.members, 0);
-	/* The end is the end. */
+	/* No pid follows the last one. */
 	KUNIT_EXPECT_FALSE(test, usage_add_processes(&usage, &pid, 3));
 }
 
@@ -256,14 +290,14 @@ static void core_test_room_leaves_the_reserves_of_low_zones(struct kunit *test)
 	struct zone *zones = node ? node->node_zones : NULL;
 
 	KUNIT_ASSERT_NOT_NULL(test, node);
-	/* A PC: low memory that allocations of user space cannot have. */
+	/* A PC, with low memory that user space cannot allocate. */
 	fake_zone(&zones[0], 4000, 3900, 30, 14000);
 	fake_zone(&zones[1], 700000, 13000, 1000, 12500);
 	KUNIT_EXPECT_EQ(test, limelight_node_room(node), 0);
-	/* What lies above its reserve can be had. */
+	/* Memory above the reserve can be allocated. */
 	fake_zone(&zones[1], 700000, 20000, 1000, 12500);
 	KUNIT_EXPECT_EQ(test, limelight_node_room(node), 6500);
-	/* Without memory above there is no reserve. */
+	/* Without higher zones there is no reserve. */
 	fake_zone(&zones[1], 700000, 20000, 1000, 0);
 	KUNIT_EXPECT_EQ(test, limelight_node_room(node), 19000);
 	vfree(node);
@@ -277,6 +311,7 @@ static struct kunit_case core_test_cases[] = {
 	KUNIT_CASE(core_test_numbers_are_not_used_twice),
 	KUNIT_CASE(core_test_kernel_threads_are_skipped),
 	KUNIT_CASE(core_test_what_a_kernel_thread_executes_is_no_member),
+	KUNIT_CASE(core_test_memory_is_counted_for_the_new_set),
 	KUNIT_CASE(core_test_children_of_members_are_members),
 	KUNIT_CASE(core_test_children_of_others_are_others),
 	KUNIT_CASE(core_test_a_child_born_while_stamping_is_a_member),

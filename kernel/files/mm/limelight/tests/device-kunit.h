@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The ioctls as user space sees them. Included by device.c.
+ * Tests of the ioctls as user space sees them. Included by device.c.
  */
 #include <kunit/test.h>
 #include <linux/delay.h>
@@ -34,7 +34,7 @@ static void device_test_exit(struct kunit *test)
 		limelight_release(&state->inode, &state->file);
 }
 
-/* A page of user space. */
+/* Maps a page of user space. */
 static void __user *user_page(struct kunit *test)
 {
 	unsigned long address = kunit_vm_mmap(test, NULL, 0, PAGE_SIZE,
@@ -53,7 +53,7 @@ static long call(struct kunit *test, unsigned int cmd, void __user *user)
 	return limelight_ioctl(&state->file, cmd, (unsigned long)user);
 }
 
-/* LIMELIGHT_SET_WINDOW with @size bytes, of which @tail is the first unknown. */
+/* LIMELIGHT_SET_WINDOW with @size bytes; @tail follows the struct. */
 static long set_window(struct kunit *test, void __user *user, u32 size,
 		       u32 flags, u64 deadline_ns, u64 tail)
 {
@@ -105,7 +105,7 @@ static void device_test_a_bad_address_opens_nothing(struct kunit *test)
 {
 	struct device_test_state *state = test->priv;
 
-	/* Attaches a user space, in which nothing is mapped at 0. */
+	/* Attaches a user address space, with nothing mapped at 0. */
 	user_page(test);
 	KUNIT_EXPECT_EQ(test, limelight_ioctl(&state->file, LIMELIGHT_SET_WINDOW,
 					      0), -EFAULT);
@@ -126,7 +126,7 @@ static void device_test_close_ends_the_window(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, limelight_in_window());
 	KUNIT_EXPECT_EQ(test, limelight_window_until, 0);
 
-	/* And the next one to open the device begins without. */
+	/* The next open starts without a window. */
 	KUNIT_ASSERT_EQ(test, limelight_open(&state->inode, &state->file), 0);
 	state->opened = true;
 	KUNIT_EXPECT_FALSE(test, limelight_in_window());
@@ -144,7 +144,7 @@ static long set_mechanism(struct kunit *test, void __user *user, u32 size,
 
 static void device_test_older_programs_still_work(struct kunit *test)
 {
-	/* The struct ended there once, with what was reserved. */
+	/* The first version of the struct ended after block_offset. */
 	const u32 first = offsetofend(struct limelight_mechanism, block_offset);
 	struct limelight_mechanism off = { .id = LIMELIGHT_MECHANISM_READAHEAD };
 	void __user *user = user_page(test);
@@ -182,7 +182,7 @@ static void device_test_mechanisms_have_their_own_parameters(struct kunit *test)
 				    -EINVAL, "row %d", i);
 }
 
-/* What strace and seccomp filters see in the number is what happens. */
+/* strace and seccomp filters rely on the direction and size in the number. */
 static void device_test_numbers_tell_direction_and_size(struct kunit *test)
 {
 	const unsigned int nr = _IOC_NR(LIMELIGHT_SET_WINDOW);
@@ -233,7 +233,7 @@ static void device_test_info_is_as_large_as_asked_for(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, answer.tail, 0);
 }
 
-/* As if a process had been made topmost. */
+/* Pretends that a process was made topmost. */
 static void publish(void)
 {
 	limelight_generation = 7;
@@ -271,12 +271,12 @@ static void device_test_each_call_renews_the_lease(struct kunit *test)
 
 	KUNIT_EXPECT_EQ(test, call(test, LIMELIGHT_GET_INFO, user), 0);
 	KUNIT_EXPECT_GT(test, (long)(lease_until - before), 100L * HZ);
-	/* The work finds a lease that goes on, and comes again. */
+	/* lease_check() finds a lease in progress and reschedules itself. */
 	lease_check(NULL);
 	KUNIT_EXPECT_EQ(test, limelight_generation, 7);
 	KUNIT_EXPECT_TRUE(test, delayed_work_pending(&lease_work));
 
-	/* One that has ended long ago, by however much. */
+	/* A lease that ended as long ago as jiffies can express. */
 	mutex_lock(&limelight_lock);
 	lease_until = jiffies - LONG_MAX;
 	mutex_unlock(&limelight_lock);

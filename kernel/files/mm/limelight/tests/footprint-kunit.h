@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The arithmetic of the budget. Included by footprint.c.
+ * Tests of the budget's arithmetic. Included by footprint.c.
  */
 #include <kunit/test.h>
 
@@ -35,7 +35,7 @@ static void footprint_test_budget_is_a_share_of_memory(struct kunit *test)
 	KUNIT_EXPECT_GT(test, all, 0UL);
 	KUNIT_EXPECT_LE(test, all, totalram_pages());
 
-	/* Other processors allocate meanwhile. */
+	/* Other CPUs allocate meanwhile. */
 	limelight_budget_percent = 50;
 	KUNIT_EXPECT_GT(test, limelight_budget_pages(), all / 4);
 	KUNIT_EXPECT_LE(test, limelight_budget_pages(), totalram_pages() / 2);
@@ -83,7 +83,7 @@ static void footprint_test_pending_survives_a_wrap_of_jiffies(struct kunit *test
 
 static void footprint_test_an_old_deadline_has_passed(struct kunit *test)
 {
-	/* More than half of the range ago: time_before() would say "ahead". */
+	/* Passed more than half of the range ago: time_before() would be wrong. */
 	unsigned long until = 1000;
 	unsigned long now = until + ULONG_MAX / 2 + 1000;
 
@@ -92,7 +92,7 @@ static void footprint_test_an_old_deadline_has_passed(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, limelight_pending(0, INITIAL_JIFFIES, 100));
 }
 
-/* A walk over all processes is no work for a reclaimer, which may hold locks. */
+/* A reclaimer may hold locks, so it must not walk all processes. */
 static void footprint_test_reclaim_does_not_count(struct kunit *test)
 {
 	const unsigned long nonsense = 123456789;
@@ -104,7 +104,7 @@ static void footprint_test_reclaim_does_not_count(struct kunit *test)
 	footprint.next = jiffies;
 	footprint_refresh();
 	KUNIT_EXPECT_EQ(test, footprint.mapped, nonsense);
-	/* It has noted that it asked. */
+	/* The time of the next request has been set. */
 	KUNIT_EXPECT_TRUE(test, limelight_pending(footprint.next, jiffies,
 						  REFRESH_INTERVAL));
 	KUNIT_EXPECT_FALSE(test, delayed_work_pending(&mapped_work));
@@ -119,7 +119,7 @@ static void footprint_test_counts_take_a_share_of_time(struct kunit *test)
 	after = next_count(now, 0, MAPPED_INTERVAL_MS);
 	KUNIT_EXPECT_EQ(test, after - now, msecs_to_jiffies(100));
 	KUNIT_EXPECT_EQ(test, count_delay(after, now), msecs_to_jiffies(100));
-	/* Asked again after a while: at once. */
+	/* Long after the last count, the next one starts at once. */
 	KUNIT_EXPECT_EQ(test, count_delay(after, now + 10 * HZ), 0);
 	after = next_count(now, 20, MAPPED_INTERVAL_MS);
 	KUNIT_EXPECT_EQ(test, after - now, msecs_to_jiffies(1000));

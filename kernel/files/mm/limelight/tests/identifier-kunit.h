@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Tags of processes and pages. Included by identifier.c.
+ * Tests of the tags of processes and pages. Included by identifier.c.
  */
 #include <kunit/test.h>
 #include <linux/gfp.h>
@@ -64,7 +64,7 @@ static void identifier_test_an_mm_keeps_its_tag(struct kunit *test)
 	KUNIT_EXPECT_NE(test, limelight_tag_of(two), tag);
 }
 
-/* Starts the table unless a daemon is using it. */
+/* Allocates the table unless a daemon is using it. */
 static int identifier_test_init(struct kunit *test)
 {
 	if (limelight_protecting())
@@ -143,11 +143,38 @@ static void identifier_test_a_tag_moves(struct kunit *test)
 	__limelight_cache_move(to, from);
 	KUNIT_EXPECT_EQ(test, read_tag(to), 77);
 
-	/* Nor does what the page was before stay behind. */
+	/* An older tag of the target is overwritten. */
 	write_tag(from, 0);
 	__limelight_cache_move(to, from);
 	KUNIT_EXPECT_EQ(test, read_tag(to), 0);
 	folio_put(from);
+	folio_put(to);
+}
+
+/* Each further write would be one of 512 tags. */
+static void identifier_test_a_collapse_writes_one_tag_once(struct kunit *test)
+{
+	struct folio *first = test_folio(test, 0);
+	struct folio *second = test_folio(test, 0);
+	struct folio *to = test_folio(test, 1);
+	LIST_HEAD(old);
+	u32 tags[2];
+
+	list_add_tail(&first->lru, &old);
+	list_add_tail(&second->lru, &old);
+	write_tag(first, 77);
+	write_tag(second, 78);
+	write_tag(to, 79);
+	__limelight_cache_collapse(to, &old);
+
+	rcu_read_lock();
+	tags[0] = *tags_at(folio_pfn(to));
+	tags[1] = *tags_at(folio_pfn(to) + 1);
+	rcu_read_unlock();
+	KUNIT_EXPECT_EQ(test, tags[0], 77);
+	KUNIT_EXPECT_EQ(test, tags[1], 77);
+	folio_put(first);
+	folio_put(second);
 	folio_put(to);
 }
 
@@ -195,7 +222,7 @@ static void identifier_test_a_range_may_end_in_another_chunk(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, first[2], 77);
 	KUNIT_EXPECT_EQ(test, first[3], 0);
 
-	/* Nothing is known of memory beyond the table. */
+	/* Tags of memory beyond the table are ignored. */
 	write_tags(all->nr << CHUNK_SHIFT, 5, 77);
 	write_tags((all->nr << CHUNK_SHIFT) - 1, CHUNK_PAGES + 2, 0);
 	rcu_read_unlock();
@@ -223,7 +250,7 @@ static void identifier_test_only_tags_of_the_set_protect(struct kunit *test)
 	folio_put(folio);
 }
 
-/* Whether a page of that tag is the topmost app's. */
+/* Whether a page with that tag belongs to the topmost app. */
 static bool tag_protects(struct folio *folio, u32 tag)
 {
 	write_tag(folio, tag);
@@ -244,11 +271,11 @@ static void identifier_test_what_members_execute_joins_the_set(struct kunit *tes
 	limelight_tags_join(100, 7);
 	KUNIT_EXPECT_TRUE(test, tag_protects(folio, 100));
 	KUNIT_EXPECT_TRUE(test, tag_protects(folio, 77));
-	/* What a member of another set executes does not. */
+	/* A program executed by a member of another set does not join. */
 	limelight_tags_join(99, 6);
 	KUNIT_EXPECT_FALSE(test, tag_protects(folio, 99));
 
-	/* A compilation executes thousands: the last ones count. */
+	/* A compilation executes thousands of programs; only the last ones count. */
 	for (tag = 101; tag <= 100 + LIMELIGHT_TAGS_JOINED; tag++)
 		limelight_tags_join(tag, 7);
 	KUNIT_EXPECT_FALSE(test, tag_protects(folio, 100));
@@ -263,7 +290,7 @@ static void identifier_test_what_members_execute_joins_the_set(struct kunit *tes
 	folio_put(folio);
 }
 
-/* A page that is kept for its tag counts, whichever process maps it. */
+/* A page that is kept because of its tag counts, whichever process maps it. */
 static void identifier_test_mapped_anonymous_pages_count(struct kunit *test)
 {
 	struct folio *folio = test_folio(test, 0);
@@ -351,6 +378,7 @@ static struct kunit_case identifier_test_cases[] = {
 	KUNIT_CASE(identifier_test_a_tag_is_set_and_replaced),
 	KUNIT_CASE(identifier_test_every_page_of_a_large_folio_is_tagged),
 	KUNIT_CASE(identifier_test_a_tag_moves),
+	KUNIT_CASE(identifier_test_a_collapse_writes_one_tag_once),
 	KUNIT_CASE(identifier_test_hugetlb_folios_have_no_tag),
 	KUNIT_CASE(identifier_test_a_range_may_end_in_another_chunk),
 	KUNIT_CASE(identifier_test_only_tags_of_the_set_protect),

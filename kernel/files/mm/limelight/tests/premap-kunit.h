@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The size of windows, and what becomes of them. Included by premap.c.
+ * Tests of the size of windows and of its adaptation. Included by premap.c.
  */
 #include <kunit/test.h>
 
 static void premap_test_no_evidence_no_window(struct kunit *test)
 {
 	KUNIT_EXPECT_EQ(test, window_wanted(0, 0, false, 100, false), 0);
-	/* A hole between pages that are there is no evidence by itself. */
+	/* A hole between mapped pages alone does not justify a window. */
 	KUNIT_EXPECT_EQ(test, window_wanted(0, 0, false, 10, true), 0);
 	/* The first page of a large mapping may be the only one. */
 	KUNIT_EXPECT_EQ(test, window_wanted(0, 0, true, EXTENSION + 1, false), 1);
@@ -18,7 +18,7 @@ static void premap_test_windows_double(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, window_wanted(0, 1, false, 500, false), 4);
 	KUNIT_EXPECT_EQ(test, window_wanted(0, 7, false, 500, false), 16);
 	KUNIT_EXPECT_EQ(test, window_wanted(4, 0, false, 500, false), 8);
-	/* Which window it was counts, not how much is mapped before it. */
+	/* The window that is continued counts, not the pages mapped before it. */
 	KUNIT_EXPECT_EQ(test, window_wanted(4, 16, false, 500, false), 8);
 	KUNIT_EXPECT_EQ(test, window_wanted(LIMELIGHT_WINDOW_MAX, 0, false, 500,
 					    false), LIMELIGHT_WINDOW_MAX);
@@ -31,7 +31,7 @@ static void premap_test_an_extension_is_mapped_to_its_end(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, window_wanted(0, 1, false, EXTENSION, true),
 			EXTENSION);
 	KUNIT_EXPECT_EQ(test, window_wanted(0, 1, false, EXTENSION + 1, true), 4);
-	/* A page alone, as glibc's arenas grow. */
+	/* An extension by one page, as of glibc's arenas. */
 	KUNIT_EXPECT_EQ(test, window_wanted(1, 0, false, 1, true), 2);
 	/* The end of the scan is not the end of the hole. */
 	KUNIT_EXPECT_EQ(test, window_wanted(0, 1, false, 33, false), 4);
@@ -68,7 +68,7 @@ static void premap_test_folios_are_aligned(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, folio_order_at(0, 64, 0x1c), 4);
 	KUNIT_EXPECT_EQ(test, folio_order_at(base + 2 * PAGE_SIZE, 64, 0x1c), 0);
 	KUNIT_EXPECT_EQ(test, folio_order_at(base, 3, 0x1c), 0);
-	/* Sizes that are left out. */
+	/* Some sizes are not allowed. */
 	KUNIT_EXPECT_EQ(test, folio_order_at(base, 64, 0x0c), 3);
 	KUNIT_EXPECT_EQ(test, folio_order_at(base, 15, 0x14), 2);
 	KUNIT_EXPECT_EQ(test, folio_order_at(base, 15, 0x10), 0);
@@ -113,12 +113,12 @@ static void premap_test_windows_end_with_a_folio(struct kunit *test)
 {
 	const unsigned long base = 0x10000000, end = base + 100 * PAGE_SIZE;
 
-	/* Small ones have none. */
+	/* Small windows are not adjusted. */
 	KUNIT_EXPECT_EQ(test, whole_folios(base + 7 * PAGE_SIZE, 8, end), 8);
 	KUNIT_EXPECT_EQ(test, whole_folios(base + 15 * PAGE_SIZE, 16, end), 17);
 	KUNIT_EXPECT_EQ(test, whole_folios(base + PAGE_SIZE, 16, end), 15);
 	KUNIT_EXPECT_EQ(test, whole_folios(base + 32 * PAGE_SIZE, 64, end), 64);
-	/* The end of a mapping is the end. */
+	/* A window never exceeds its mapping. */
 	KUNIT_EXPECT_EQ(test, whole_folios(base + 80 * PAGE_SIZE, 20, end), 16);
 	KUNIT_EXPECT_EQ(test, whole_folios(base + 72 * PAGE_SIZE, 28, end), 24);
 	KUNIT_EXPECT_EQ(test, whole_folios(base + 64 * PAGE_SIZE, 31,
@@ -141,10 +141,10 @@ static void premap_test_windows_are_found_where_they_end(struct kunit *test)
 						   &taken));
 	KUNIT_EXPECT_EQ(test, taken.start, 3 * SZ_1M);
 	KUNIT_EXPECT_EQ(test, taken.wanted, 8);
-	/* A window is continued once. */
+	/* A window is continued only once. */
 	KUNIT_EXPECT_FALSE(test, premap_take_window(&record, 3 * SZ_1M + 4 * PAGE_SIZE,
 						    &taken));
-	/* The oldest one is returned instead, for inspection. */
+	/* The oldest window is returned instead, for inspection. */
 	KUNIT_EXPECT_EQ(test, taken.start, 1 * SZ_1M);
 	KUNIT_EXPECT_EQ(test, taken.nr, 4);
 }
@@ -161,7 +161,7 @@ static void premap_test_what_is_unmapped_untouched_counts(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, i, EPOCH / 32);
 	KUNIT_EXPECT_EQ(test, record.shift, 5);
 	KUNIT_EXPECT_EQ(test, atomic_read(&record.zapped), 0);
-	/* An epoch without waste leaves it alone. */
+	/* An epoch without waste does not change the limit. */
 	for (i = 0; i < EPOCH / 32; i++)
 		premap_add_window(&record, i * SZ_1M, 33, 33, 32);
 	KUNIT_EXPECT_EQ(test, record.shift, 5);

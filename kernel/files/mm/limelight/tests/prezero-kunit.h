@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What may be asked for, and the mechanism as a whole. Included by prezero.c.
+ * Tests of the parameters and of the mechanism as a whole. Included by prezero.c.
  */
 #include <kunit/test.h>
 #include <linux/cred.h>
@@ -51,7 +51,7 @@ static void prezero_test_trust_needs_raw_io(struct kunit *test)
 	struct cred *cred;
 
 	if (limelight_prezero_enabled() || want_init_on_free())
-		kunit_skip(test, "in use, or freed pages are zeroed");
+		kunit_skip(test, "prezero is on, or init_on_free is set");
 	cred = prepare_creds();
 	KUNIT_ASSERT_NOT_NULL(test, cred);
 	cap_lower(cred->cap_effective, CAP_SYS_RAWIO);
@@ -62,7 +62,7 @@ static void prezero_test_trust_needs_raw_io(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, prezero_check_params(true, &params), 0);
 }
 
-/* On, filled, pressed, off: at the end everything is where it was. */
+/* Switched on, filled, drained and switched off, the mechanism leaves no trace. */
 static void prezero_test_on_and_off(struct kunit *test)
 {
 	const struct limelight_mechanism on = {
@@ -73,14 +73,14 @@ static void prezero_test_on_and_off(struct kunit *test)
 	int i, round;
 
 	if (limelight_prezero_enabled() || want_init_on_free())
-		kunit_skip(test, "in use, or freed pages are zeroed");
+		kunit_skip(test, "prezero is on, or init_on_free is set");
 	if (num_node_state(N_MEMORY) > 1 || room < 65536)
 		kunit_skip(test, "needs one node with 256 MiB free");
 
 	for (round = 0; round < 3; round++) {
 		KUNIT_ASSERT_EQ(test, limelight_prezero_configure(&on), 0);
 		KUNIT_EXPECT_TRUE(test, limelight_prezero_enabled());
-		/* The round before ended with a second of rest. */
+		/* The drain of the previous round paused filling for a second. */
 		for (i = 0; i < 1000 && limelight_prezero_pooled() < 256; i++)
 			msleep(20);
 		KUNIT_EXPECT_EQ(test, limelight_prezero_pooled(), 256);
@@ -90,7 +90,7 @@ static void prezero_test_on_and_off(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, limelight_prezero_pooled(), 256);
 		__limelight_prezero_drain_alloc(GFP_PREZERO, 0);
 		KUNIT_EXPECT_EQ(test, limelight_prezero_pooled(), 256);
-		/* A page of the pool stands in the way of a huge page. */
+		/* A page of the pool would keep compaction from making a huge page. */
 		if (round == 1)
 			limelight_prezero_drain_compaction(page_zone(ZERO_PAGE(0)));
 		else
@@ -102,7 +102,7 @@ static void prezero_test_on_and_off(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, limelight_prezero_pooled(), 0);
 		KUNIT_EXPECT_EQ(test, target, LIMELIGHT_PREZERO_TARGET_DEFAULT);
 	}
-	/* Its time stays on the books. */
+	/* The CPU time of stopped threads still counts. */
 	KUNIT_EXPECT_GT(test, prezero_manager_cpu_ns(), 0);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Extents, and requests that end well, badly, or too late. Included by
+ * Tests of extents, and of requests that succeed, fail or time out. Included by
  * prezero_block.c.
  */
 #include <kunit/test.h>
@@ -117,7 +117,7 @@ static void block_test_late_pages_are_freed_when_the_device_is_done(struct kunit
 
 	state->request = NULL;
 	KUNIT_EXPECT_EQ(test, block_request_wait(request, state->file, 1), -ETIMEDOUT);
-	/* It has references to the pages, and to the device. */
+	/* The request holds references to the pages and to the device. */
 	expect_references(test, 2);
 	KUNIT_EXPECT_EQ(test, file_count(state->file), files + 1);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A channel that works, fails, runs out, and hangs. Included by prezero_dma.c.
+ * Tests with a fake channel that works, fails, runs out of descriptors, or hangs.
+ * Included by prezero_dma.c.
  *
- * The fake channel really writes to the addresses it is given.
+ * The fake channel really writes to the addresses that it is given.
  */
 #include <kunit/device.h>
 #include <kunit/test.h>
@@ -12,13 +13,13 @@
 
 enum dma_test_mode {
 	DMA_TEST_GOOD,
-	DMA_TEST_FAILS,		/* the third transfer, and the driver says so */
-	DMA_TEST_FAILS_OLD,	/* the same, by the state of its cookie */
+	DMA_TEST_FAILS,		/* the third transfer fails, and is reported as failed */
+	DMA_TEST_FAILS_OLD,	/* the same, reported by the status of its cookie */
 	DMA_TEST_LIES,		/* the third transfer fails, but is reported as complete */
-	DMA_TEST_FEW,		/* two transfers and no more */
-	DMA_TEST_NONE,		/* no transfer at all */
-	DMA_TEST_HANGS,		/* until it is stopped */
-	DMA_TEST_RUNAWAY,	/* and cannot be stopped */
+	DMA_TEST_FEW,		/* only two transfers can be prepared */
+	DMA_TEST_NONE,		/* no transfer can be prepared */
+	DMA_TEST_HANGS,		/* no transfer ends until the channel is terminated */
+	DMA_TEST_RUNAWAY,	/* no transfer ends, and termination fails */
 };
 
 struct dma_test_transfer {
@@ -79,7 +80,7 @@ static void *dma_test_address(struct dma_test_state *state, dma_addr_t address)
 	return phys_to_virt(dma_to_phys(state->device.dev, address));
 }
 
-/* Does all that was submitted. */
+/* Executes all submitted transfers. */
 static void dma_test_issue(struct dma_chan *chan)
 {
 	struct dma_test_state *state = dma_test_state(chan);
@@ -175,7 +176,7 @@ static void dma_test_exit(struct kunit *test)
 	}
 }
 
-/* Return: which pages the engine says are zero; they are, and no others. */
+/* Return: the pages that the engine reports as zero. Checks that only these are. */
 static u64 dma_test_zero(struct kunit *test, enum dma_test_mode mode, int error)
 {
 	struct dma_test_state *state = test->priv;
@@ -236,8 +237,8 @@ static void dma_test_no_descriptor_is_an_error(struct kunit *test)
 }
 
 /*
- * The channel still has the pages. Lost for good in earnest; here it is known
- * that nothing writes.
+ * The channel still has the pages, which the engine leaks. The fake channel does not
+ * write any more, so the test frees them.
  */
 static void dma_test_expect_pages_kept(struct kunit *test)
 {
@@ -259,7 +260,7 @@ static void dma_test_expect_pages_kept(struct kunit *test)
 	kfree(batch);
 }
 
-/* Drivers say that a channel has stopped whether its hardware has or not. */
+/* Drivers report that a channel has stopped even if its hardware has not. */
 static void dma_test_a_timeout_keeps_the_pages(struct kunit *test)
 {
 	struct dma_test_state *state = test->priv;
@@ -275,7 +276,7 @@ static void dma_test_what_cannot_be_stopped_keeps_its_pages(struct kunit *test)
 	dma_test_expect_pages_kept(test);
 }
 
-/* Drivers report success whatever became of a transfer: ptdma, dw_dmac. */
+/* Some drivers report success for failed transfers: ptdma, dw_dmac. */
 static void dma_test_a_lie_is_found_by_default(struct kunit *test)
 {
 	struct dma_test_state *state = test->priv;
@@ -286,7 +287,7 @@ static void dma_test_a_lie_is_found_by_default(struct kunit *test)
 	bool refilled;
 
 	if (want_init_on_alloc(GFP_PREZERO))
-		kunit_skip(test, "init_on_alloc: no engine is asked");
+		kunit_skip(test, "init_on_alloc is set: no engine is used");
 	KUNIT_ASSERT_EQ(test, prezero_pool_init(&pool), 0);
 	state->mode = DMA_TEST_LIES;
 	prezero_filler_set(&filler, &prezero_dma_engine, &state->dma,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What an engine that fails does. Included by prezero_filler.c.
+ * Tests with an engine that fails. Included by prezero_filler.c.
  *
- * The fake engine keeps a reference to every page that it was given, so that no
- * page can be lost unseen, and fills what it does not zero with rubbish.
+ * The fake engine keeps a reference to every page that it gets, so that the tests can
+ * detect lost pages. It fills pages that it does not zero with 0xa5.
  */
 #include <kunit/test.h>
 
@@ -15,8 +15,9 @@ enum fake_mode {
 	FAKE_FAILS,	/* an error, nothing zeroed */
 	FAKE_SHORT,	/* an error after half of the pages */
 	FAKE_LIES,	/* no error, but the third page is not zero */
-	FAKE_KEEPS,	/* times out with all pages in its hands */
-	FAKE_BUSY,	/* there was no memory for the request */
+	FAKE_KEEPS,	/* times out, and the device keeps all pages */
+	FAKE_BUSY,	/* there is no memory for the request */
+	FAKE_POISONED,	/* an error, and the last page is found to be bad */
 };
 
 struct fake_state {
@@ -47,11 +48,14 @@ static int fake_zero(void *data, struct page **pages, unsigned int nr, u64 *zero
 		memset(page_address(pages[i]), zero ? 0 : 0xa5, PAGE_SIZE);
 		if (zero || state->mode == FAKE_LIES)
 			*zeroed |= BIT_ULL(i);
-		/* The device's. */
+		/* The device's reference. */
 		if (state->mode == FAKE_KEEPS)
 			get_page(pages[i]);
 	}
 	switch (state->mode) {
+	case FAKE_POISONED:
+		SetPageHWPoison(pages[nr - 1]);
+		fallthrough;
 	case FAKE_FAILS:
 	case FAKE_SHORT:
 		return -EIO;
@@ -74,7 +78,7 @@ static int filler_test_init(struct kunit *test)
 	struct fake_state *state;
 
 	if (want_init_on_alloc(GFP_PREZERO))
-		kunit_skip(test, "init_on_alloc: no engine is asked");
+		kunit_skip(test, "init_on_alloc is set: no engine is used");
 	state = kunit_kzalloc(test, sizeof(*state), GFP_KERNEL);
 	if (!state || prezero_pool_init(&state->pool))
 		return -ENOMEM;
@@ -102,7 +106,7 @@ static int fake_fill(struct fake_state *state, enum fake_mode mode, unsigned int
 	return prezero_fill(&state->pool, state->nid, &state->filler, nr);
 }
 
-/* Every page that the engine had is zero and in the pool, or given back. */
+/* Every page that the engine had is either zero and in the pool, or freed. */
 static void expect_no_page_lost(struct kunit *test, unsigned int zeroed)
 {
 	struct fake_state *state = test->priv;
@@ -122,7 +126,7 @@ static void expect_no_page_lost(struct kunit *test, unsigned int zeroed)
 	KUNIT_EXPECT_EQ(test, pooled, zeroed);
 	KUNIT_EXPECT_EQ(test, prezero_pool_pages(&state->pool, NUMA_NO_NODE), zeroed);
 	KUNIT_EXPECT_EQ(test, back, state->nr - zeroed);
-	/* And what goes back is all there is. */
+	/* A drain frees all of them. */
 	prezero_pool_drain(&state->pool, NUMA_NO_NODE, ULONG_MAX);
 	for (i = 0; i < state->nr; i++)
 		KUNIT_EXPECT_EQ(test, page_count(state->pages[i]), 1);
@@ -178,7 +182,7 @@ static void filler_test_pages_may_stay_with_the_engine(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, page_count(state->pages[i]), 2);
 		put_page(state->pages[i]);
 	}
-	/* And it is not asked again. */
+	/* The engine is not used again. */
 	KUNIT_EXPECT_TRUE(test, prezero_filler_dropped(&state->filler));
 }
 
@@ -189,7 +193,7 @@ static void filler_test_engines_are_dropped(struct kunit *test)
 	bool refilled;
 	int i;
 
-	/* Success makes up for what was before. */
+	/* A success resets the number of failures. */
 	for (i = 0; i < 2 * MAX_FAILURES; i++)
 		fake_fill(state, i % 2 ? FAKE_GOOD : FAKE_FAILS, 4);
 	KUNIT_EXPECT_FALSE(test, prezero_filler_dropped(&state->filler));
@@ -221,7 +225,7 @@ static void filler_test_folios_are_zero_as_a_whole(struct kunit *test)
 	struct folio *folio;
 
 	state->mode = FAKE_LIES;
-	/* The fake's references are to the folio, one for each page. */
+	/* The fake engine holds one reference to the folio for each of its pages. */
 	KUNIT_ASSERT_EQ(test, prezero_fill_folios(&state->pool, state->nid,
 						  &state->filler, 2),
 			PREZERO_FOLIO_PAGES);
@@ -243,7 +247,7 @@ static void filler_test_folios_are_zero_as_a_whole(struct kunit *test)
 	KUNIT_EXPECT_NULL(test, prezero_pool_get_folio(&state->pool,
 						       &node_states[N_MEMORY]));
 
-	/* The rest is drained. */
+	/* Draining frees whole folios. */
 	KUNIT_EXPECT_EQ(test, prezero_fill_folios(&state->pool, state->nid,
 						  &state->filler, 1), 0);
 	state->mode = FAKE_GOOD;
@@ -257,6 +261,29 @@ static void filler_test_folios_are_zero_as_a_whole(struct kunit *test)
 			2 * PREZERO_FOLIO_PAGES);
 	KUNIT_EXPECT_EQ(test, page_count(state->pages[state->nr - 1]),
 			PREZERO_FOLIO_PAGES);
+}
+
+static void filler_test_poisoned_folios_are_not_freed(struct kunit *test)
+{
+#ifdef CONFIG_MEMORY_FAILURE
+	struct fake_state *state = test->priv;
+	struct folio *folio;
+
+	state->mode = FAKE_POISONED;
+	KUNIT_ASSERT_EQ(test, prezero_fill_folios(&state->pool, state->nid,
+						  &state->filler, 2), 0);
+	KUNIT_ASSERT_EQ(test, state->nr, 2 * PREZERO_FOLIO_PAGES);
+	/* The fake's references, and nobody else's. */
+	KUNIT_EXPECT_EQ(test, page_count(state->pages[0]), PREZERO_FOLIO_PAGES);
+
+	folio = page_folio(state->pages[state->nr - 1]);
+	KUNIT_EXPECT_EQ(test, folio_ref_count(folio), PREZERO_FOLIO_PAGES + 1);
+	ClearPageHWPoison(state->pages[state->nr - 1]);
+	if (folio_ref_count(folio) > PREZERO_FOLIO_PAGES)
+		folio_put(folio);
+#else
+	kunit_skip(test, "no CONFIG_MEMORY_FAILURE");
+#endif
 }
 
 static void filler_test_who_works(struct kunit *test)
@@ -305,6 +332,7 @@ static struct kunit_case filler_test_cases[] = {
 	KUNIT_CASE(filler_test_pages_may_stay_with_the_engine),
 	KUNIT_CASE(filler_test_engines_are_dropped),
 	KUNIT_CASE(filler_test_folios_are_zero_as_a_whole),
+	KUNIT_CASE(filler_test_poisoned_folios_are_not_freed),
 	KUNIT_CASE(filler_test_who_works),
 	KUNIT_CASE(filler_test_the_cpu_stops_for_a_window),
 	{}

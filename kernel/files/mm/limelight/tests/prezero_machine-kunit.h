@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * KUnit tests of prezero with the DMA channel that this machine has. Skipped
- * where there is none.
+ * Tests of prezero with a DMA channel of this machine, skipped if there is none.
+ * Included by prezero_dma.c.
  */
 #include <kunit/test.h>
 #include <linux/delay.h>
 #include <linux/nodemask.h>
 
-/* Batches, so that the channel's descriptors are used again and again. */
+/* Number of batches, enough to reuse the channel's descriptors many times. */
 #define MACHINE_TEST_BATCHES	64
 #define MACHINE_TEST_TARGET	512
-/* How long the pool may take, in ms. */
+/* Longest time to fill the pool, in ms. */
 #define MACHINE_TEST_PATIENCE	30000
 
 static void machine_test_needs_channel(struct kunit *test)
@@ -62,7 +62,7 @@ static void machine_test_dma_channel_zeroes(struct kunit *test)
 	dma_stop(state);
 }
 
-/* As the device does it: switched on, filled, emptied, switched off. */
+/* Like /dev/limelight: switches prezero on, fills and empties the pool, switches off. */
 static void machine_test_dma_channel_fills_the_pool(struct kunit *test)
 {
 	struct limelight_mechanism params = {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * How much is filled, and how fast. Included by prezero_manager.c.
+ * Tests of how much is filled, and how fast. Included by prezero_manager.c.
  */
+#include <kunit/static_stub.h>
 #include <kunit/test.h>
 #include <linux/completion.h>
 #include <linux/delay.h>
@@ -15,7 +16,7 @@ static void manager_test_fills_to_the_target(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, pages_wanted(790, 800, true, plenty, high), 10);
 	KUNIT_EXPECT_EQ(test, pages_wanted(800, 800, true, plenty, high), 0);
 	KUNIT_EXPECT_EQ(test, pages_wanted(900, 800, true, plenty, high), 0);
-	/* A few that are missing are not worth a start. */
+	/* A small shortfall does not start filling. */
 	KUNIT_EXPECT_EQ(test, pages_wanted(700, 800, false, plenty, high), 0);
 	KUNIT_EXPECT_EQ(test, pages_wanted(699, 800, false, plenty, high),
 			PREZERO_BATCH);
@@ -38,7 +39,7 @@ static void manager_test_folios_are_most_of_the_target(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, folios_of(128 * PREZERO_FOLIO_PAGES), 112);
 	KUNIT_EXPECT_EQ(test, singles_of(128 * PREZERO_FOLIO_PAGES, 112, 0),
 			16 * PREZERO_FOLIO_PAGES);
-	/* Those of a larger target count until they are gone. */
+	/* Folios of an earlier, larger target count until they are used. */
 	KUNIT_EXPECT_EQ(test, singles_of(128 * PREZERO_FOLIO_PAGES, 112, 120),
 			8 * PREZERO_FOLIO_PAGES);
 	KUNIT_EXPECT_EQ(test, singles_of(128 * PREZERO_FOLIO_PAGES, 112, 130), 0);
@@ -47,13 +48,13 @@ static void manager_test_folios_are_most_of_the_target(struct kunit *test)
 
 static void manager_test_rests(struct kunit *test)
 {
-	/* A quarter of the time, if that is what it takes... */
+	/* The pause keeps the thread at its share of a CPU... */
 	KUNIT_EXPECT_EQ(test, rest_after(1000000, 25, 1000000, 1), 3000000);
 	KUNIT_EXPECT_EQ(test, rest_after(1000000, 5, 1000000, 1), 19000000);
-	/* ...and no more pages than the rate allows, with any engine. */
+	/* ...and at the rate limit, with any engine. */
 	KUNIT_EXPECT_EQ(test, rest_after(0, 25, 0, RATE / 64),
 			RATE / 64 * (NSEC_PER_SEC / RATE));
-	/* But the pause is bounded. */
+	/* The pause is bounded. */
 	KUNIT_EXPECT_EQ(test, rest_after(NSEC_PER_SEC, 25, NSEC_PER_SEC, 1), REST);
 	KUNIT_EXPECT_EQ(test, rest_after(0, 25, NSEC_PER_SEC, PREZERO_BATCH), 0);
 }
@@ -68,8 +69,8 @@ static int manager_test_quiesce(void *unused)
 }
 
 /*
- * What isolates a range must not keep `filling` while it waits for the threads'
- * lock: who has that joins a thread which may wait for `filling`.
+ * Isolation of a range must not hold `filling` while it waits for threads_lock: the
+ * holder of threads_lock may wait for a thread that waits for `filling`.
  */
 static void manager_test_a_range_does_not_wait_for_a_join(struct kunit *test)
 {
@@ -83,13 +84,13 @@ static void manager_test_a_range_does_not_wait_for_a_join(struct kunit *test)
 	isolates = kthread_run(manager_test_quiesce, NULL, "limelight-test");
 	if (IS_ERR(isolates)) {
 		up_read(&filling);
-		kunit_skip(test, "no thread");
+		kunit_skip(test, "cannot create a thread");
 	}
 	for (i = 0; i < 500 && !rwsem_is_contended(&filling); i++)
 		msleep(20);
 	KUNIT_EXPECT_TRUE(test, rwsem_is_contended(&filling));
 
-	/* kthread_stop() of that thread begins, while it fills once more. */
+	/* As if kthread_stop() of that thread began while it fills once more. */
 	mutex_lock(&threads_lock);
 	up_read(&filling);
 	for (i = 0; i < 250 && !released; i++) {
@@ -103,11 +104,37 @@ static void manager_test_a_range_does_not_wait_for_a_join(struct kunit *test)
 	wait_for_completion(&manager_test_quiesced);
 }
 
+/* The thread of the first node fills the pool; that of the next one fails. */
+static int manager_test_start_in_part(void)
+{
+	struct page *page = alloc_page(GFP_KERNEL);
+	LIST_HEAD(pages);
+
+	if (page) {
+		list_add(&page->lru, &pages);
+		prezero_pool_add(&limelight_zeroed, page_to_nid(page), &pages, 1);
+	}
+	return -EINTR;
+}
+
+static void manager_test_a_failed_start_leaves_no_pages(struct kunit *test)
+{
+	const struct limelight_mechanism on = { .flags = LIMELIGHT_MECHANISM_ON };
+
+	if (limelight_prezero_enabled() || want_init_on_free())
+		kunit_skip(test, "in use, or freed pages are zeroed");
+	kunit_activate_static_stub(test, zeroers_start, manager_test_start_in_part);
+	KUNIT_EXPECT_EQ(test, limelight_prezero_configure(&on), -EINTR);
+	KUNIT_EXPECT_FALSE(test, limelight_prezero_enabled());
+	KUNIT_EXPECT_EQ(test, limelight_prezero_pooled(), 0);
+}
+
 static struct kunit_case manager_test_cases[] = {
 	KUNIT_CASE(manager_test_fills_to_the_target),
 	KUNIT_CASE(manager_test_leaves_memory_free),
 	KUNIT_CASE(manager_test_folios_are_most_of_the_target),
 	KUNIT_CASE(manager_test_rests),
+	KUNIT_CASE(manager_test_a_failed_start_leaves_no_pages),
 	KUNIT_CASE_SLOW(manager_test_a_range_does_not_wait_for_a_join),
 	{}
 };

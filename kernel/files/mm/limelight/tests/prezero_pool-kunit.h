@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What goes into the pool comes out of it. Included by prezero_pool.c.
+ * Tests of the pool. Included by prezero_pool.c.
  *
- * Each test holds a reference of its own to every page that it puts in, so that
- * a page that was given back is one with that reference alone.
+ * Each test holds a reference to every page that it adds. A page whose only reference
+ * is the test's has been given back.
  */
 #include <kunit/test.h>
 
@@ -25,7 +25,7 @@ static int pool_test_init(struct kunit *test)
 	if (!state || prezero_pool_init(&state->pool))
 		return -ENOMEM;
 	test->priv = state;
-	/* The lists of this CPU, whatever it is, are of this node. */
+	/* Stay on this CPU, whose list has pages of this node. */
 	migrate_disable();
 	state->nid = numa_mem_id();
 	for (i = 0; i < POOL_TEST_PAGES; i++) {
@@ -81,7 +81,7 @@ static void pool_test_no_page_is_lost(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, prezero_pool_pages(&state->pool, state->nid), 60);
 	KUNIT_EXPECT_EQ(test, given_back(state), 0);
 
-	/* No page twice. */
+	/* No page is handed out twice. */
 	for (i = 0; i < got; i++) {
 		for (j = 0; j < i; j++)
 			KUNIT_EXPECT_PTR_NE(test, pages[i], pages[j]);
@@ -128,7 +128,7 @@ static void pool_test_drains_what_cpus_have(struct kunit *test)
 
 	prezero_pool_get(&state->pool, &node_states[N_MEMORY], &page, 1, &refilled);
 	__free_page(page);
-	/* The node's list first, then as much as is missing. */
+	/* The node's list is drained first, then as much of the CPU's as is missing. */
 	KUNIT_EXPECT_EQ(test, prezero_pool_drain(&state->pool, state->nid, 78), 78);
 	KUNIT_EXPECT_EQ(test, prezero_pool_pages(&state->pool, state->nid), 21);
 	KUNIT_EXPECT_EQ(test, state->pool.nodes[state->nid].nr, 0);
@@ -138,7 +138,7 @@ static void pool_test_drains_what_cpus_have(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, prezero_pool_drain(&state->pool, state->nid, 78), 0);
 }
 
-/* Reclaim asks often, on machines with hundreds of CPUs that have taken nothing. */
+/* Reclaim drains often, and most of hundreds of CPUs may have empty lists. */
 static void pool_test_only_stocked_cpus_are_visited(struct kunit *test)
 {
 	struct pool_test_state *state = test->priv;
@@ -148,7 +148,7 @@ static void pool_test_only_stocked_cpus_are_visited(struct kunit *test)
 	bool refilled;
 
 	KUNIT_EXPECT_TRUE(test, cpumask_empty(node->stocked));
-	/* A list that no refill has announced is not read. */
+	/* The list of a CPU that is not in the mask is not read. */
 	cpu->nr = 5;
 	KUNIT_EXPECT_EQ(test, prezero_pool_pages(&state->pool, NUMA_NO_NODE),
 			POOL_TEST_PAGES);
@@ -158,7 +158,7 @@ static void pool_test_only_stocked_cpus_are_visited(struct kunit *test)
 	__free_page(page);
 	KUNIT_EXPECT_EQ(test, cpumask_weight(node->stocked), 1);
 	KUNIT_EXPECT_TRUE(test, cpumask_test_cpu(cpu->cpu, node->stocked));
-	/* A drain that leaves something behind says so. */
+	/* A drain that leaves pages sets the CPU in the mask again. */
 	prezero_pool_drain(&state->pool, state->nid, 78);
 	KUNIT_EXPECT_EQ(test, cpu->nr, 21);
 	KUNIT_EXPECT_TRUE(test, cpumask_test_cpu(cpu->cpu, node->stocked));
@@ -189,40 +189,78 @@ static void pool_test_nodes_share_the_target(struct kunit *test)
 	for_each_node_state(nid, N_MEMORY)
 		pages += state->pool.nodes[nid].target;
 	KUNIT_EXPECT_GE(test, pages, 1000);
-	/* Rounded up on each. */
+	/* The share of each node is rounded up. */
 	KUNIT_EXPECT_LE(test, pages, 1000 + num_node_state(N_MEMORY));
 }
 
-/* memory_failure() may leave before it marks the folio: the page is what counts. */
-static void pool_test_poisoned_folios_stay_out_of_use(struct kunit *test)
+#ifdef CONFIG_MEMORY_FAILURE
+/*
+ * Adds a folio whose page @page has an uncorrectable error. memory_failure() gives
+ * up on a page of the pool before it marks the folio, so only the page is marked.
+ */
+static struct folio *add_poisoned_folio(struct kunit *test, unsigned int page)
+{
+	struct pool_test_state *state = test->priv;
+	struct folio *folio = __folio_alloc_node(GFP_KERNEL, PREZERO_ORDER, state->nid);
+
+	KUNIT_ASSERT_NOT_NULL(test, folio);
+	/* The test's own reference. */
+	folio_get(folio);
+	SetPageHWPoison(folio_page(folio, page));
+	prezero_pool_add_folio(&state->pool, state->nid, folio);
+	return folio;
+}
+
+/* Whether @folio, which has left the pool, was not freed. Frees it. */
+static bool poisoned_folio_leaked(struct folio *folio, unsigned int page)
+{
+	bool leaked = folio_ref_count(folio) == 2;
+
+	ClearPageHWPoison(folio_page(folio, page));
+	if (leaked)
+		folio_put(folio);
+	folio_put(folio);
+	return leaked;
+}
+#endif
+
+static void pool_test_poisoned_folios_are_not_served(struct kunit *test)
 {
 #ifdef CONFIG_MEMORY_FAILURE
 	struct pool_test_state *state = test->priv;
-	struct folio *taken, *folios[2];
-	int i;
+	const unsigned int last = PREZERO_FOLIO_PAGES - 1;
+	struct folio *folios[2], *good;
 
-	for (i = 0; i < 2; i++) {
-		folios[i] = __folio_alloc_node(GFP_KERNEL, PREZERO_ORDER,
-					       state->nid);
-		KUNIT_ASSERT_NOT_NULL(test, folios[i]);
-		folio_get(folios[i]);
-		SetPageHWPoison(folio_page(folios[i], 3 + i));
-		prezero_pool_add_folio(&state->pool, state->nid, folios[i]);
-	}
-	/* One that a fault would take, and one that goes back. */
-	taken = prezero_pool_get_folio(&state->pool, &node_states[N_MEMORY]);
-	KUNIT_EXPECT_NULL(test, taken);
-	prezero_pool_drain(&state->pool, NUMA_NO_NODE, ULONG_MAX);
-	KUNIT_EXPECT_EQ(test, state->pool.nodes[state->nid].nr_folios, 0);
-	for (i = 0; i < 2; i++) {
-		bool kept = folio_ref_count(folios[i]) == 2;
+	folios[0] = add_poisoned_folio(test, 0);
+	folios[1] = add_poisoned_folio(test, last);
+	good = __folio_alloc_node(GFP_KERNEL, PREZERO_ORDER, state->nid);
+	KUNIT_ASSERT_NOT_NULL(test, good);
+	prezero_pool_add_folio(&state->pool, state->nid, good);
 
-		KUNIT_EXPECT_TRUE(test, kept);
-		ClearPageHWPoison(folio_page(folios[i], 3 + i));
-		if (kept || folios[i] == taken)
-			folio_put(folios[i]);
-		folio_put(folios[i]);
-	}
+	KUNIT_EXPECT_PTR_EQ(test, prezero_pool_get_folio(&state->pool,
+							 &node_states[N_MEMORY]),
+			    good);
+	KUNIT_EXPECT_NULL(test, prezero_pool_get_folio(&state->pool,
+						       &node_states[N_MEMORY]));
+	KUNIT_EXPECT_TRUE(test, poisoned_folio_leaked(folios[0], 0));
+	KUNIT_EXPECT_TRUE(test, poisoned_folio_leaked(folios[1], last));
+	folio_put(good);
+#else
+	kunit_skip(test, "no CONFIG_MEMORY_FAILURE");
+#endif
+}
+
+static void pool_test_poisoned_folios_are_not_freed(struct kunit *test)
+{
+#ifdef CONFIG_MEMORY_FAILURE
+	struct pool_test_state *state = test->priv;
+	struct folio *folio = add_poisoned_folio(test, 3);
+
+	/* It is not memory that the drain has released, either. */
+	KUNIT_EXPECT_EQ(test, prezero_pool_drain(&state->pool, NUMA_NO_NODE,
+						 ULONG_MAX), POOL_TEST_PAGES);
+	KUNIT_EXPECT_EQ(test, prezero_pool_pages(&state->pool, NUMA_NO_NODE), 0);
+	KUNIT_EXPECT_TRUE(test, poisoned_folio_leaked(folio, 3));
 #else
 	kunit_skip(test, "no CONFIG_MEMORY_FAILURE");
 #endif
@@ -235,7 +273,8 @@ static struct kunit_case pool_test_cases[] = {
 	KUNIT_CASE(pool_test_only_stocked_cpus_are_visited),
 	KUNIT_CASE(pool_test_cpusets_are_respected),
 	KUNIT_CASE(pool_test_nodes_share_the_target),
-	KUNIT_CASE(pool_test_poisoned_folios_stay_out_of_use),
+	KUNIT_CASE(pool_test_poisoned_folios_are_not_served),
+	KUNIT_CASE(pool_test_poisoned_folios_are_not_freed),
 	{}
 };
 

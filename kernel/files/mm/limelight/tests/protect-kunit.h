@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Suspension, and the two passes. Included by protect.c.
+ * Tests of suspension and of the two passes. Included by protect.c.
  */
 #include <kunit/test.h>
 
@@ -92,7 +92,7 @@ static void protect_test_calm_lowers_the_level(struct kunit *test)
 	}
 	KUNIT_EXPECT_EQ(test, suspend.level, 4);
 
-	/* Two levels down, and one up again. */
+	/* Two levels down, then one up. */
 	exhausted_node(&suspend, suspend.until + 2 * SUSPEND_CALM,
 		       TEST_GENERATION);
 	KUNIT_EXPECT_EQ(test, suspend.level, 3);
@@ -127,7 +127,7 @@ static void protect_test_suspension_survives_a_wrap_of_jiffies(struct kunit *tes
 						    TEST_GENERATION));
 	KUNIT_EXPECT_FALSE(test, limelight_suspended(&suspend, now + span,
 						     TEST_GENERATION));
-	/* Half of the range later, where time_before() turns round. */
+	/* Half of the range later, where the result of time_before() changes. */
 	KUNIT_EXPECT_FALSE(test,
 			   limelight_suspended(&suspend,
 					       now + ULONG_MAX / 2 + 2 * span,
@@ -153,10 +153,10 @@ static void protect_test_trickles_in_a_row_end_protection(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, limelight_trickled(&suspend, 1, 5000));
 	KUNIT_EXPECT_FALSE(test, limelight_trickled(&suspend, 31, 5000));
 	KUNIT_EXPECT_TRUE(test, limelight_trickled(&suspend, 1, 5000));
-	/* It begins anew. */
+	/* The count starts again. */
 	KUNIT_EXPECT_FALSE(test, limelight_trickled(&suspend, 1, 5000));
 	KUNIT_EXPECT_FALSE(test, limelight_trickled(&suspend, 1, 5000));
-	/* Progress is measured by what was left alone. */
+	/* Progress is relative to the pages that were kept. */
 	KUNIT_EXPECT_FALSE(test, limelight_trickled(&suspend, 100, 5000));
 	KUNIT_EXPECT_EQ(test, suspend.trickles, 0);
 	KUNIT_EXPECT_FALSE(test, limelight_trickled(&suspend, 100, 100000));
@@ -179,13 +179,13 @@ static void protect_test_a_trickle_is_no_reason_to_keep(struct kunit *test)
 	if (limelight_protect_enabled())
 		kunit_skip(test, "protect is switched on");
 	*suspend = (struct limelight_suspend) {};
-	/* Whatever the reason is that nothing can be reclaimed: it is not us. */
+	/* No protected folio was skipped, so protection is not the cause. */
 	for (i = 0; i < 2 * TRICKLES; i++)
 		KUNIT_EXPECT_FALSE(test, trickled(&reclaim, true));
 	reclaim.skipped = true;
 	for (i = 1; i < TRICKLES; i++)
 		KUNIT_EXPECT_FALSE(test, trickled(&reclaim, true));
-	/* A pass that gets what it wants breaks the row. */
+	/* A pass that reclaims enough resets the count. */
 	KUNIT_EXPECT_FALSE(test, trickled(&reclaim, false));
 	for (i = 1; i < TRICKLES; i++)
 		KUNIT_EXPECT_FALSE(test, trickled(&reclaim, true));

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Windows, blocks, marks, and what waste does. Included by readahead.c.
+ * Tests of windows, blocks, marks, and the reaction to waste. Included by
+ * readahead.c.
  */
 #include <kunit/test.h>
+#include <linux/anon_inodes.h>
+#include <linux/file.h>
+#include <linux/fs.h>
+#include <linux/mman.h>
 
 static void readahead_test_a_window_is_a_multiple(struct kunit *test)
 {
@@ -68,7 +73,7 @@ static void readahead_test_outcomes_are_judged_in_epochs(struct kunit *test)
 	ahead_outcome(LIMELIGHT_RA_STREAM, 1, false);
 	KUNIT_EXPECT_EQ(test, balance->level, 1);
 	KUNIT_EXPECT_EQ(test, balances[LIMELIGHT_RA_AROUND].level, 0);
-	/* A new epoch has begun. */
+	/* A new epoch has started. */
 	ahead_outcome(LIMELIGHT_RA_STREAM, EPOCH - 1, true);
 	KUNIT_EXPECT_EQ(test, balance->level, 1);
 	ahead_outcome(LIMELIGHT_RA_STREAM, 1, true);
@@ -90,7 +95,7 @@ static void readahead_test_a_kind_that_is_down_tries_again(struct kunit *test)
 	balance->judged = jiffies - RETRY - 1;
 	KUNIT_EXPECT_EQ(test, limelight_readahead_factor(LIMELIGHT_RA_STREAM),
 			factor_at(full, LIMELIGHT_RA_STREAM, 1));
-	/* Reading stream_factor begins nothing; a request does, one step at a time. */
+	/* Reading stream_factor has no side effects; a request applies one step. */
 	KUNIT_EXPECT_EQ(test, balance->level, 2);
 	KUNIT_EXPECT_EQ(test, request_factor(LIMELIGHT_RA_STREAM),
 			factor_at(full, LIMELIGHT_RA_STREAM, 1));
@@ -100,7 +105,7 @@ static void readahead_test_a_kind_that_is_down_tries_again(struct kunit *test)
 	ahead_reset();
 }
 
-/* On a large machine the holes may be larger than what is there. */
+/* On a large machine, the holes may be larger than the memory. */
 static void readahead_test_holes_have_no_marks(struct kunit *test)
 {
 	struct ahead_marks *all;
@@ -151,7 +156,7 @@ static void readahead_test_a_mark_is_taken_once(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, ahead_take_mark(other), LIMELIGHT_RA_NONE);
 	ahead_stop();
 
-	/* Without a table nothing is marked. */
+	/* Without a table, no folio is marked. */
 	ahead_set_mark(one, LIMELIGHT_RA_STREAM);
 	KUNIT_EXPECT_EQ(test, ahead_take_mark(one), LIMELIGHT_RA_NONE);
 out:
@@ -174,6 +179,81 @@ static void readahead_test_factors_out_of_range_are_refused(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, READ_ONCE(limelight_factor), factor);
 }
 
+static void fake_readahead(struct readahead_control *ractl)
+{
+	struct folio *folio;
+
+	while ((folio = readahead_folio(ractl))) {
+		folio_mark_uptodate(folio);
+		folio_unlock(folio);
+	}
+}
+
+static const struct address_space_operations fake_aops = {
+	.readahead = fake_readahead,
+	.dirty_folio = noop_dirty_folio,
+};
+
+static const struct file_operations fake_fops = {};
+
+/* The window after current has read @pages of @file, not in sequence. */
+static struct file_ra_state random_read(struct file *file, pgoff_t index,
+					unsigned long pages)
+{
+	struct file_ra_state ra = { .ra_pages = 32, .prev_pos = -1 };
+	DEFINE_READAHEAD(ractl, file, &ra, file->f_mapping, index);
+
+	page_cache_sync_ra(&ractl, pages);
+	return ra;
+}
+
+/* What is oversized for the device is so for the topmost app, too. */
+static void readahead_test_large_random_reads_start_a_stream(struct kunit *test)
+{
+	struct file_ra_state ra;
+	struct file *file;
+	int ret;
+
+	if (static_key_enabled(&limelight_key))
+		kunit_skip(test, "/dev/limelight is open");
+	if (limelight_memory_room() < 4096)
+		kunit_skip(test, "too little free memory");
+	/* Attaches an mm to the test's thread. */
+	if (!kunit_vm_mmap(test, NULL, 0, PAGE_SIZE, PROT_READ,
+			   MAP_ANONYMOUS | MAP_PRIVATE, 0))
+		kunit_skip(test, "no user space");
+	file = anon_inode_create_getfile("[limelight-test]", &fake_fops, NULL,
+					 O_RDONLY, NULL);
+	KUNIT_ASSERT_FALSE(test, IS_ERR(file));
+	file->f_mapping->a_ops = &fake_aops;
+	i_size_write(file_inode(file), (loff_t)100000 << PAGE_SHIFT);
+
+	/* For any process: its bdi takes no larger requests than the window. */
+	ra = random_read(file, 1000, 64);
+	KUNIT_EXPECT_EQ(test, ra.start, 1000);
+	KUNIT_EXPECT_EQ(test, ra.size, 32);
+
+	static_branch_enable(&limelight_key);
+	limelight_generation = 7;
+	current->mm->limelight_generation = 7;
+	ret = limelight_readahead_configure(true, 8);
+	KUNIT_EXPECT_EQ(test, ret, 0);
+	if (!ret) {
+		/* Within the enlarged limit of 256 pages. */
+		ra = random_read(file, 10000, 64);
+		KUNIT_EXPECT_EQ(test, ra.start, 10000);
+		KUNIT_EXPECT_GT(test, ra.size, 64);
+		/* A small one still starts none. */
+		ra = random_read(file, 20000, 16);
+		KUNIT_EXPECT_EQ(test, ra.size, 0);
+	}
+	limelight_readahead_reset();
+	limelight_generation = 0;
+	static_branch_disable(&limelight_key);
+	truncate_inode_pages(file->f_mapping, 0);
+	fput(file);
+}
+
 static struct kunit_case readahead_test_cases[] = {
 	KUNIT_CASE(readahead_test_a_window_is_a_multiple),
 	KUNIT_CASE(readahead_test_a_window_fits_into_what_is_free),
@@ -186,6 +266,7 @@ static struct kunit_case readahead_test_cases[] = {
 	KUNIT_CASE(readahead_test_holes_have_no_marks),
 	KUNIT_CASE(readahead_test_a_mark_is_taken_once),
 	KUNIT_CASE(readahead_test_factors_out_of_range_are_refused),
+	KUNIT_CASE(readahead_test_large_random_reads_start_a_stream),
 	{}
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * When a window is open, and what is counted. Included by window.c.
+ * Tests of when a window is open, and of the statistics. Included by window.c.
  */
 #include <kunit/test.h>
 #include <linux/delay.h>
@@ -9,7 +9,7 @@
 
 static int window_test_init(struct kunit *test)
 {
-	/* The tests open windows that a daemon would wonder about. */
+	/* The tests open windows, which would disturb a running daemon. */
 	if (static_key_enabled(&limelight_key))
 		kunit_skip(test, "/dev/limelight is open");
 	static_branch_enable(&limelight_key);
@@ -32,7 +32,7 @@ static void window_test_lasts_until_its_deadline(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, window_is_open(6 * SECOND, 6 * SECOND - 1));
 	KUNIT_EXPECT_FALSE(test, window_is_open(6 * SECOND, 6 * SECOND));
 	KUNIT_EXPECT_FALSE(test, window_is_open(6 * SECOND, 7 * SECOND));
-	/* The longest there is. */
+	/* The longest possible window. */
 	KUNIT_EXPECT_TRUE(test, window_is_open(15 * SECOND, 5 * SECOND));
 }
 
@@ -58,7 +58,7 @@ static void window_test_opens_and_closes(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, limelight_in_window());
 	KUNIT_EXPECT_EQ(test, limelight_window_request(LIMELIGHT_WINDOW_CLOSE, 0), 0);
 	KUNIT_EXPECT_FALSE(test, limelight_in_window());
-	/* Once more is no error. */
+	/* Closing it again is not an error. */
 	KUNIT_EXPECT_EQ(test, limelight_window_request(LIMELIGHT_WINDOW_CLOSE, 0), 0);
 	KUNIT_EXPECT_FALSE(test, hrtimer_active(&window_timer));
 	KUNIT_EXPECT_EQ(test, atomic_long_read(&limelight_windows_opened), opened + 1);
@@ -71,7 +71,7 @@ static void window_test_ends_by_itself(struct kunit *test)
 	int i;
 
 	limelight_window_request(LIMELIGHT_WINDOW_OPEN, 1);
-	/* The clock has moved on by more than that. */
+	/* More than 1 ns has passed. */
 	KUNIT_EXPECT_FALSE(test, limelight_in_window());
 	for (i = 0; i < 1000 && READ_ONCE(limelight_window_until); i++)
 		msleep(20);
@@ -87,13 +87,13 @@ static void window_test_deadlines_move(struct kunit *test)
 
 	limelight_window_request(LIMELIGHT_WINDOW_OPEN, 9 * SECOND);
 	until = limelight_window_until;
-	/* Ahead and back. */
+	/* Later, then earlier. */
 	limelight_window_request(LIMELIGHT_WINDOW_OPEN, 10 * SECOND);
 	KUNIT_EXPECT_GT(test, limelight_window_until, until);
 	limelight_window_request(LIMELIGHT_WINDOW_OPEN, 1);
 	KUNIT_EXPECT_LT(test, limelight_window_until, until);
 	KUNIT_EXPECT_EQ(test, atomic_long_read(&limelight_windows_opened), opened + 1);
-	/* That one is over, whether its timer has run or not. */
+	/* That window has ended, whether its timer has run or not. */
 	limelight_window_request(LIMELIGHT_WINDOW_OPEN, 10 * SECOND);
 	KUNIT_EXPECT_TRUE(test, limelight_in_window());
 	KUNIT_EXPECT_EQ(test, atomic_long_read(&limelight_windows_opened), opened + 2);
@@ -120,7 +120,7 @@ static void window_test_refuses_nonsense(struct kunit *test)
 		KUNIT_EXPECT_EQ_MSG(test, limelight_window_request(nonsense[i].flags,
 								   nonsense[i].deadline_ns),
 				    -EINVAL, "row %d", i);
-	/* The window that was open is as it was. */
+	/* The open window is unchanged. */
 	KUNIT_EXPECT_EQ(test, limelight_window_until, until);
 }
 

@@ -11,7 +11,6 @@ use limelight_sys::gauge::{GaugeFiles, Memory, Paging};
 use limelight_sys::psi::Trigger;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
-use crate::event_loop::self_tuning::{come_first, wait_for_no_write};
 use crate::mechanisms::swap::guard::alarm::Alarm;
 use crate::mechanisms::swap::guard::pause::{
     clock, falls, is_told, taken_in, told_within, Pause, HARDLY, OFTEN, SELDOM,
@@ -20,6 +19,7 @@ use crate::mechanisms::swap::guard::target::{nap, Target};
 use crate::mechanisms::swap::guard::{Report, Shared, State, STACK};
 use crate::reconcile::gate::Gate;
 use crate::system::now;
+use crate::system::self_tuning::{come_first, wait_for_no_write};
 
 /// Interval of the clock once [`Level::Low`] has lasted for [`LOW_FOR`] while reclaim keeps up:
 /// measuring the candidates costs more the more of them there are.

@@ -22,12 +22,12 @@ use limelight_sys::proc::Proc;
 use limelight_sys::remote_memory::{AddressRange, RemoteAdvice};
 
 use crate::event_loop::answers::Reply;
-use crate::event_loop::self_tuning::stand_back;
 use crate::mechanisms::swap::swapper::footprint::{lock, Footprints};
 use crate::mechanisms::swap::swapper::ranges::{both, without};
 use crate::mechanisms::swap::swapper::{failure, Done, Squeeze};
 use crate::reconcile::gate::Gate;
 use crate::restore::Place;
+use crate::system::self_tuning::stand_back;
 use crate::system::{now, same_process};
 
 /// Bytes requested at once: between two requests the cgroup may have ended, or an app may need the

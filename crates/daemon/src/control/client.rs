@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! One connection to the control socket.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use limelight_proto::{ErrorCode, Response, LINE_MAX};
+use limelight_sys::peercred::PeerCred;
+use rustix::event::epoll::EventFlags;
+
+/// A client's connection.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub stream: UnixStream,
+    pub peer: PeerCred,
+    /// All groups of the process that connected.
+    pub groups: Vec<u32>,
+    pub unread: Vec<u8>,
+    pub unsent: Vec<u8>,
+    pub last_line: Duration,
+    pub holds_claim: bool,
+    /// It has announced processes in use.
+    pub announces: bool,
+    /// It receives notices about memory shortages.
+    pub listens: bool,
+    /// No more input is read; the connection closes when all answers are sent.
+    pub closing: bool,
+    pub armed: EventFlags,
+}
+
+impl Client {
+    /// Whether its connection has a purpose while it is silent.
+    pub fn stays(&self) -> bool {
+        self.holds_claim || self.announces || self.listens
+    }
+
+    /// Reads what the client has sent.
+    pub fn receive(&mut self, now: Duration) {
+        if self.closing {
+            return;
+        }
+        let mut buffer = [0u8; 16 * 1024];
+        match self.stream.read(&mut buffer) {
+            Ok(0) => self.closing = true,
+            Ok(count) => {
+                self.unread
+                    .extend_from_slice(buffer.get(..count).unwrap_or_default());
+                self.last_line = now;
+            }
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(_) => self.hang_up(),
+        }
+    }
+
+    /// Sends pending answers, as far as the socket takes them.
+    pub fn send(&mut self, now: Duration) {
+        while !self.unsent.is_empty() {
+            match self.stream.write(&self.unsent) {
+                Ok(0) => return self.hang_up(),
+                Ok(count) => {
+                    self.unsent.drain(..count);
+                    self.last_line = now;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => return self.hang_up(),
+            }
+        }
+    }
+
+    /// The next line without its newline; an overlong line ends the connection.
+    pub fn take_line(&mut self) -> Option<Vec<u8>> {
+        let end = self.unread.iter().position(|&byte| byte == b'\n');
+        if end.unwrap_or(self.unread.len()) >= LINE_MAX {
+            self.refuse_long_line();
+            return None;
+        }
+        let mut line: Vec<u8> = self.unread.drain(..=end?).collect();
+        line.pop();
+        Some(line)
+    }
+
+    fn refuse_long_line(&mut self) {
+        self.unread.clear();
+        self.closing = true;
+        self.unsent.extend_from_slice(&encode(&Response::Error {
+            code: ErrorCode::BadRequest,
+            message: format!("a request line is longer than {LINE_MAX} bytes"),
+            cure: "send one JSON object a line".to_owned(),
+            retry_ms: None,
+        }));
+    }
+
+    /// Drops all input and answers.
+    fn hang_up(&mut self) {
+        self.closing = true;
+        self.unread.clear();
+        self.unsent.clear();
+    }
+}
+
+/// Encodes one line of the protocol.
+pub(super) fn encode(response: &Response) -> Vec<u8> {
+    let mut line = serde_json::to_vec(response).unwrap_or_else(|error| {
+        // Only a value that JSON cannot represent could fail, and the protocol has none.
+        format!("{{\"result\":\"error\",\"code\":\"internal\",\"message\":{:?},\"cure\":\"report this\"}}", error.to_string()).into_bytes()
+    });
+    line.push(b'\n');
+    line
+}

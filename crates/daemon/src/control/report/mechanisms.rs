@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The mechanisms in `status`.
+
+use std::collections::BTreeMap;
+
+use limelight_core::policy::boost::{self, Standing};
+use limelight_proto::{MechanismStatus, State};
+use limelight_sys::controllers::Lack;
+
+use crate::control::report::{off, swap, View};
+use crate::mechanisms::prezero::FOLDER;
+use crate::reconcile::Reconciler;
+
+/// All mechanisms.
+pub(super) fn status(view: &View<'_>) -> Vec<MechanismStatus> {
+    vec![
+        protect(view),
+        boost(view),
+        premap(view),
+        readahead(view),
+        prezero(view),
+        swap::status(view),
+    ]
+}
+
+fn mechanism(name: &str, state: State, detail: String) -> MechanismStatus {
+    MechanismStatus {
+        name: name.to_owned(),
+        state,
+        detail,
+        counters: BTreeMap::new(),
+    }
+}
+
+/// The state of a mechanism that works while an app is topmost.
+fn while_topmost(daemon: &Reconciler) -> State {
+    match daemon.model.front() {
+        Some(_) => State::Active,
+        None => State::Idle,
+    }
+}
+
+fn protect(view: &View<'_>) -> MechanismStatus {
+    let daemon = view.viewer.reconciler;
+    let device = daemon.mechanisms.shared.device.device().is_some();
+    let knob = daemon.model.last.lru.knob().file();
+    let mut means = Vec::new();
+    if device {
+        means.push("/dev/limelight".to_owned());
+    }
+    if daemon.model.last.memory_controller {
+        means.push(format!("{knob} of the app's cgroup"));
+    }
+    if daemon.mechanisms.locked_bytes() > 0 {
+        means.push("locks on mapped file pages that are charged to other cgroups".to_owned());
+    }
+    if daemon.config.settings.protect.oom_points > 0 {
+        means.push("a lower oom_score_adj".to_owned());
+    }
+    let state = if !daemon.config.settings.protect.enabled {
+        State::Off
+    } else if !device && !daemon.model.last.memory_controller {
+        State::Unavailable
+    } else {
+        while_topmost(daemon)
+    };
+    let detail = match state {
+        State::Unavailable => {
+            let lack = daemon.system.proc.lack_of("memory").unwrap_or(Lack::Hidden);
+            let cure = lack.cure();
+            format!("nothing can be reserved: no /dev/limelight, and no memory controller in cgroup v2, {lack}: {cure}")
+        }
+        _ => format!(
+            "by {}; pressure: {}",
+            means.join(", "),
+            view.sources.pressure.detail()
+        ),
+    };
+    mechanism("protect", state, detail)
+}
+
+/// State of `boost`. While no app is topmost, it is unknown what would work for an app with a
+/// cgroup of its own, but known what works for none.
+fn boost(view: &View<'_>) -> MechanismStatus {
+    let daemon = view.viewer.reconciler;
+    let settings = &daemon.config.settings.boost;
+    let front = daemon.model.topmost.front();
+    let (state, detail) = match front {
+        _ if !settings.enabled => (State::Off, off("boost")),
+        None => {
+            let helpers = daemon.mechanisms.boost.surroundings.helpers();
+            let detail = format!("nothing is topmost; {helpers} helpers are known");
+            (State::Idle, detail)
+        }
+        Some(front) => {
+            let home = front.app.home.as_ref();
+            let knobs = boost::knobs(settings, &daemon.model.last.boost, home);
+            let words = knobs.all().map(|(name, standing)| match standing {
+                Standing::Live => format!("{name} live"),
+                Standing::Unused(why) => format!("{name} not used: {why}"),
+                Standing::Inert(why) => format!("{name} inert: {why}"),
+            });
+            let any = knobs.all().iter().any(|(_, standing)| standing.is_live());
+            let state = match any {
+                true => State::Active,
+                false => State::Unavailable,
+            };
+            (state, words.join("; "))
+        }
+    };
+    mechanism("boost", state, detail)
+}
+
+fn premap(view: &View<'_>) -> MechanismStatus {
+    let daemon = view.viewer.reconciler;
+    let settings = &daemon.config.settings.premap;
+    let (state, detail) = if !settings.enabled {
+        (State::Off, off("premap"))
+    } else if let Some(pages) = daemon.mechanisms.shared.in_force.device_premap {
+        let state = while_topmost(daemon);
+        let detail = format!("/dev/limelight, at most {pages} pages with one fault");
+        (state, detail)
+    } else {
+        let detail = "not in this kernel; `limelight run --premap` does it for one program";
+        (State::Unavailable, detail.to_owned())
+    };
+    mechanism("premap", state, detail)
+}
+
+fn prezero(view: &View<'_>) -> MechanismStatus {
+    let daemon = view.viewer.reconciler;
+    let (state, detail) = if !daemon.config.settings.prezero.enabled {
+        (State::Off, off("prezero"))
+    } else if let Some(pool) = &daemon.mechanisms.shared.in_force.device_prezero {
+        let state = while_topmost(daemon);
+        let pooled = daemon.system.sys.read_text(format!("{FOLDER}/pooled"));
+        let pooled = pooled.map_or("?".to_owned(), |text| text.trim().to_owned());
+        let engine = pool.engine.name();
+        let target = pool.target;
+        let detail = format!("/dev/limelight, {pooled} of {target} pages, zeroed by {engine}");
+        (state, detail)
+    } else if daemon.model.last.device_prezero && daemon.model.topmost.front().is_none() {
+        let detail = "/dev/limelight, for the next app that comes to the front";
+        (State::Idle, detail.to_owned())
+    } else if daemon.model.last.device_prezero {
+        let detail = "the kernel does not do it: see the changes below";
+        (State::Unavailable, detail.to_owned())
+    } else {
+        let detail = "not in this kernel; stock kernels zero pages when they are needed";
+        (State::Unavailable, detail.to_owned())
+    };
+    mechanism("prezero", state, detail)
+}
+
+fn readahead(view: &View<'_>) -> MechanismStatus {
+    let daemon = view.viewer.reconciler;
+    let settings = &daemon.config.settings.readahead;
+    let streams = if daemon.mechanisms.shared.in_force.device_readahead.is_some() {
+        format!("/dev/limelight, factor {}", settings.factor)
+    } else {
+        daemon.mechanisms.readahead.streams_detail()
+    };
+    let state = if !settings.enabled {
+        State::Off
+    } else if !daemon.mechanisms.readahead.works() {
+        State::Unavailable
+    } else {
+        while_topmost(daemon)
+    };
+    let detail = match state {
+        State::Off => off("readahead"),
+        State::Unavailable => daemon.mechanisms.readahead.cold_start_detail(),
+        _ => format!(
+            "{streams}; {}",
+            daemon.mechanisms.readahead.cold_start_detail()
+        ),
+    };
+    MechanismStatus {
+        name: "readahead".to_owned(),
+        state,
+        detail,
+        counters: daemon.mechanisms.readahead.counters(),
+    }
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What `boost` observes: the schedulers of CPUs and disks, the app's threads, and the programs
+//! that serve it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use limelight_core::model::boost::{Autogroup, Disk, Helper, Role, Schedulers, Threads, View};
+use limelight_core::model::snapshot::Measured;
+use limelight_core::model::{Home, ProcessId};
+use limelight_core::settings::BoostSettings;
+use limelight_sys::cgroup::{CgroupPath, WeightKnob};
+use limelight_sys::process::Stat;
+use limelight_sys::schedulers;
+use limelight_sys::tree::ProcessTree;
+
+use crate::restore::undo::threads::own_slice_ns;
+use crate::system::identify;
+use crate::system::System;
+
+/// Interval between scans for helpers and for the scheduler rules: helpers are started with the
+/// session, not with every app.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// A program with a helper's name.
+#[derive(Debug)]
+struct Known {
+    name: String,
+    role: Role,
+    process: ProcessId,
+    uid: u32,
+    home: Option<Home>,
+}
+
+/// The schedulers and the helpers, as of the last scan.
+#[derive(Debug, Default)]
+pub struct Surroundings {
+    looked_at: Option<Duration>,
+    schedulers: Schedulers,
+    helpers: Vec<Known>,
+    autogroups: bool,
+    /// Determined once, and only where it matters: the kernel's list of functions is long.
+    realtime_groups: Option<bool>,
+}
+
+impl Surroundings {
+    /// Scans again when the last scan is too old.
+    pub fn look(&mut self, system: &System, settings: &BoostSettings, now: Duration) {
+        let fresh = |then: Duration| now.saturating_sub(then) < LOOK_EVERY;
+        if !settings.enabled || self.looked_at.is_some_and(fresh) {
+            return;
+        }
+        self.looked_at = Some(now);
+        self.autogroups = schedulers::autogroup(&system.proc);
+        let realtime_groups = *self
+            .realtime_groups
+            .get_or_insert_with(|| system.owns_tree() && schedulers::realtime_groups(&system.proc));
+        self.schedulers = Schedulers {
+            realtime_groups,
+            sched_ext: schedulers::sched_ext(&system.sys),
+            slices: own_slice_ns() > 0,
+            disks: schedulers::disks(&system.sys, &system.cgroups)
+                .into_iter()
+                .map(|disk| Disk {
+                    name: disk.name,
+                    scheduler: disk.scheduler,
+                    cost: disk.cost,
+                })
+                .collect(),
+        };
+        let tree = system.proc.tree().unwrap_or_default();
+        self.helpers = tree
+            .iter()
+            .filter_map(|stat| {
+                let role = if settings.helpers.contains(&stat.comm) {
+                    Role::Helper
+                } else if reclaims(stat, &tree) {
+                    Role::Reclaim
+                } else {
+                    return None;
+                };
+                let id = ProcessId {
+                    pid: stat.pid,
+                    starttime: stat.start_ticks,
+                };
+                known(system, &stat.comm, role, id)
+            })
+            .collect();
+    }
+
+    /// Whether there was a scan at all.
+    pub fn is_known(&self) -> bool {
+        self.looked_at.is_some()
+    }
+
+    /// How many helpers the last scan found.
+    pub fn helpers(&self) -> usize {
+        self.helpers.len()
+    }
+
+    /// Forgets the last scan, because other names count now.
+    pub fn forget(&mut self) {
+        self.looked_at = None;
+    }
+
+    /// What the policy must know of this app, and of one that is being launched beside it.
+    pub fn view(&self, system: &System, first: &Measured, starting: Option<&Measured>) -> View {
+        let (app, members) = (&first.app, first.members.as_slice());
+        let home = app.own_home();
+        let io = match self.schedulers.disks.iter().any(|disk| disk.cost) {
+            true => WeightKnob::Io,
+            false => WeightKnob::Bfq,
+        };
+        let first = members.first().or(app.process.as_ref());
+        let owner = first.and_then(|id| system.same_process(*id)?.owner_uid().ok());
+        let helpers: Vec<Helper> = self
+            .helpers
+            .iter()
+            .filter_map(|known| helper(system, known, owner))
+            .collect();
+        let path = home.and_then(|home| CgroupPath::parse(&home.path));
+        let without = |knob: WeightKnob| {
+            let found = system.cgroups.first_without(path.as_ref()?, knob.file())?;
+            Some(found.as_str().to_owned())
+        };
+        let weightless = home.is_none() || without(WeightKnob::Cpu).is_some();
+        let groups = match self.autogroups && weightless {
+            true => {
+                let more = starting.map_or(&[][..], |starting| &starting.members);
+                let serving = helpers.iter().map(|helper| &helper.threads.process);
+                autogroups(system, members.iter().chain(more).chain(serving))
+            }
+            false => Vec::new(),
+        };
+        let threads_of = |members: &[ProcessId]| {
+            let all = members.iter();
+            all.filter_map(|id| threads(system, *id, Role::App))
+                .collect()
+        };
+        View {
+            schedulers: self.schedulers.clone(),
+            without_cpu: without(WeightKnob::Cpu),
+            without_io: without(io),
+            autogrouped: groups.iter().any(|group| members.contains(&group.process)),
+            autogroups: groups,
+            threads: threads_of(members),
+            starting: starting.map_or_else(Vec::new, |starting| threads_of(&starting.members)),
+            helpers,
+            competitors: Vec::new(),
+        }
+    }
+}
+
+/// The threads of these processes, in the role of competitors.
+pub fn competing(system: &System, all: &[ProcessId]) -> Vec<Threads> {
+    let all = all.iter();
+    all.filter_map(|id| threads(system, *id, Role::Competitor))
+        .collect()
+}
+
+/// The sessions of these processes that the scheduler treats as groups, each once, by number.
+fn autogroups<'a>(system: &System, all: impl Iterator<Item = &'a ProcessId>) -> Vec<Autogroup> {
+    let mut groups: BTreeMap<u64, Autogroup> = BTreeMap::new();
+    for id in all {
+        let Some(process) = system.same_process(*id) else {
+            continue;
+        };
+        // In a cgroup with the cpu controller the session has no effect.
+        let path = process.cgroup().ok().flatten();
+        let path = path.and_then(|path| CgroupPath::parse(&path));
+        let weighed = path.is_some_and(|path| system.cgroups.groups_for_cpu(&path));
+        if let (false, Ok(Some(group))) = (weighed, process.autogroup()) {
+            groups.entry(group.number).or_insert(Autogroup {
+                number: group.number,
+                process: *id,
+            });
+        }
+    }
+    groups.into_values().collect()
+}
+
+fn threads(system: &System, process: ProcessId, role: Role) -> Option<Threads> {
+    let tids = system.same_process(process)?.threads().ok()?;
+    Some(Threads {
+        process,
+        tids,
+        role,
+    })
+}
+
+/// Whether this is the kernel's `kswapd`, and not a program with such a name.
+fn reclaims(stat: &Stat, tree: &ProcessTree) -> bool {
+    let number = stat.comm.strip_prefix("kswapd");
+    number.is_some_and(|number| number.parse::<u32>().is_ok()) && tree.is_kernel_thread(stat)
+}
+
+fn known(system: &System, name: &str, role: Role, id: ProcessId) -> Option<Known> {
+    let process = system.same_process(id)?;
+    let path = process.cgroup().ok().flatten();
+    let home = path.and_then(|path| identify::home_of(system, id, &path));
+    // A user's service manager (`user@`) is no helper's service.
+    let service = |home: &Home| {
+        let unit = home.path.rsplit('/').next().unwrap_or_default();
+        unit.ends_with(".service") && !unit.starts_with("user@")
+    };
+    Some(Known {
+        name: name.to_owned(),
+        role,
+        process: id,
+        uid: process.owner_uid().ok()?,
+        home: home.map(|home| Home {
+            own: home.own || service(&home),
+            ..home
+        }),
+    })
+}
+
+/// A helper that still runs and belongs to root or to the app's owner: a name alone proves nothing,
+/// and another user's program must not gain by it.
+fn helper(system: &System, known: &Known, owner: Option<u32>) -> Option<Helper> {
+    if known.uid != 0 && Some(known.uid) != owner {
+        return None;
+    }
+    let alone = known.home.as_ref().is_some_and(|home| home.own);
+    let role = match known.role {
+        Role::Helper if !alone => Role::HelperAmong,
+        role => role,
+    };
+    Some(Helper {
+        name: known.name.clone(),
+        home: known.home.clone(),
+        threads: threads(system, known.process, role)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stat(pid: i32, ppid: i32, comm: &str) -> Stat {
+        Stat {
+            pid,
+            comm: comm.to_owned(),
+            state: 'S',
+            ppid,
+            session: 0,
+            minor_faults: 0,
+            major_faults: 0,
+            cpu_ticks: 0,
+            start_ticks: 1,
+        }
+    }
+
+    #[test]
+    fn only_the_kernel_thread_counts_as_kswapd() {
+        let stats = [
+            stat(1, 0, "init"),
+            stat(2, 0, "kthreadd"),
+            stat(45, 2, "kswapd0"),
+            stat(46, 2, "kswapper"),
+            stat(500, 1, "kthreadd"),
+            stat(501, 500, "kswapd1"),
+            stat(502, 1, "kswapd0"),
+        ];
+        let tree = ProcessTree::new(stats.clone());
+        let found = stats.iter().filter(|stat| reclaims(stat, &tree));
+        let pids: Vec<i32> = found.map(|stat| stat.pid).collect();
+        assert_eq!(pids, [45]);
+    }
+}

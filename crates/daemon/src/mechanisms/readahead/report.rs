@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What `status` and `explain` say of `readahead`.
+
+use std::collections::BTreeMap;
+
+use limelight_core::model::ProcessId;
+
+use crate::mechanisms::readahead::{Eyes, Readahead, Totals};
+use crate::system::System;
+
+impl Readahead {
+    /// Whether the start of the program that a process runs is known, as a sentence.
+    pub fn note(&self, system: &System, id: ProcessId) -> Option<String> {
+        if !self.settings.cold_start || !matches!(self.eyes, Eyes::Open(_)) {
+            return None;
+        }
+        let process = system.same_process(id)?;
+        let (_, program) = process.program().ok()?;
+        let user = process.owner_uid().ok()?;
+        let path = program.display();
+        Some(if self.coldstart.knows(&program, user) {
+            format!("what {path} reads when it starts is recorded and read ahead at its next start")
+        } else {
+            format!("there is no record of what {path} reads when it starts: one is made when it comes to the front within a minute of its start")
+        })
+    }
+
+    /// How starts are followed, or why they are not.
+    pub fn cold_start_detail(&self) -> String {
+        match &self.eyes {
+            _ if !self.settings.cold_start => {
+                "cold start: switched off by the configuration ([readahead] cold_start)".to_owned()
+            }
+            Eyes::Shut(why) => format!("cold start: not recorded: {why}"),
+            Eyes::Open(opens) if opens.is_blind() => {
+                "cold start: no file system on a disk is mounted".to_owned()
+            }
+            Eyes::Open(opens) => format!(
+                "cold start: {}; {} programs followed, {} records in {}, {} starts read ahead ({} MiB), {} recorded",
+                opens.detail(),
+                self.coldstart.young(),
+                self.coldstart.records(),
+                self.coldstart.directory().display(),
+                self.totals.replays,
+                self.totals.replayed_bytes >> 20,
+                self.totals.recordings,
+            ),
+        }
+    }
+
+    /// Totals since the start, by name.
+    pub fn counters(&self) -> BTreeMap<String, u64> {
+        let Totals {
+            replays,
+            recordings,
+            replayed_bytes,
+        } = self.totals;
+        let all = [
+            ("starts_replayed", replays),
+            ("starts_replayed_bytes", replayed_bytes),
+            ("starts_recorded", recordings),
+        ];
+        all.map(|(name, value)| (name.to_owned(), value)).into()
+    }
+
+    /// How streams are followed.
+    pub fn streams_detail(&self) -> String {
+        let waits = match &self.waits {
+            Ok(waits) => format!("{} threads watched for waits", waits.watched()),
+            Err(why) => format!("waits are not seen: {why}"),
+        };
+        format!(
+            "{} streams followed, {} of them resting, {waits}, {} MiB read ahead",
+            self.streams.followed(),
+            self.streams.resting(),
+            self.streams.bytes() >> 20
+        )
+    }
+}

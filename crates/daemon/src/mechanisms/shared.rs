@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What all mechanisms share: the restore record, the reported changes, the device and the gate.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use limelight_core::model::apps::Known;
+use limelight_core::model::{App, AppKey, InForce, ProcessId};
+use limelight_proto::{Change, Outcome};
+use limelight_sys::device::{Device, DeviceError, Info, TOPMOST_MAX};
+use limelight_sys::pidfd::Pidfd;
+use tracing::warn;
+
+use crate::mechanisms::changes::{Changes, Kind, Reach};
+use crate::mechanisms::device::{DeviceDoor, Lease, UNDONE_BY};
+use crate::mechanisms::restore_retry::Attempts;
+use crate::reconcile::gate::Gate;
+use crate::restore::undo::lineage;
+use crate::restore::{Entry, Ledger};
+use crate::system::System;
+
+/// Something that is done for the topmost app.
+pub trait Mechanism {
+    /// One action, as planned by the policy of the same name.
+    type Step;
+
+    /// Carries a step out. The change is in the restore record before it is made, and is reported
+    /// with its outcome.
+    fn apply(&mut self, step: &Self::Step, shared: &mut Shared, context: Context<'_>) -> Effect;
+
+    /// Reports what a step would do, without doing it. In a dry run nothing is ever in force, so no
+    /// step undoes anything.
+    fn plan_only(&mut self, step: &Self::Step, shared: &mut Shared, context: Context<'_>);
+}
+
+/// The context in which an action is carried out.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'a> {
+    /// The system.
+    pub system: &'a System,
+    /// Time since boot.
+    pub now: Duration,
+    /// The topmost app.
+    pub front: Option<&'a App>,
+    /// The known apps.
+    pub apps: &'a [Known],
+}
+
+/// What undoes most changes.
+const UNDONE_BY_FOCUS: &str =
+    "another app in front, limelight focus --none, or limelightd stopping";
+
+/// What undoes a change that outlasts the time in which the app is topmost.
+pub(super) const UNDONE_BY_STOP: &str = "limelightd stopping";
+
+impl Context<'_> {
+    /// A change that lasts as long as the app is topmost.
+    pub(super) fn change(
+        &self,
+        knob: String,
+        (from, to): (impl ToString, impl ToString),
+        rule: impl Into<String>,
+        outcome: Outcome,
+    ) -> Change {
+        Change {
+            knob,
+            from: from.to_string(),
+            to: to.to_string(),
+            rule: rule.into(),
+            at_ms: self.now.as_millis() as u64,
+            outcome,
+            undone_by: UNDONE_BY_FOCUS.to_owned(),
+        }
+    }
+
+    /// A planned change of a setting of the device; `to`: `None` switches it off.
+    pub(crate) fn device_change(&self, setting: &str, to: Option<String>, rule: &str) -> Change {
+        let knob = format!("{} {setting}", self.system.roots.device.display());
+        let to = to.unwrap_or_else(|| "off".to_owned());
+        Change {
+            undone_by: UNDONE_BY.to_owned(),
+            ..self.change(knob, ("off", to), rule, Outcome::Planned)
+        }
+    }
+}
+
+/// Side effect of an action.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing that the model must know.
+    None,
+    /// The app lives in another cgroup now; plan again.
+    Moved(App),
+    /// The app's cgroup has got a controller that it lacked; plan again.
+    Again,
+}
+
+/// The outcome of a failed attempt.
+pub(super) fn failed(error: impl Display) -> Outcome {
+    Outcome::Failed {
+        why: error.to_string(),
+    }
+}
+
+/// What all mechanisms share.
+#[derive(Debug)]
+pub struct Shared {
+    /// What was changed, on disk.
+    pub ledger: Ledger,
+    /// What was changed, as shown to the user.
+    pub changes: Changes,
+    /// What was changed, for the policy.
+    pub in_force: InForce,
+    /// `/dev/limelight`.
+    pub device: DeviceDoor,
+    /// How long the topmost set lasts without a call on the device.
+    pub lease: Lease,
+    /// What must never be done to which processes.
+    pub gate: Gate,
+    /// Retries of failed restores.
+    pub attempts: Attempts,
+}
+
+impl Shared {
+    /// Starts with nothing in force.
+    pub fn new(ledger: Ledger, device: DeviceDoor) -> Shared {
+        Shared {
+            ledger,
+            changes: Changes::default(),
+            in_force: InForce::default(),
+            device,
+            lease: Lease::default(),
+            gate: Gate::default(),
+            attempts: Attempts::default(),
+        }
+    }
+
+    /// Entries to record, with the lineages of `given` that are new.
+    pub(crate) fn with_lineages(&mut self, entries: Vec<Entry>, given: Vec<Entry>) -> Vec<Entry> {
+        // Entries that are still to be restored are in force again: keep them.
+        given.iter().for_each(|entry| self.ledger.keep(entry));
+        // First: without the lineages, a child that is forked right after the change could not be
+        // recognised.
+        let mut all = lineage::unrecorded(self.ledger.entries(), given);
+        all.extend(entries);
+        all
+    }
+
+    /// Queries the kernel, as [`DeviceDoor::info`]. Renews the lease of the topmost set, and
+    /// forgets a set that the kernel has dropped, so that the next plan sets it again.
+    pub fn device_info(&mut self, now: Duration) -> Option<Info> {
+        let info = self.device.info()?;
+        let late = self.lease.renewed(&info, now);
+        if let Some(late) = late.filter(|_| self.in_force.marked.is_some()) {
+            warn!(
+                "limelightd did not run for {} s, and the kernel has dropped the topmost app; it \
+                 is set again",
+                late.as_secs()
+            );
+            self.in_force.marked = None;
+        }
+        Some(info)
+    }
+
+    /// Changes a setting of the device; one that is switched off again is dropped from the changes.
+    /// Returns whether it worked.
+    pub(crate) fn switch<E: Display>(
+        &mut self,
+        on: bool,
+        planned: Change,
+        set: impl FnOnce(&Device) -> Result<(), E>,
+    ) -> bool {
+        let Some(device) = self.device.device() else {
+            return false;
+        };
+        let outcome = match set(device) {
+            Ok(()) => Outcome::Applied,
+            Err(error) => failed(error),
+        };
+        let worked = outcome == Outcome::Applied;
+        match worked && !on {
+            true => self.changes.drop_knob(&planned.knob),
+            false => self
+                .changes
+                .note(Reach::Machine, Kind::Device, Change { outcome, ..planned }),
+        }
+        worked
+    }
+
+    /// Passes the topmost app's processes to the kernel.
+    pub(crate) fn mark(&mut self, app: Option<&(AppKey, Vec<ProcessId>)>, context: Context<'_>) {
+        let members = app.map_or(&[][..], |(_, members)| members);
+        let planned = mark_change(members, context);
+        let set = |device: &Device| set_topmost(device, members, context);
+        if self.switch(app.is_some(), planned, set) {
+            self.in_force.marked = app.cloned();
+        }
+    }
+
+    pub(crate) fn plan_mark(
+        &mut self,
+        app: Option<&(AppKey, Vec<ProcessId>)>,
+        context: Context<'_>,
+    ) {
+        let members = app.map_or(&[][..], |(_, members)| members);
+        let planned = mark_change(members, context);
+        self.changes.note(Reach::Machine, Kind::Device, planned);
+    }
+}
+
+fn set_topmost(
+    device: &Device,
+    members: &[ProcessId],
+    context: Context<'_>,
+) -> Result<(), DeviceError> {
+    // Parents come first: if the set is cut, later members are children of earlier ones, and
+    // children that they create from now on are members anyway.
+    let pidfds: Vec<Pidfd> = members
+        .iter()
+        .filter_map(|&member| {
+            let pidfd = Pidfd::open(member.pid).ok()?;
+            // Open first, check then: a PID that was reused since names another process.
+            context.system.same_process(member).map(|_| pidfd)
+        })
+        .take(TOPMOST_MAX)
+        .collect();
+    device.set_topmost(&pidfds)
+}
+
+fn mark_change(members: &[ProcessId], context: Context<'_>) -> Change {
+    let name = context.front.map_or("no app", |app| app.name.as_str());
+    let to = match members.len() {
+        1 => format!("1 process of {name}"),
+        count => format!("{count} processes of {name}"),
+    };
+    let rule = "the kernel knows the topmost app's processes; their children are members";
+    Change {
+        from: "no processes".to_owned(),
+        ..context.device_change("topmost", Some(to), rule)
+    }
+}

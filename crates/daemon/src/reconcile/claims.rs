@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Claims on the foreground that no client makes: by a source, or by the end of an app.
+
+use limelight_core::model::topmost::{Claim, Holder};
+use limelight_core::model::ProcessId;
+use limelight_proto::WAKE_GRAPH;
+use tracing::debug;
+
+use crate::reconcile::Reconciler;
+use crate::system::access::Speaker;
+use crate::system::{authorization, identify, now};
+
+impl Reconciler {
+    /// Drops claims of users without an active session after the last session at a seat has ended.
+    /// Otherwise they would count because no session is known.
+    /// `groups` are those of a connection's user.
+    pub fn drop_waiting_claims(&mut self, groups: impl Fn(Holder) -> Vec<u32>) {
+        let mut claimants = self.model.topmost.claimants();
+        claimants.retain(|&(holder, uid)| {
+            let groups = holder.map(&groups);
+            let member = groups.is_some_and(|groups| self.access.includes(groups));
+            let speaker = Speaker { uid, member };
+            authorization::may_speak(&self.system, &self.access, speaker).is_err()
+        });
+        let shift = self.model.topmost.drop_claims(&claimants, now());
+        self.after(shift);
+    }
+
+    /// Claims the foreground for this process on behalf of the system; `by_owner`: its own user may
+    /// have caused that.
+    pub(super) fn infer(&mut self, id: ProcessId, source: &str, by_owner: bool) {
+        if !self.model.topmost.hears_inferred() {
+            debug!(
+                "pid {} is in front by {source}, but a higher claim is in force",
+                id.pid
+            );
+            return;
+        }
+        if let Some(claim) = self.claim_of(id, source, by_owner) {
+            let shift = self.model.topmost.claim_inferred(claim, now());
+            self.after(shift);
+        }
+    }
+
+    /// Claims a changed guess.
+    pub(super) fn guess(&mut self, front: Option<ProcessId>) {
+        if front == self.model.topmost.guessed().and_then(|app| app.process) {
+            return;
+        }
+        let claim = front.and_then(|id| self.claim_of(id, WAKE_GRAPH, false));
+        let claim = claim.unwrap_or_else(|| no_app(WAKE_GRAPH));
+        let shift = self.model.topmost.claim_guessed(claim, now());
+        self.after(shift);
+    }
+
+    /// The claim that a process is topmost, in the name of its owner. If the owner may have made it
+    /// (`by_owner`), the owner needs permission. Otherwise root made it, and only an inactive
+    /// session rules it out.
+    pub(super) fn claim_of(&self, id: ProcessId, source: &str, by_owner: bool) -> Option<Claim> {
+        let process = self.system.same_process(id)?;
+        let uid = process.owner_uid().ok()?;
+        let allowed = match by_owner {
+            true => {
+                let speaker = self.access.speaker_of(&process, uid);
+                authorization::may_speak(&self.system, &self.access, speaker)
+            }
+            false => authorization::may_be_claimed(&self.system, uid),
+        };
+        let app = allowed.and_then(|()| identify::app_of_pid(&self.system, id.pid));
+        match app {
+            Ok(app) => Some(Claim {
+                app: Some(authorization::confine(&self.system, uid, app)),
+                source: source.to_owned(),
+                uid,
+            }),
+            Err(refusal) => {
+                let why = refusal.message;
+                debug!("pid {} is in front by {source}: {why}", id.pid);
+                None
+            }
+        }
+    }
+
+    /// Demotes the topmost app if it has ended, and drops the previous one likewise.
+    pub(super) fn check_front(&mut self) {
+        let front = self.model.front().cloned();
+        let previous = self.model.topmost.previous().cloned();
+        for app in front.into_iter().chain(previous) {
+            if let Some(moved) = authorization::moved(&self.system, &app) {
+                debug!("{} lives in another cgroup now", app.name);
+                let shift = self.model.topmost.moved(app.key, moved, now());
+                self.after(shift);
+                continue;
+            }
+            if !identify::is_alive(&self.system, &app) {
+                debug!("{} has ended", app.name);
+                let shift = self.model.topmost.vanished(app.key, now());
+                self.after(shift);
+            }
+        }
+    }
+}
+
+/// The claim of a source that no app is topmost.
+pub(super) fn no_app(source: &str) -> Claim {
+    Claim {
+        app: None,
+        source: source.to_owned(),
+        uid: 0,
+    }
+}

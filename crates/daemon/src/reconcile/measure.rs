@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Measures the machine for a plan.
+
+use std::time::Duration;
+
+use limelight_core::model::boost::View;
+use limelight_core::model::snapshot::Measured;
+use limelight_core::model::{ProcessId, Snapshot};
+use limelight_sys::device::Mechanism;
+
+use crate::config::Adopt;
+use crate::mechanisms::prezero;
+use crate::mechanisms::protect::cgroup_memory::protected_by_others;
+use crate::reconcile::protected_processes::Switched;
+use crate::reconcile::Reconciler;
+use crate::sources::pressure;
+use crate::system::{identify, now};
+
+impl Reconciler {
+    /// Measures everything.
+    pub(super) fn measure(&mut self) -> Snapshot {
+        let counters = pressure::counters(&self.system);
+        let memory = pressure::memory(&self.system, &counters);
+        let lru = pressure::lru(&self.system);
+        let (members, protected) = match self.protected.switched.take() {
+            Some(Switched { members, protected }) => (Some(members), Some(protected)),
+            None => (None, None),
+        };
+        let topmost = self.measure_topmost(members);
+        let starting = self.measure_starting(topmost.as_ref());
+        let boost = self.view_for_boost(topmost.as_ref(), starting.as_ref());
+        let kept_cache = self.measure_cache(topmost.as_ref());
+        let reading = pressure::reading(&self.system, &counters, now(), memory, kept_cache);
+        self.model.pressure.observe(reading);
+        self.note_oom_kills(reading.oom_kills);
+        let protected = protected.unwrap_or_else(|| {
+            let members = topmost.as_ref().map(|topmost| topmost.members.as_slice());
+            self.protect_processes(members.unwrap_or_default(), now())
+        });
+        self.find_services(&protected, now());
+        let front = topmost.as_ref().map(|topmost| &topmost.app);
+        let of_front = |is: &dyn Fn(_) -> bool| front.is_some_and(|app| is(app.key));
+        let not_adoptable = of_front(&|key| self.mechanisms.protect.is_not_adoptable(key));
+        let not_weighable = of_front(&|key| self.mechanisms.boost.is_not_weighable(key));
+        let info = self.mechanisms.shared.device_info(now());
+        let has = |mechanism| info.is_some_and(|info| info.has(mechanism));
+        let device_prezero = has(Mechanism::Prezero);
+        let window = self.mechanisms.window.is_open();
+        let prezero = &mut self.mechanisms.prezero;
+        let demand = match device_prezero {
+            true => prezero.observe(&self.system, front, window, now()),
+            false => None,
+        };
+        let shared = &self.mechanisms.shared;
+        Snapshot {
+            at: now(),
+            settings: self.config.settings.clone(),
+            memory,
+            lru,
+            memory_controller: self.system.has_memory_controller(),
+            recursive_protection: self.system.cgroups.has_recursive_protection(),
+            device: shared.device.device().is_some(),
+            device_premap: has(Mechanism::Premap),
+            device_readahead: has(Mechanism::Readahead),
+            device_prezero,
+            // Without an app no page is served.
+            engines: match device_prezero && (front.is_some() || demand.is_some()) {
+                true => prezero::engines(&self.system),
+                false => Vec::new(),
+            },
+            demand,
+            device_members: match front {
+                Some(_) => info.map_or(0, |info| info.members),
+                None => 0,
+            },
+            ceiling: front.and_then(|app| identify::ceiling(&self.system, app)),
+            may_adopt: self.may_adopt() && !not_adoptable,
+            may_hand_down: self.system.owns_tree() && !not_weighable,
+            topmost,
+            starting,
+            boost,
+            lowered_steps: self.model.pressure.steps(),
+            protected_by_others: protected_by_others(&self.system, &shared.ledger, lru.knob()),
+            locked_bytes: self.mechanisms.protect.shared_pages.locked_bytes(shared),
+            in_force: shared.in_force.clone(),
+            apps: self.model.apps.by_use().into_iter().cloned().collect(),
+            users_taken: self.model.apps.users.taken(),
+            kept_cache,
+            settled: self.is_settled(now()),
+            previous: self.scan.previous(),
+            protected,
+            services: std::mem::take(&mut self.model.last.services),
+            shortage: self.mechanisms.swap.shortage(),
+            storage: self.scan.storage.look(&self.system, &counters, now()),
+        }
+    }
+
+    /// Measures what plans for the apps that are not topmost need.
+    pub(super) fn measure_swap(&mut self, at: Duration) {
+        let counters = pressure::counters(&self.system);
+        let last = &mut self.model.last;
+        last.memory = pressure::memory(&self.system, &counters);
+        last.at = at;
+        last.shortage = self.mechanisms.swap.shortage();
+        last.storage = self.scan.storage.look(&self.system, &counters, at);
+        last.apps = self.model.apps.by_use().into_iter().cloned().collect();
+        last.users_taken = self.model.apps.users.taken();
+        last.previous = self.scan.previous();
+        self.model.last.settled = self.is_settled(at);
+        let members = self.model.topmost_members(&self.system);
+        let protected = self.protect_processes(&members, at);
+        self.find_services(&protected, at);
+        self.model.last.protected = protected;
+    }
+
+    fn measure_topmost(&mut self, members: Option<Vec<ProcessId>>) -> Option<Measured> {
+        let app = self.model.front()?.clone();
+        let members = members.unwrap_or_else(|| identify::members(&self.system, &app));
+        Some(Measured {
+            footprint: self.mechanisms.protect.measure(&self.system, &app),
+            app,
+            members,
+        })
+    }
+
+    fn view_for_boost(&mut self, topmost: Option<&Measured>, starting: Option<&Measured>) -> View {
+        if !self.config.settings.boost.enabled {
+            return View::default();
+        }
+        let gate = &self.mechanisms.shared.gate;
+        let boost = &mut self.mechanisms.boost;
+        boost.view(&self.system, gate, topmost, starting, now())
+    }
+
+    /// Bytes of page cache that are kept for the topmost app. The guard does not count on them.
+    fn measure_cache(&self, topmost: Option<&Measured>) -> u64 {
+        let cache = topmost.and_then(|topmost| {
+            let usage = topmost.footprint?.usage;
+            let app = &topmost.app;
+            Some(identify::protected_cache(&self.system, app, &usage))
+        });
+        let cache = cache.unwrap_or(0);
+        if let Some(guard) = &self.mechanisms.swap.guard {
+            guard.set_kept(cache);
+        }
+        cache
+    }
+
+    fn may_adopt(&self) -> bool {
+        match self.config.adopt {
+            Adopt::Never => false,
+            Adopt::Always => true,
+            // The device protects an app without a cgroup of its own; boost always needs one.
+            Adopt::Auto => {
+                let boost = self.config.settings.boost.enabled;
+                let device = self.mechanisms.shared.device.device();
+                (boost || device.is_none()) && self.system.owns_tree()
+            }
+        }
+    }
+}

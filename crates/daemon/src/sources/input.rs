@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What sources and clients report.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use limelight_core::model::topmost::{Claim, Holder};
+use limelight_core::model::ProcessId;
+
+/// Something that a source or a client reports.
+#[derive(Debug)]
+pub enum Input {
+    /// The system puts a process into the foreground.
+    Inferred {
+        /// The process.
+        id: ProcessId,
+        /// The source's name.
+        source: &'static str,
+        /// The owner of the process may have caused that.
+        by_owner: bool,
+    },
+    /// The system has no process in the foreground.
+    InferredNone {
+        /// The source's name.
+        source: &'static str,
+    },
+    /// The best guess at the foreground process.
+    Guessed(Option<ProcessId>),
+    /// A client claims the foreground.
+    Claimed {
+        /// The claim.
+        claim: Claim,
+        /// The connection that the claim ends with; `None`: it lasts until the next one.
+        holder: Option<Holder>,
+    },
+    /// A client has closed its connection.
+    Disconnected(u64),
+    /// The users with an active session; `None` where no session is known.
+    ActiveUsers(Option<BTreeSet<u32>>),
+    /// These processes execute programs whose start is recorded, oldest first.
+    Launched(Vec<i32>),
+    /// A process of the topmost app has ended.
+    Exit,
+    /// Memory pressure.
+    Pressure,
+    /// The guard or the swapper reports.
+    Memory,
+    /// Units may have been made for apps.
+    Units,
+    /// Times at which the user pressed a key or a button that asks for an answer.
+    Strokes(Vec<Duration>),
+    /// Times at which the display showed a frame.
+    Frames(Vec<Duration>),
+}

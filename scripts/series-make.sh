@@ -1,0 +1,167 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Makes the patches of the kernel series from their one source: the files of kernel/files and
+# kernel/series/files, and the hunks of kernel/patches and kernel/series/hunks. kernel/series/parts
+# assigns the files to the patches. Called by scripts/series.sh.
+# Usage: series-make.sh KERNEL_SOURCE OUT SCRATCH
+#   KERNEL_SOURCE  an unpacked kernel, which is only read
+#   OUT            a directory for the patches, which is replaced
+#   SCRATCH        an empty directory. Leaves there: repository/ (the series as commits on the files
+#                  that it touches), complete/ (the same files with everything applied at once)
+# The author and the sign-off are git's identity (git config user.name and user.email, or
+# GIT_AUTHOR_NAME, ...), which the entry in MAINTAINERS names as well.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+project=$PWD
+source=$1
+out=$2
+scratch=$3
+ours=$project/kernel
+parts=$ours/series/parts
+repository=$scratch/repository
+complete=$scratch/complete
+
+fail() {
+    printf '%s\n' "$@" >&2
+    exit 1
+}
+
+author=$(git -c user.useConfigOnly=true var GIT_AUTHOR_IDENT) ||
+    fail "the series needs an author and a sign-off: git config user.name NAME, git config user.email ADDRESS"
+author=${author% * *}
+GIT_AUTHOR_NAME=${author% <*}
+GIT_AUTHOR_EMAIL=${author##*<}
+GIT_AUTHOR_EMAIL=${GIT_AUTHOR_EMAIL%>}
+export GIT_AUTHOR_NAME GIT_AUTHOR_EMAIL
+export GIT_COMMITTER_NAME=$GIT_AUTHOR_NAME GIT_COMMITTER_EMAIL=$GIT_AUTHOR_EMAIL
+# The same sources give the same patches.
+if [ -z "${GIT_AUTHOR_DATE:-}" ]; then
+    GIT_AUTHOR_DATE=$(git log -1 --format=%cI -- kernel 2>/dev/null || date -R)
+fi
+export GIT_AUTHOR_DATE GIT_COMMITTER_DATE=$GIT_AUTHOR_DATE
+
+mapfile -t numbers < <(for file in "$ours"/patches/*.patch "$ours"/series/*.message; do basename "$file" | cut -c1-4; done | sort -u)
+
+# What kernel/series/parts says about patches after $1, of one kind.
+later() {
+    awk -v patch="$1" -v kind="$2" '$1 ~ /^[0-9]+$/ && $1 > patch && $2 == kind { $1 = $2 = ""; sub(/^ +/, ""); print }' "$parts"
+}
+
+# The regions of the file $2, as series-filter.awk takes them, after patch $1.
+regions() {
+    local patch kind file line
+    while read -r patch kind file; do
+        if [ "$kind" = from ] && [ "${file%% *}" = "$2" ]; then
+            line=${file#* }
+            if ((10#$patch > 10#$1)); then echo "later $line"; else echo "now $line"; fi
+        fi
+    done <"$parts"
+}
+
+# The patch that a file belongs to.
+patch_of() {
+    local patch kind pattern
+    while read -r patch kind pattern; do
+        # shellcheck disable=SC2254 # a pattern
+        if [ "$kind" = file ]; then
+            case $1 in $pattern) echo "$patch" && return ;; esac
+        fi
+    done <"$parts"
+    fail "kernel/series/parts assigns $1 to no patch"
+}
+
+# Applies a patch's hunks in the current directory.
+apply() {
+    local file
+    for file in "$ours"/patches/"$1"-*.patch "$ours"/series/hunks/"$1"-*.patch; do
+        [ -e "$file" ] || continue
+        sed "s|@AUTHOR@|$author|" "$file" | patch --strip=1 --fuzz=0 --silent --no-backup-if-mismatch ||
+            fail "$(basename "$file") does not apply"
+    done
+}
+
+# The commit message of a patch: the description without the numbering.
+message() {
+    local file
+    for file in "$ours"/patches/"$1"-*.patch "$ours"/series/"$1"-*.message; do
+        [ -e "$file" ] || continue
+        sed -n '1,/^$/s/^Subject: *\(\[[^]]*\] *\)\{0,1\}//p' "$file"
+        echo
+        sed '1,/^$/d; /^---$/,$d; /^Signed-off-by: /d' "$file"
+    done
+}
+
+rm -rf "$out"
+mkdir -p "$out" "$repository"
+cd "$repository"
+git init --quiet --initial-branch=series
+git config core.hooksPath /dev/null
+git config commit.gpgSign false
+while IFS= read -r file; do
+    [ -e "$source/$file" ] && install -D -m "$(stat -c %a "$source/$file")" "$source/$file" "$file"
+done < <(sed -n 's|^--- a/||p' "$ours"/patches/*.patch "$ours"/series/hunks/*.patch | sort -u)
+git add --all --force
+version=$(sed -n 's/^\(VERSION\|PATCHLEVEL\|SUBLEVEL\) = //p' "$source/Makefile" | paste -sd.)
+git commit --quiet --message "Linux $version"
+git tag base
+
+cp -a "$repository" "$complete"
+rm -rf "$complete/.git"
+cp -a "$ours/files/." "$ours/series/files/." "$complete"
+(cd "$complete" && for number in "${numbers[@]}"; do apply "$number"; done)
+
+declare -A sources patches
+for directory in "$ours/files" "$ours/series/files"; do
+    while IFS= read -r file; do
+        sources[$file]=$directory/$file
+        patches[$file]=$(patch_of "$file")
+    done < <(cd "$directory" && find . -type f -printf '%P\n')
+done
+while read -r _ kind name; do
+    case $kind in
+    file) compgen -G "$complete/$name" >/dev/null || fail "kernel/series/parts: no file matches $name" ;;
+    from) [ -n "${sources[${name%% *}]:-}" ] || fail "kernel/series/parts: no file ${name%% *}" ;;
+    option) grep -q "^config $name\$" "$complete/mm/limelight/Kconfig" || fail "kernel/series/parts: no option $name" ;;
+    esac
+done < <(grep '^[0-9]' "$parts")
+
+for number in "${numbers[@]}"; do
+    apply "$number"
+    OPTIONS=$(later "$number" option)
+    FILES=$(later "$number" file)
+    SECTIONS=$(later "$number" section)
+    export OPTIONS FILES SECTIONS
+    for file in "${!sources[@]}"; do
+        ((10#${patches[$file]} <= 10#$number)) || continue
+        mkdir -p "$(dirname "$file")"
+        REGIONS=$(regions "$number" "$file") awk -v name="$file" -f "$project/scripts/series-filter.awk" \
+            "${sources[$file]}" "${sources[$file]}" >"$file"
+    done
+    git add --all --force
+    message "$number" | git commit --quiet --signoff --file -
+done
+
+# The last commit is the source: nothing is lost or added on the way.
+diff --recursive --exclude=.git . "$complete" || fail "the series differs from files and hunks"
+
+# Fills git's template of a cover letter: the first line is the subject.
+cover() {
+    local letter=$1 file=$2
+    awk -v letter="$letter" '
+        BEGIN { getline subject < letter }
+        /\*\*\* SUBJECT HERE \*\*\*/ { sub(/\*\*\* SUBJECT HERE \*\*\*/, subject) }
+        /\*\*\* BLURB HERE \*\*\*/ {
+            getline line < letter
+            while ((getline line < letter) > 0) print line
+            next
+        }
+        { print }' "$file" >"$file.filled"
+    mv "$file.filled" "$file"
+}
+
+format=(git format-patch --quiet --cover-letter --signature=Limelight --abbrev=12 --no-renames)
+"${format[@]}" --output-directory "$out" base..series
+cover "$ours/series/cover-letter.txt" "$out/0000-cover-letter.patch"
+"${format[@]}" --rfc --output-directory "$out/rfc" "base..series~$((${#numbers[@]} - 2))"
+cover "$ours/series/cover-letter-rfc.txt" "$out/rfc/0000-cover-letter.patch"

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! A stopped daemon (SIGSTOP, a debugger) keeps `/dev/limelight` open. When its lease has run out,
+//! the kernel empties the topmost set. When the daemon is continued, it sets the topmost app again.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::daemon::{focus, Daemon};
+use crate::dispatch::Stage;
+use crate::guest_setup::wait;
+use crate::swap_app::{App, Spec, KEEP};
+
+const SYSFS: &str = "/sys/kernel/mm/limelight";
+/// Length of the lease: `LIMELIGHT_LEASE_MS` in mm/limelight.
+const LEASE: Duration = Duration::from_secs(300);
+/// The kernel's timer and this process may be late by this much.
+const LATE: Duration = Duration::from_secs(5);
+const MIB: u32 = 16;
+
+/// The kernel's topmost set: its number (0 for none) and the number of its members.
+#[derive(Debug, PartialEq, Eq)]
+struct Topmost {
+    generation: u64,
+    members: u64,
+}
+
+impl Topmost {
+    fn now() -> Result<Topmost> {
+        let value = |name: &str| -> Result<u64> {
+            let path = format!("{SYSFS}/{name}");
+            let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+            text.trim()
+                .parse()
+                .with_context(|| format!("{path} holds {text:?}"))
+        };
+        Ok(Topmost {
+            generation: value("generation")?,
+            members: value("members")?,
+        })
+    }
+
+    fn is_set(&self) -> bool {
+        self.generation > 0 && self.members > 0
+    }
+}
+
+/// Runs all checks.
+pub fn run(stage: Stage) -> Result<()> {
+    let reporter = &stage.reporter;
+    let spec = Spec {
+        mib: MIB,
+        leak_mib_per_s: 0,
+        seed: 1,
+    };
+    let app = App::start(KEEP, "topmost", &spec)?;
+    let daemon = Daemon::start(&[])?;
+    focus(app.talk.process.pid())?;
+    let running = Topmost::now()?;
+    reporter.check(
+        "after the focus change, the kernel's topmost set has members",
+        running.is_set(),
+        format!("{running:?}"),
+    )?;
+
+    daemon.signal(libc::SIGSTOP)?;
+    sleep(LEASE / 3);
+    let stopped = Topmost::now()?;
+    reporter.check(
+        "the topmost set stays while the lease of the stopped daemon runs",
+        stopped == running,
+        format!("{stopped:?} after {} s", LEASE.as_secs() / 3),
+    )?;
+    sleep(LEASE * 2 / 3 + LATE);
+    let ended = Topmost::now()?;
+    reporter.check(
+        "the topmost set is empty after the lease of the stopped daemon has run out",
+        ended.generation == 0 && ended.members == 0,
+        format!("{ended:?} after {} s", (LEASE + LATE).as_secs()),
+    )?;
+
+    daemon.signal(libc::SIGCONT)?;
+    let again = wait(|| Ok(Topmost::now()?.is_set()))?;
+    reporter.check(
+        "the continued daemon sets the topmost app again",
+        again,
+        format!("{:?}", Topmost::now()?),
+    )?;
+    daemon.stop(reporter)?;
+    let after = Topmost::now()?;
+    reporter.check(
+        "the topmost set is empty after the daemon has ended",
+        !after.is_set(),
+        format!("{after:?}"),
+    )?;
+    stage.reporter.finish()
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Scenarios whose guests check everything themselves.
+
+use limelight_apps::scenario::{Gate, OwnTree, Sharing};
+
+use super::gallery::{self, INDEX_MAPPING};
+use super::leak;
+use super::terms::*;
+
+/// `limelightd` where it cannot work: message and exit code of each case.
+pub const STARTUP: Spec = Spec {
+    name: "startup",
+    about: "each reason not to start has its own message and exit code",
+    tasks: |_, _| vec![Task::new("refusals", Work::Startup)],
+    time_limit_s: 240,
+    ..Spec::TEST
+};
+
+/// The unused part of the topmost app's reservation, which the cgroup file system distributes among
+/// its siblings.
+pub const SIBLINGS: Spec = Spec {
+    name: "siblings",
+    about: "what is reserved for an app that comes back from swap protects no other app",
+    variants: &[(&[Lru::Mglru], &[SwapKind::Disk], &["returning"])],
+    machine: |_| leak::machine(0),
+    tasks: |_, _| vec![Task::new("reserved", Work::Siblings)],
+    time_limit_s: 180,
+    ..Spec::TEST
+};
+
+/// Limits that premap must respect.
+pub const PREMAP_RULES: Spec = Spec {
+    name: "premap-rules",
+    about: "premap beside limits, borders, locks, userfaultfd and fork",
+    variants: &[(&[Lru::Mglru], &[SwapKind::None], &["plain"])],
+    arms: &[LIMELIGHT],
+    tasks: |_, _| vec![Task::new("rules", Work::PremapRules)],
+    time_limit_s: 60,
+    ..Spec::TEST
+};
+
+/// Readahead's promises, one by one.
+pub const READAHEAD: Spec = Spec {
+    name: "readahead",
+    about: "starts are recorded and read ahead, changed files are not; only the topmost app reads \
+            further",
+    variants: &[(&[Lru::Mglru], &[SwapKind::None], &["rules"])],
+    machine: |_| MachineSize {
+        data_mib: 640,
+        ..MachineSize::default()
+    },
+    tasks: |_, _| vec![Task::new("rules", Work::ReadaheadRules)],
+    time_limit_s: 300,
+    ..Spec::TEST
+};
+
+/// `kill -9 limelightd` under load: the kernel drops its state at once, and a successor restores
+/// every value.
+pub const RESTORE: Spec = Spec {
+    name: "restore",
+    about: "limelightd is killed in the middle of load: nothing is left behind",
+    variants: &[(&[Lru::Mglru], &[SwapKind::Disk], &[INDEX_MAPPING])],
+    machine: |_| gallery::machine(256),
+    tasks: |variant, _| vec![daemon_killed(variant)],
+    time_limit_s: 240,
+    ..Spec::TEST
+};
+
+/// A task that kills limelightd under this variant's load.
+pub fn daemon_killed(variant: &Variant) -> Task {
+    let mut work = gallery::brief(&variant.load);
+    work.pauses.iter_mut().for_each(|pause| pause.swipes = 4);
+    Task::new("kill", Work::DaemonKilled(work))
+}
+
+/// The lease of the topmost set. In exact mode, so that its five minutes pass in seconds.
+pub const LEASE: Spec = Spec {
+    name: "lease",
+    about: "a stopped limelightd loses the topmost set, and sets it again when it runs again",
+    variants: &[(&[Lru::Mglru], &[SwapKind::None], &["stopped"])],
+    arms: &[LIMELIGHT],
+    tasks: |_, _| vec![Task::new("rules", Work::Lease)],
+    time_limit_s: 120,
+    mode: Mode::Exact,
+    ..Spec::TEST
+};
+
+/// Boost's promises other than speed.
+pub const BOOST_RULES: Spec = Spec {
+    name: "boost-rules",
+    about: "boost moves with the focus, respects the user, and leaves nothing behind",
+    variants: &[(&[Lru::Mglru], &[SwapKind::None], &["values"])],
+    arms: &[ON_DEBIAN],
+    machine: |_| MachineSize {
+        memory_mib: 192,
+        data_mib: 64,
+        bfq: true,
+        ..MachineSize::default()
+    },
+    tasks: |_, _| vec![Task::new("rules", Work::BoostRules)],
+    time_limit_s: 120,
+    ..Spec::TEST
+};
+
+/// Whether unprivileged processes can keep a nice value or `oom_score_adj` that was lowered while
+/// their app was in the foreground.
+pub const HEIRS: Spec = Spec {
+    name: "heirs",
+    about: "no user's process keeps a nice value or oom_score_adj that it was given or inherited",
+    variants: &[(&[Lru::Mglru], &[SwapKind::Zram], &["user"])],
+    tasks: |_, _| vec![Task::new("rules", Work::Heirs)],
+    time_limit_s: 180,
+    ..Spec::TEST
+};
+
+/// Apps and their classes: where classes come from, who may change them, and what is never touched.
+pub const CLASS_RULES: Spec = Spec {
+    name: "class-rules",
+    about: "apps have the class that was meant for them, and others' kills are noted",
+    variants: &[(&[Lru::Mglru], &[SwapKind::Disk], &["apps"])],
+    arms: &[LIMELIGHT],
+    machine: |_| gallery::machine(256),
+    tasks: |_, _| vec![Task::new("rules", Work::ClassRules)],
+    time_limit_s: 180,
+    ..Spec::TEST
+};
+
+/// Several users of one machine: which users may name the foreground app, what each user sees, and
+/// that none can overload or blind the daemon.
+pub const ACCESS_RULES: Spec = Spec {
+    name: "access-rules",
+    about: "users see and claim their own apps only, and none keeps the daemon busy",
+    variants: &[(&[Lru::Mglru], &[SwapKind::None], &["users"])],
+    arms: &[LIMELIGHT],
+    // Thousands of cgroups take memory.
+    machine: |_| MachineSize {
+        memory_mib: 384,
+        ..gallery::machine(256)
+    },
+    tasks: |_, _| vec![Task::new("rules", Work::AccessRules)],
+    time_limit_s: 240,
+    ..Spec::TEST
+};
+
+/// A machine without systemd, where apps have no cgroups of their own: the daemon creates them. On
+/// our kernel it does so only if configured, because the device needs none.
+pub const OWN_TREE: Spec = Spec {
+    name: "own-tree",
+    about: "without systemd, apps get cgroups in a tree of limelightd's, and nothing of it is \
+            left behind",
+    variants: &[(&[Lru::Mglru], &[SwapKind::Zram], &["session"])],
+    tasks: |_, _| {
+        let task = |name, handed_down| Task::new(name, Work::OwnTree(OwnTree { handed_down }));
+        vec![task("handed-down", true), task("bare", false)]
+    },
+    time_limit_s: 240,
+    ..Spec::TEST
+};
+
+/// The safety gate: the foreground app shares a cgroup with background apps while memory runs
+/// short.
+pub const GATE: Spec = Spec {
+    name: "gate",
+    about: "a foreground app that shares its cgroup with background apps is never stopped or \
+            killed",
+    variants: &[(&[Lru::Mglru], &[SwapKind::Disk], &["shared-cgroup"])],
+    machine: |_| MachineSize {
+        swap_mib: 300,
+        ..leak::machine(0)
+    },
+    tasks: |_, _| {
+        let situations = [
+            ("child", Sharing::Child),
+            ("nested", Sharing::Nested),
+            ("windows", Sharing::Windows),
+            ("session", Sharing::Session),
+            ("moved", Sharing::Moved),
+            ("container", Sharing::Container),
+        ];
+        let task = |(name, sharing)| Task::new(name, Work::Gate(Gate { sharing }));
+        situations.map(task).into()
+    },
+    time_limit_s: 180,
+    ..Spec::TEST
+};
+
+/// A CPU goes offline and comes back, repeatedly: work on it still wakes limelightd's guard. On
+/// demand: one of sixteen returns of a CPU was not noticed in time, for an unknown reason.
+pub const PROCESSORS: Spec = Spec {
+    name: "processors",
+    about: "a processor comes and goes, and a task that runs on it wakes the guard",
+    tasks: |_, _| vec![Task::new("guard", Work::Processors { sleep: false })],
+    time_limit_s: 300,
+    ..Spec::SOAK
+};
+
+/// The machine suspends at the end, which an emulator may not survive: on demand. Our kernel is
+/// built without suspend.
+pub const PROCESSORS_SLEEP: Spec = Spec {
+    name: "processors-sleep",
+    about: "processors on a machine that sleeps, too",
+    arms: &[ON_DEBIAN],
+    tasks: |_, _| vec![Task::new("guard", Work::Processors { sleep: true })],
+    ..PROCESSORS
+};
+
+/// An X server with a keyboard and no display, a window manager and an app.
+const WAKE_PACKAGES: &[&str] = &[
+    "xserver-xorg-core",
+    "xserver-xorg-input-evdev",
+    "xserver-xorg-video-dummy",
+    "openbox",
+    "xterm",
+];
+
+/// Without an agent, the daemon infers the foreground app from the client that the display server
+/// wakes after a key: how often is it right? That depends on wake-up latency, so this is a
+/// measurement and not a test.
+pub const WAKE_GRAPH: Spec = Spec {
+    name: "wake-graph",
+    about: "keys for apps in turn, without a source: how often the daemon infers the foreground \
+            app",
+    variants: &[(&[Lru::Mglru], &[SwapKind::None], &["keys"])],
+    arms: &[LIMELIGHT],
+    machine: |_| MachineSize {
+        memory_mib: 384,
+        data_mib: 64,
+        rootfs_packages: WAKE_PACKAGES.to_vec(),
+        ..MachineSize::default()
+    },
+    tasks: |_, _| vec![Task::new("24-moves", Work::Wakes)],
+    time_limit_s: 300,
+    metrics: &[&[
+        Metric::neutral("right", "guesses that were right"),
+        Metric::neutral("wrong", "wrong ones"),
+        Metric::neutral("none", "no guess"),
+    ]],
+    repetitions: 3,
+    ..Spec::BENCHMARK
+};
