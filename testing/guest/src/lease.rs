@@ -16,8 +16,8 @@ use crate::swap_app::{App, Spec, KEEP};
 const SYSFS: &str = "/sys/kernel/mm/limelight";
 /// Length of the lease: `LIMELIGHT_LEASE_MS` in mm/limelight.
 const LEASE: Duration = Duration::from_secs(300);
-/// The kernel's timer and this process may be late by this much.
-const LATE: Duration = Duration::from_secs(5);
+/// The kernel's timers are late by up to an eighth of their time (kernel/time/timer.c).
+const LATE: Duration = Duration::from_secs(300 / 8);
 const MIB: u32 = 16;
 
 /// The kernel's topmost set: its number (0 for none) and the number of its members.

@@ -80,7 +80,7 @@ pub const LEASE: Spec = Spec {
     variants: &[(&[Lru::Mglru], &[SwapKind::None], &["stopped"])],
     arms: &[LIMELIGHT],
     tasks: |_, _| vec![Task::new("rules", Work::Lease)],
-    time_limit_s: 120,
+    time_limit_s: 600,
     mode: Mode::Exact,
     ..Spec::TEST
 };
