@@ -264,7 +264,7 @@ impl<'a> Line<'a> {
         let (name, fields) = rest.split_once(':')?;
         Some(Line::Event(TraceEvent {
             comm: comm.trim_start(),
-            tid: tid.parse().ok()?,
+            tid: tid.parse().ok().filter(|&tid| tid >= 0)?,
             cpu: cpu.trim().parse().ok()?,
             seconds: head.split_ascii_whitespace().last()?.parse().ok()?,
             name,
@@ -355,6 +355,10 @@ mod tests {
             let lines = take_lines(&mut buffer);
             assert_eq!(event(&lines[0]).tid, 77, "{lines:?}");
         }
+        assert_eq!(
+            Line::parse("           <...>--77   [003] d..1.  9.500000: name: v=3"),
+            None
+        );
         // A name with a newline splits its line in two.
         let mut buffer =
             b"        a\nb-5 [000] d..1.  9.500000: name: v=3-77 [003] x: y: v=1\n".to_vec();

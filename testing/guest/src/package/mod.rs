@@ -131,7 +131,8 @@ pub fn run(mut stage: Stage, work: &Package) -> Result<()> {
 fn run_weighted_service() -> Result<()> {
     let unit = "weighted.service";
     let path = Path::new("/run/systemd/system").join(unit);
-    let text = "[Service]\nExecStart=/bin/sleep infinity\nSlice=-.slice\nCPUWeight=10000\n";
+    let text = "[Service]\nExecStart=/bin/sleep infinity\nExecStopPost=/bin/true\n\
+                Slice=-.slice\nCPUWeight=10000\n";
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     systemctl(&["daemon-reload"])?;
     systemctl(&["start", unit])?;
@@ -320,13 +321,32 @@ fn check_gone(reporter: &Reporter, before: &Before) -> Result<()> {
         "after removal, neither daemon nor agent runs, and every value is restored",
         gone,
         format!(
-            "agent {:?}, daemon {}, {} values, changed: {}",
+            "agent {:?}, daemon {}, {} values, changed: {}; {}",
             agent()?,
             property(SERVICE, "MainPID")?,
             before.values.len(),
-            before.changes()?.join("; ")
+            before.changes()?.join("; "),
+            users_of_cpu()?
         ),
     )
+}
+
+/// Units for which systemd itself wants the CPU controller, as its state dump lists them.
+fn users_of_cpu() -> Result<String> {
+    let (_, dump) = run_program("/usr/bin/systemd-analyze", &["--no-pager", "dump"])?;
+    let mut unit = "";
+    let mut found = Vec::new();
+    for line in dump.lines() {
+        if let Some(name) = line.strip_prefix("-> Unit ") {
+            unit = name;
+        }
+        let (key, mask) = line.trim().split_once(':').unwrap_or_default();
+        let is_mask = key.starts_with("CGroup") && key.ends_with("mask");
+        if is_mask && mask.split_whitespace().any(|word| word == "cpu") {
+            found.push(format!("{unit} {}", line.trim()));
+        }
+    }
+    Ok(format!("systemd wants cpu for: {found:?}"))
 }
 
 /// Checks that systemd has no unit of the daemon any more.
