@@ -19,7 +19,7 @@ Exit codes:
   15  the runtime directory cannot be used
   16  something could not be put back (--restore), or the event loop failed";
 
-/// Why the daemon did not start. Each message names the cure.
+/// Why the daemon did not start, or failed later. A message names the cure if there is one.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// Mistakes in the configuration files.
@@ -56,7 +56,7 @@ pub enum Failure {
         /// The operation that failed.
         why: String,
     },
-    /// Any later failure.
+    /// Any other failure, at the start or later.
     #[error("{0}")]
     Broken(String),
 }

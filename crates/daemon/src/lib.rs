@@ -17,7 +17,8 @@
 //! * [`system`]: `/proc`, `/sys` and cgroups; the app of a process, and who may make claims for it.
 //! * [`config`]: the configuration.
 //!
-//! Nothing here panics on data from outside, and no error ends the loop.
+//! Nothing here panics on data from outside. No error ends the loop, except repeated failures of
+//! the wait for events.
 
 #![cfg_attr(
     not(test),

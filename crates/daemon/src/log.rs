@@ -18,7 +18,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// The environment variable with the level.
 const LEVEL: &str = "LIMELIGHT_LOG";
 
-/// Parses `wanted`, a level or levels. Returns the filter, and an error message if it is invalid.
+/// Parses `wanted`: a level, or `target=level`. Returns the filter, and an error message if
+/// `wanted` is invalid.
 fn filter(wanted: &str) -> (Targets, Option<String>) {
     match wanted.parse() {
         Ok(targets) => (targets, None),
@@ -50,7 +51,7 @@ pub fn start() {
 }
 
 /// Whether standard error is this journal stream, which systemd names by device and inode. Programs
-/// that a service starts inherit the variable and may write elsewhere.
+/// that a service starts inherit `JOURNAL_STREAM` and may write elsewhere.
 fn is_journal(stream: &str) -> bool {
     rustix::fs::fstat(std::io::stderr())
         .is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))

@@ -43,8 +43,8 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    // This comes first, while the process uses little memory: the watcher lives as long as the
-    // daemon.
+    // The watcher branches off first, while the process uses little memory, because it lives as
+    // long as the daemon.
     let ended = match watcher::runtime_of(std::env::args_os()) {
         Some(runtime) => watch(roots(runtime)),
         None => {

@@ -13,7 +13,7 @@ fn limelightd() -> Command {
     command
 }
 
-/// Runs it with these arguments; returns the exit code and its standard error.
+/// Runs limelightd with these arguments; returns the exit code and its standard error.
 fn run(arguments: &[&str]) -> (i32, String) {
     let output = limelightd().args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

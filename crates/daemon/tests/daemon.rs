@@ -110,7 +110,7 @@ fn reservation_grows_with_the_app_up_to_the_budget() {
         machine.mib(&format!("{A}/memory.min")) == 600
     });
     assert_eq!(machine.mib("u/memory.min"), 600);
-    // Reservations of others reduce the budget.
+    // Reservations of other cgroups reduce the budget.
     machine.make_cgroup("other");
     machine.use_memory("other", 100);
     machine.write("cgroup/other/memory.min", "max\n");
@@ -368,7 +368,7 @@ fn score_that_becomes_0_is_topmost_and_the_daemons_own_writes_are_ignored() {
     assert_eq!(daemon.status().topmost.unwrap().source, "oom_score_adj");
     score(b.pid, "0");
     daemon.until("b", |_| machine.mib(&format!("{B}/memory.min")) > 0);
-    // The daemon itself restored a's 0, so b stays.
+    // The daemon itself restored a's 0, so b stays topmost.
     assert_eq!(machine.read(&format!("proc/{}/oom_score_adj", a.pid)), "0");
     for _ in 0..20 {
         daemon

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! With no descriptor left, neither for scans nor for writes, no app is taken for ended, and
-//! changes that could not be restored are restored later. A program of its own, because the limit
+//! Without a free descriptor, scans and writes fail. Then no app counts as ended, and changes that
+//! could not be restored are restored later. This is a separate test program, because the limit
 //! applies to the whole process.
 
 #[allow(dead_code)]

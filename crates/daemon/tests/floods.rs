@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! One user makes thousands of cgroups: scans need few descriptors and still find the other users'
-//! apps and services. A program of its own, because the descriptor limit applies to the whole
-//! process.
+//! apps and services. This is a separate test program, because the descriptor limit applies to the
+//! whole process.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -55,7 +55,7 @@ fn ten_thousand_cgroups_of_one_user_leave_the_others_visible() {
     }
     process(root, 20, 1001);
     process(root, 30, 1000);
-    // Also in the flooding user's own app: its members may be in any group below it.
+    // The user makes cgroups also in their own app: its members may be in any group below it.
     for parent in ["app-flood-1.scope", ""] {
         let parent = root.join("cgroup").join(FLOOD).join(parent);
         for number in 0..5000 {

@@ -36,7 +36,7 @@ const GROUPS: [&str; 9] = [
     "/c1",
 ];
 
-/// Derives the processes that no action may harm, without any notion of apps but their units.
+/// Derives the processes that no action may harm. The oracle knows apps only as units.
 struct Oracle {
     front: Option<ProcessId>,
     previous: Option<(ProcessId, Duration)>,
@@ -70,7 +70,8 @@ impl Oracle {
         self.ticks = machine.ticks;
     }
 
-    /// Those that still live, and the children that they have forked since.
+    /// The protected processes that still live, and the children that they have forked since the
+    /// last scan.
     fn protected(&self, machine: &Machine) -> BTreeSet<i32> {
         let alive = self
             .seen
@@ -274,7 +275,8 @@ fn arm(
             continue;
         }
         *counts.entry("kill").or_default() += 1;
-        // Through its cgroup if it has one; processes that have left it are then not reached.
+        // The kill goes through the app's cgroup if it has one. Then it does not reach processes
+        // that have left the cgroup.
         let reached: BTreeSet<i32> = match found.app.own_home() {
             Some(home) => machine.inside(&home.path).collect(),
             None => {

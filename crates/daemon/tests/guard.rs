@@ -102,7 +102,8 @@ impl Machine {
         })
     }
 
-    /// With processors and a tracefs as in `roots`.
+    /// Uses the cgroup mount and the tracefs of `roots`, and with a tracefs also the sysfs. All
+    /// other paths are plain files.
     fn with(roots: Roots) -> Machine {
         let temp = tempfile::tempdir().unwrap();
         let root = temp.path();
@@ -133,7 +134,8 @@ impl Machine {
             "MemTotal: 262144 kB\nMemFree: 4096 kB\nMemAvailable: {} kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
             available << 10
         );
-        // Never empty in between: an unreadable gauge has no effect.
+        // The file is never empty in between, because the guard ignores a gauge that it cannot
+        // read.
         let new = self.temp.path().join("proc/meminfo.new");
         let path = self.temp.path().join("proc/meminfo");
         match path.exists() {
@@ -215,7 +217,7 @@ fn next_reports(guard: &Guard) -> Vec<Report> {
     reports
 }
 
-/// The same if only one process may be killed.
+/// Like [`next_reports`], for tests in which only one app may be killed.
 fn next_report(guard: &Guard) -> Report {
     match next_reports(guard)[..] {
         [report] => report,
@@ -241,7 +243,7 @@ fn kills_in_order_without_taking_memory() {
     whoever_grew_dies_also_when_all_are_armed_again();
 }
 
-/// Two apps in a foreign cgroup.
+/// Two apps without their own cgroup, and a third one that is not armed.
 fn processes_without_a_group() {
     let machine = Machine::new(None);
     let mut all = [machine.spawn(100), machine.spawn(200), machine.spawn(300)];
@@ -267,7 +269,7 @@ fn processes_without_a_group() {
     COUNTS.store(false, Ordering::SeqCst);
     assert_eq!(COUNTED.load(Ordering::SeqCst), 0, "the guard took memory");
 
-    // If this thread was scheduled late, memory was freed too late to spare the next one.
+    // If this thread was scheduled late, memory was freed too late to spare the next app.
     reports.extend(guard.reports());
     assert_eq!(all[1].is_alive(), reports.len() == 1, "{reports:?}");
     assert!(!all[0].is_alive() && all[2].is_alive());
@@ -294,7 +296,8 @@ fn processes_without_a_group() {
     assert_eq!(guard.shortage().level(), Level::Exhausted);
 }
 
-/// If an app dies by itself during a shortage, the next one is spared until its memory is free.
+/// If an app dies by itself during a shortage, the next app is spared until the dead app's memory
+/// is free.
 fn the_dead_are_waited_for() {
     let machine = Machine::new(None);
     let mut all = [machine.spawn(100), machine.spawn(100)];
@@ -309,7 +312,8 @@ fn the_dead_are_waited_for() {
     guard.arm(&machine.system, victims);
     machine.has(20);
     wait_for("short", || guard.shortage().level() == Level::Swap);
-    // The guard may see it before this thread continues.
+    // The time is taken before the kill, because the guard may notice the death before this thread
+    // continues.
     let still_alive = limelight_daemon::system::now();
     all[0].child.kill().unwrap();
     all[0].child.wait().unwrap();
@@ -317,7 +321,7 @@ fn the_dead_are_waited_for() {
     let report = next_report(&guard);
     assert_eq!(report.candidate.app, apps[1].key);
     let settled = report.crossed.saturating_sub(still_alive);
-    // Without swap the wait is no longer than the interval between two checks.
+    // Without swap the wait may be as short as the interval between two checks.
     assert!(settled >= BREATH, "{settled:?}");
     assert!(!all[1].is_alive());
     // The app that contains the daemon itself is never armed.
@@ -365,7 +369,8 @@ fn whoever_grew_dies_also_when_all_are_armed_again() {
     }
 }
 
-/// Kills all of a real cgroup, including a process that was not known; its neighbour survives.
+/// Kills all processes of a real cgroup, including one that was not known. A process in another
+/// cgroup survives.
 fn a_group_of_the_running_kernel() {
     use limelight_sys::cgroup::{CgroupPath, Hierarchy};
     use limelight_sys::proc::Proc;
@@ -376,7 +381,7 @@ fn a_group_of_the_running_kernel() {
     let root = hierarchy.open(&CgroupPath::root()).unwrap();
     let name = format!("app-limelight-test-{}.scope", std::process::id());
     let Ok(group) = root.create_child(&name) else {
-        // Not root.
+        // The test needs root.
         return;
     };
     let machine = Machine::new(Some(hierarchy.mount_point().to_owned()));
@@ -414,8 +419,8 @@ fn a_group_of_the_running_kernel() {
 }
 
 /// While most memory is free there is no polling timer. A busy process triggers the check instead,
-/// which allocates nothing either. Requires privileges and a tracefs; without them the timer is
-/// used.
+/// and that check allocates nothing either. Requires privileges and a tracefs; without them the
+/// timer is used.
 fn whoever_works_is_looked_at() {
     let machine = Machine::with(Roots {
         tracefs: Some("/sys/kernel/tracing".into()),

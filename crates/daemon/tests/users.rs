@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Three unprivileged users, one of which takes memory. Whatever that user does, the daemon closes
-//! and stops none of the others' apps where stock Linux would not, reclaims from that user's apps
+//! or stops another user's app only where stock Linux would too. It reclaims from that user's apps
 //! first, and leaves no value behind when it stops.
 //!
 //! Random sequences of a user's possible actions go through the real scan, model, policy, gate and
@@ -27,7 +27,7 @@ const PROCESSES: usize = 18;
 
 const USERS: [u32; 3] = [1001, 1002, 1003];
 
-/// Cgroups of one user: the session's, then those for apps.
+/// Number of one user's cgroups: the session's cgroup, then the cgroups for apps.
 const PLACES: usize = 6;
 
 macro_rules! groups {
@@ -51,7 +51,8 @@ macro_rules! groups {
 
 const GROUPS: &[&str] = groups!(1001 1002 1003);
 
-/// Names that a process may choose: of programs that a session needs, and one that forges lines.
+/// Names that a process may choose: names of programs that a session needs, and a name that forges
+/// lines.
 const NAMES: [&str; 7] = [
     "p",
     "Xorg",
@@ -67,11 +68,11 @@ fn place(user: usize, at: usize) -> &'static str {
     GROUPS[1 + user * (PLACES + 3) + 3 + at]
 }
 
-/// One run.
+/// The state of one sequence.
 struct World {
     machine: Machine,
     daemon: TestDaemon,
-    /// Index of the user that takes memory, and of the one at the screen.
+    /// Indices of the user that takes memory, and of the user at the screen.
     taker: usize,
     seated: usize,
     /// Free swap, in MiB; 0: there is none.
@@ -208,7 +209,7 @@ impl World {
         self.trail.push(format!("  grew by {mib} MiB"));
     }
 
-    /// Whether the taking user took most of the memory, judged by the processes.
+    /// Whether the user `taker` took most of the memory, judged by the processes.
     fn takes_most(&self) -> bool {
         let grown = |user: usize| self.held(user).saturating_sub(self.least[user]);
         let taken = grown(self.taker);
@@ -250,7 +251,7 @@ impl World {
         );
     }
 
-    /// Checks that no user controls an app's exemption without a limit.
+    /// Checks that no user can exempt an unlimited amount of memory from the daemon's actions.
     fn check_exempt(&self) {
         let uid = USERS[self.taker];
         let own = self.daemon.last.apps.iter();

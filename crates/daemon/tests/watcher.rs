@@ -63,7 +63,7 @@ impl Alone {
         !self.temp.path().join("instance").exists()
     }
 
-    /// Waits for its end; returns the exit code and its log.
+    /// Waits for the watcher's end; returns its exit code and its log.
     fn end(&mut self) -> (Option<i32>, String) {
         let mut log = String::new();
         let mut pipe = self.child.stderr.take().unwrap();

@@ -15,14 +15,15 @@ pub const FILE_NAME: &str = "classes.toml";
 /// The default table.
 const PACKAGED: &str = include_str!("../../../../packaging/classes.toml");
 
-/// Categories and their classes, the first ones first.
+/// Categories and their classes, in file order.
 type Table = Vec<(String, Class)>;
 
-/// The section of the configuration, and that of the table.
+/// The section of the configuration with the class lists, and the section of the table of
+/// categories.
 pub(super) const SECTION: &str = "class";
 const CATEGORIES: &str = "categories";
 
-/// Patterns of `[class]`.
+/// Patterns of apps, by class, from `[class]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lists {
     keep: Vec<String>,
@@ -31,7 +32,7 @@ pub struct Lists {
 }
 
 impl Lists {
-    /// The list of a class.
+    /// The patterns of a class.
     pub(super) fn of_mut(&mut self, class: Class) -> &mut Vec<String> {
         match class {
             Class::Keep => &mut self.keep,
@@ -48,8 +49,8 @@ impl Lists {
         }
     }
 
-    /// The rules of these lists, those of the highest class first, and the contradictions between
-    /// them.
+    /// Returns the rules of these lists, highest class first, and an error for each pattern that is
+    /// in two lists.
     pub(super) fn rules(&self, given: &[Given]) -> (Vec<Rule>, Vec<ConfigError>) {
         let (mut rules, mut errors) = (Vec::new(), Vec::new());
         let mut before: Vec<(&str, Place)> = Vec::new();
@@ -132,7 +133,7 @@ pub(super) fn categories(origin: &Origin) -> Result<Table, Vec<ConfigError>> {
     })
 }
 
-/// Categories in file order, or the mistakes as line and message.
+/// Parses the table: the categories in file order, or the line and message of each mistake.
 fn parse(text: &str) -> Result<Table, Vec<(usize, String)>> {
     let table = match DeTable::parse(text) {
         Ok(table) => table.into_inner(),
@@ -184,7 +185,7 @@ fn parse(text: &str) -> Result<Table, Vec<(usize, String)>> {
         .collect())
 }
 
-/// The packaged table and no rule.
+/// The classes of the packaged table, without any rules.
 pub(super) fn packaged() -> Classes {
     Classes::new(Vec::new(), parse(PACKAGED).unwrap_or_default())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! All keys of the configuration: what each allows, and where its value goes.
+//! All keys of the configuration: their allowed values and setters.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,18 +14,18 @@ use toml::Spanned;
 use crate::config::classes::SECTION;
 use crate::config::{AccessGroup, Adopt, Config, EvdevSource, OomScoreAdjSource, UseDevice};
 
-/// What a key allows, and where its value goes.
+/// The allowed values of a key, and the setter that stores the value.
 enum Kind {
     Bool(fn(&mut Config, bool)),
     /// Smallest and largest value.
     Integer(i64, i64, fn(&mut Config, u32)),
-    /// The allowed words; the setter gets the position of the given one.
+    /// The allowed words; the setter receives the index of the configured word.
     Word(&'static [&'static str], fn(&mut Config, usize)),
     /// An absolute path.
     Path(fn(&mut Config, &str)),
     /// A group's name or number.
     Group(fn(&mut Config, AccessGroup)),
-    /// Names of programs as the kernel knows them.
+    /// Names of programs, as in `/proc/PID/comm`.
     Names(fn(&mut Config, Vec<String>)),
     /// Patterns of names and paths.
     Patterns(fn(&mut Config, Vec<String>)),
@@ -51,13 +51,13 @@ pub(super) struct Key {
     kind: Kind,
 }
 
-/// Bytes of a program's name that the kernel keeps.
+/// Longest program name that the kernel keeps (`comm`), in bytes.
 const COMM_MAX: usize = 15;
 
-/// Bytes of a pattern.
+/// Longest pattern, in bytes.
 const PATTERN_MAX: usize = 1024;
 
-/// A list of texts of 1 to `most` bytes; `None` when it is anything else.
+/// Parses a list of strings of 1 to `most` bytes; `None` if the value is anything else.
 fn texts(value: &DeValue<'_>, most: usize) -> Option<Vec<String>> {
     let DeValue::Array(items) = value else {
         return None;
@@ -77,7 +77,7 @@ fn mib(value: u32) -> u64 {
     u64::from(value) << 20
 }
 
-/// A group by a name of at most 32 bytes, as useradd accepts them, or by a number.
+/// Parses a group: a name of at most 32 bytes, as useradd accepts it, or a number.
 fn group(value: &DeValue<'_>) -> Option<AccessGroup> {
     const NAME_MAX: usize = 32;
     match value {
@@ -96,7 +96,7 @@ fn group(value: &DeValue<'_>) -> Option<AccessGroup> {
     }
 }
 
-/// The highest number means no group.
+/// The group with this number. `None` for the highest number, which stands for no group.
 fn numbered(number: u32) -> Option<AccessGroup> {
     (number != u32::MAX).then_some(AccessGroup::Id(number))
 }
@@ -402,7 +402,7 @@ pub(super) const KEYS: &[Key] = &[
     },
 ];
 
-/// The extent of zeroes on a disk; its first key creates it.
+/// The extent of zeroes on a disk. The first key of the extent creates it.
 fn block(config: &mut Config) -> &mut Extent {
     config.settings.prezero.block.get_or_insert_with(|| Extent {
         device: PathBuf::new(),
@@ -416,7 +416,7 @@ fn pick<T: Copy + Default>(values: &[T], at: usize) -> T {
     values.get(at).copied().unwrap_or_default()
 }
 
-/// Sets one key. Returns what is wrong with the value.
+/// Sets one key. Returns an error message if the value is invalid.
 pub(super) fn set(config: &mut Config, key: &Key, value: &Spanned<DeValue<'_>>) -> Option<String> {
     let value = value.get_ref();
     let integer = value.as_integer().and_then(|integer| {

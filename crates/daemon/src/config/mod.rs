@@ -3,7 +3,7 @@
 //!
 //! Every key is listed once, in [`KEYS`], with its allowed values. An unknown key, a value of the
 //! wrong type or out of range, and a syntax error are all reported with file and line. All mistakes
-//! are reported, and with any mistake nothing is applied.
+//! are reported. A configuration with any mistake is not applied at all.
 
 mod classes;
 mod keys;
@@ -20,7 +20,7 @@ use toml::de::{DeTable, DeValue};
 pub use self::classes::Lists;
 use self::keys::{keys_of, sections, set, Key, KEYS};
 
-/// The configuration file if none is named.
+/// The configuration file if the command line names none.
 pub const DEFAULT_FILE: &str = "/etc/limelight/limelight.toml";
 
 /// How the `oom_score_adj` source works.
@@ -37,10 +37,10 @@ pub enum OomScoreAdjSource {
     Off,
 }
 
-/// Whether input devices are listened to.
+/// When the daemon reads input devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EvdevSource {
-    /// While an app is topmost and no client reports input, and while no source reports the topmost
+    /// While an app is topmost and no client reports input, or while no source reports the topmost
     /// app.
     #[default]
     Auto,
@@ -53,7 +53,8 @@ pub enum EvdevSource {
 /// Whether apps without a cgroup of their own are moved into one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Adopt {
-    /// Only where no systemd manages the processes' cgroups and no device makes it needless.
+    /// Only where systemd does not manage the cgroups, and only if `boost` is enabled or
+    /// `/dev/limelight` is not used.
     #[default]
     Auto,
     /// Never.
@@ -68,14 +69,14 @@ pub enum UseDevice {
     /// Where the kernel has it.
     #[default]
     Auto,
-    /// The daemon requires it.
+    /// Required: without it the daemon does not start.
     Require,
     /// Never, even where the kernel has it.
     Off,
 }
 
-/// The group that sees everything, and may name the foreground app where no logind reports the
-/// session.
+/// The group whose members see all users' apps. Where logind reports no session, its members may
+/// also claim the foreground.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccessGroup {
     /// No group.
@@ -113,11 +114,11 @@ pub struct Config {
     pub cold_start_directory: PathBuf,
     /// `[class]`.
     pub class_lists: Lists,
-    /// The classes of apps, from those lists and the table of categories.
+    /// The classes of apps, from `class_lists` and the table of categories.
     pub classes: Classes,
 }
 
-/// Directory of the records of starts.
+/// Directory with the recordings of app starts, for `readahead`.
 pub const COLD_START_DIRECTORY: &str = "/var/lib/limelight/coldstart";
 
 impl Default for Config {
@@ -141,14 +142,14 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Directory for what outlives the daemon.
+    /// Directory for files that outlive the daemon: the parent of the recordings' directory.
     pub fn state_directory(&self) -> &Path {
         let records = self.cold_start_directory.as_path();
         records.parent().unwrap_or(records)
     }
 }
 
-/// What is missing, though each key by itself is valid.
+/// The error message if a required key is missing, although each given key is valid.
 fn incomplete(config: &Config) -> Option<&'static str> {
     let prezero = &config.settings.prezero;
     let nameless = |extent: &Extent| extent.device.as_os_str().is_empty();
@@ -204,21 +205,21 @@ impl std::error::Error for ConfigErrors {}
 /// Where the configuration comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// [`DEFAULT_FILE`] if it is there, then `limelight.toml.d/*.toml` beside it in alphabetic
-    /// order; what is read later wins.
+    /// [`DEFAULT_FILE`] if it exists, then `limelight.toml.d/*.toml` beside it in alphabetic order.
+    /// A later file overrides an earlier one.
     Default,
-    /// This file alone, which must be there.
+    /// Only this file, which must exist.
     File(PathBuf),
 }
 
-/// A key, what it is set to, and where.
+/// A key, its value, and where the value was set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
     /// Name of the section.
     pub section: &'static str,
     /// Name of the key.
     pub key: &'static str,
-    /// The value as a file would have it; `None`: not set, and there is no default.
+    /// The value in TOML syntax; `None` if it is not set and has no default.
     pub value: Option<String>,
     /// File and line that set it last; `None`: the default.
     pub origin: Option<(PathBuf, usize)>,
@@ -268,7 +269,7 @@ fn files(origin: &Origin) -> Result<Vec<PathBuf>, ConfigErrors> {
     }
 }
 
-/// `file` if it is there and the `*.toml` files in the directory `file.d`, sorted by name.
+/// `file` if it exists, and the `*.toml` files in the directory `file.d`, sorted by name.
 fn with_drop_ins(file: &Path) -> Result<Vec<PathBuf>, ConfigErrors> {
     let mut files = Vec::new();
     if file.exists() {
@@ -299,7 +300,7 @@ fn with_drop_ins(file: &Path) -> Result<Vec<PathBuf>, ConfigErrors> {
     Ok(files)
 }
 
-/// A value as a file has it.
+/// A value that a file sets, in TOML syntax.
 struct Given {
     section: &'static str,
     key: &'static str,
@@ -391,7 +392,7 @@ fn load_files(files: &[PathBuf]) -> Result<Loaded, ConfigErrors> {
     }
 }
 
-/// The line of a position in a text, from 1.
+/// The line number of a byte offset in a text, from 1.
 fn line_at(text: &str, at: usize) -> usize {
     let before = text.as_bytes().iter().take(at);
     before.filter(|&&byte| byte == b'\n').count() + 1

@@ -346,7 +346,7 @@ fn packaged_file_has_the_defaults_and_names_every_key() {
     let mut config = Config::default();
     assert_eq!(apply(&mut config, text, &mut |_, _, _| {}), []);
     assert_eq!(config, Config::default());
-    // Every key is in it, commented out, with its default.
+    // The file lists every key with a default, commented out, with that default.
     let uncommented: String = text
         .lines()
         .map(|line| line.strip_prefix("#: ").unwrap_or(line))
@@ -355,7 +355,7 @@ fn packaged_file_has_the_defaults_and_names_every_key() {
     let mut config = Config::default();
     assert_eq!(apply(&mut config, &uncommented, &mut |_, _, _| {}), []);
     assert_eq!(config, Config::default());
-    // Or with an example, where there is no default.
+    // A key without a default has an example instead.
     let uncommented = uncommented.replace("\n#! ", "\n");
     assert_eq!(apply(&mut config, &uncommented, &mut |_, _, _| {}), []);
     for key in KEYS {

@@ -79,7 +79,7 @@ impl Agents {
         }
     }
 
-    /// Agents for `status`: only those that `heard` accepts, by connection and peer.
+    /// Agents for `status`: all agents whose connection and peer pass the filter `heard`.
     pub(super) fn status(&self, heard: impl Fn(u64, PeerCred) -> bool) -> Vec<AgentStatus> {
         let agents = self.0.iter();
         let agents = agents.filter(|(client, agent)| heard(**client, agent.peer));
@@ -95,7 +95,7 @@ impl Agents {
     }
 }
 
-/// What the configuration wants of agents.
+/// The configured options for agents.
 pub(super) fn wishes(config: &Config) -> Response {
     Response::Agent {
         own_scopes: config.own_scopes,

@@ -20,9 +20,9 @@ pub(super) struct Client {
     pub unsent: Vec<u8>,
     pub last_line: Duration,
     pub holds_claim: bool,
-    /// It has announced processes in use.
+    /// The client has announced processes as in use.
     pub announces: bool,
-    /// It receives notices about memory shortages.
+    /// The client receives notices about memory shortages.
     pub listens: bool,
     /// No more input is read; the connection closes when all answers are sent.
     pub closing: bool,
@@ -30,7 +30,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Whether its connection has a purpose while it is silent.
+    /// Whether the connection may stay open while the client sends nothing.
     pub fn stays(&self) -> bool {
         self.holds_claim || self.announces || self.listens
     }
@@ -54,7 +54,7 @@ impl Client {
         }
     }
 
-    /// Sends pending answers, as far as the socket takes them.
+    /// Sends pending answers until all are sent or the socket's buffer is full.
     pub fn send(&mut self, now: Duration) {
         while !self.unsent.is_empty() {
             match self.stream.write(&self.unsent) {
@@ -104,7 +104,7 @@ impl Client {
 /// Encodes one line of the protocol.
 pub(super) fn encode(response: &Response) -> Vec<u8> {
     let mut line = serde_json::to_vec(response).unwrap_or_else(|error| {
-        // Only a value that JSON cannot represent could fail, and the protocol has none.
+        // Encoding fails only for values that JSON cannot represent, and the protocol has none.
         format!("{{\"result\":\"error\",\"code\":\"internal\",\"message\":{:?},\"cure\":\"report this\"}}", error.to_string()).into_bytes()
     });
     line.push(b'\n');

@@ -18,7 +18,8 @@ const LINES: Size = Size {
     a_second: 200,
 };
 
-/// The same for a user who reports the foreground app: each key and each frame may be a line.
+/// The same for a user who reports the foreground app: each key press and each frame may cause a
+/// line.
 const LINES_AT_SCREEN: Size = Size {
     most: 2000,
     a_second: 1000,
@@ -31,11 +32,11 @@ const LOOKUPS: Size = Size {
     a_second: 20,
 };
 
-/// How long a user counts as at the screen after a report of the foreground app. It exceeds the
-/// longest interval between requests of a window.
+/// How long a user counts as at the screen after a report of the foreground app. This exceeds the
+/// longest time between two requests about one response window.
 const AT_SCREEN: Duration = Duration::from_secs(5);
 
-/// Users with stored buckets; those with full buckets are dropped first.
+/// Most users with stored buckets; users with full buckets are dropped first.
 const USERS_MAX: usize = 256;
 
 /// Bytes of a line per token.
@@ -96,7 +97,7 @@ impl Bucket {
         self.thousandths >= i64::from(tokens) * 1000
     }
 
-    /// Removes tokens, possibly into debt.
+    /// Removes tokens. The balance may become negative.
     fn spend(&mut self, tokens: u32) {
         self.thousandths -= i64::from(tokens) * 1000;
     }
@@ -106,7 +107,7 @@ impl Bucket {
 struct User {
     lines: Bucket,
     lookups: Bucket,
-    /// Counts as at the screen until then.
+    /// The user counts as at the screen until this time.
     at_screen: Option<Duration>,
 }
 
@@ -152,8 +153,8 @@ impl Limiter {
         user
     }
 
-    /// Makes room: drops users with full buckets, which lose nothing, else the user with the
-    /// fullest ones.
+    /// Makes room for another user. Drops users with full buckets, which lose nothing by that. If
+    /// that is not enough, drops users with the most lookup tokens.
     fn forget(&mut self, now: Duration) {
         self.users.retain(|_, user| {
             user.refill(now);
@@ -171,7 +172,8 @@ impl Limiter {
         }
     }
 
-    /// Whether this user's next line may be read now; the error is the time when it may.
+    /// Checks whether this user's next line may be read now. The error is the time from which it
+    /// may be read.
     pub fn may_read(&self, uid: u32, now: Duration) -> Result<(), Duration> {
         let Some(user) = self.users.get(&uid).filter(|_| uid != 0) else {
             return Ok(());
@@ -208,8 +210,8 @@ impl Limiter {
         }
     }
 
-    /// Takes tokens for a lookup, or returns how long to wait. `at_screen`: whether the user is at
-    /// the screen or trusted otherwise; not called if the user has no tokens.
+    /// Takes tokens for a lookup, or returns how long to wait. `at_screen` returns whether the user
+    /// is at the screen or otherwise trusted. It is not called if the user has too few tokens.
     pub fn look_up(
         &mut self,
         uid: u32,

@@ -3,8 +3,8 @@
 //!
 //! Any user may connect, so nothing here waits for a client. Reads and writes never block. Line
 //! length, pending answers, idle time and the number of clients are bounded, and clients take turns
-//! after each request. When all slots are taken, a new client replaces one of the user with the
-//! most.
+//! after each request. When all slots are taken, a new client replaces a client of the user with
+//! the most connections.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
@@ -202,9 +202,10 @@ impl ControlSource {
         self.clients.insert(id, client);
     }
 
-    /// Whether there is a slot for another client. If necessary it displaces a client without a
-    /// claim or announcements, because one person may have thousands of uids (`/etc/subuid`).
-    /// Claims and announcements were permitted, so their clients stay.
+    /// Makes a slot for another client; `false` if none can be freed. If necessary it disconnects a
+    /// client, because a limit per user is not enough: one person may have thousands of uids
+    /// (`/etc/subuid`). Root's clients stay. Clients with claims or announcements stay too, because
+    /// claims and announcements need permission.
     fn make_room(&mut self, reactor: &Reactor) -> bool {
         if self.clients.len() < CLIENTS_MAX {
             return true;
@@ -217,7 +218,7 @@ impl ControlSource {
             .clients
             .iter()
             .filter(|(_, client)| client.peer.uid != 0 && !client.holds_claim && !client.announces);
-        // Of one user's clients the oldest.
+        // Among one user's clients, the oldest is chosen.
         let chosen = displaceable
             .max_by_key(|(&id, client)| (of_user.get(&client.peer.uid), std::cmp::Reverse(id)))
             .map(|(&id, _)| id);
@@ -252,8 +253,8 @@ impl ControlSource {
         &mut self.limiter
     }
 
-    /// The next request of each client. Further ones wait for the next turn, or until the user has
-    /// tokens again.
+    /// Takes the next request of each client. Further requests wait for the next turn, or until the
+    /// user has tokens again.
     pub fn take_lines(&mut self, now: Duration) -> Vec<RequestLine> {
         let mut lines = Vec::new();
         for (&id, client) in &mut self.clients {
@@ -273,8 +274,8 @@ impl ControlSource {
         lines
     }
 
-    /// When a buffered request may be handled that no descriptor signals; `now` or earlier means at
-    /// once.
+    /// When the next buffered request may be handled. No descriptor signals it. A time of `now` or
+    /// earlier means at once.
     pub fn next_line(&self, now: Duration) -> Option<Duration> {
         let waiting = self
             .clients
@@ -298,7 +299,7 @@ impl ControlSource {
         client.flat_map(|client| client.groups.iter().copied())
     }
 
-    /// The user of a connection, and whether it is in the group of `[access]`.
+    /// The user of a connection, and whether the user is in the group of `[access]`.
     pub fn speaker(&self, access: &Access, id: u64, peer: PeerCred) -> Speaker {
         Speaker {
             uid: peer.uid,
@@ -327,9 +328,9 @@ impl ControlSource {
         }
     }
 
-    /// Sends a message to listening clients: its notice to root, the group and the owner of the app
-    /// that it names, or to all if there is none; its other notice to the rest. A client with too
-    /// many pending answers misses it.
+    /// Sends a message to listening clients. Root, the group and the app's owner receive `notice`;
+    /// all other users receive `others`, if there is one. Without an owner, all users receive
+    /// `notice`. A client with too many pending answers misses the message.
     pub fn tell(&mut self, message: &Message, now: Duration) {
         let listeners = self.clients.values_mut().filter(|client| client.listens);
         for client in listeners.filter(|client| client.unsent.len() < WAITING_MAX) {
@@ -355,7 +356,7 @@ impl ControlSource {
     }
 
     /// Disconnects clients that have closed, are idle or do not read their answers, and updates the
-    /// awaited events of the others. Returns the ids of the disconnected clients.
+    /// epoll events of the remaining clients. Returns the ids of the disconnected clients.
     pub fn tidy(&mut self, reactor: &Reactor, now: Duration) -> Vec<u64> {
         let mut gone = std::mem::take(&mut self.displaced);
         for (&id, client) in &mut self.clients {
@@ -370,7 +371,7 @@ impl ControlSource {
                 continue;
             }
             let mut wanted = EventFlags::empty();
-            // A client with enough buffered requests is not read from.
+            // Input is not read while `LINE_MAX` bytes of the client's requests are buffered.
             if !client.closing && client.unread.len() < LINE_MAX {
                 wanted |= EventFlags::IN;
             }

@@ -2,7 +2,7 @@
 //! Hides other users' apps from a user. Root and the group of `[access]` see everything.
 //!
 //! Any user may connect and poll. Without this, another user could learn the foreground app, and
-//! infer key presses from counters, histograms and times that change with each of them. All users
+//! infer key presses from counters, histograms and times that change with each key press. All users
 //! see the state of the machine: which mechanisms and sources work, memory, and stall times.
 
 use limelight_core::model::{App, AppKey};
@@ -41,8 +41,9 @@ impl<'a> Viewer<'a> {
         self.speaker.sees_all() || model.owner_of(system, app) == Some(self.speaker.uid)
     }
 
-    /// Whether this user may see the actions on the topmost app, and the times of its input. If
-    /// none is topmost, a user at the screen may, unless the last one was another user's.
+    /// Whether this user may see the actions on the topmost app, and the times of its input. If no
+    /// app is topmost, the previous app decides. Without a previous app, every user who may claim
+    /// the foreground may see them.
     pub(crate) fn sees_front(&self) -> bool {
         let daemon = self.reconciler;
         let last = || daemon.model.topmost.previous();
@@ -53,7 +54,7 @@ impl<'a> Viewer<'a> {
         }
     }
 
-    /// Describes who sees more than this user; `None` for users who see everything.
+    /// Names the users who see more than this user; `None` for users who see everything.
     pub(crate) fn hidden(&self) -> Option<String> {
         (!self.speaker.sees_all()).then(|| {
             let group = match self.reconciler.access.group() {
@@ -121,7 +122,8 @@ impl<'a> Viewer<'a> {
         }
         let daemon = self.reconciler;
         let previous = daemon.model.topmost.previous();
-        // Otherwise its disappearance would reveal that another user switches apps.
+        // The previous app disappears when another user switches apps, so showing it would reveal
+        // that.
         let shown = self.sees_front();
         let previous = previous.filter(|app| shown && self.sees_app(app));
         status.previous = previous.map(AppStatus::from);
@@ -200,7 +202,7 @@ impl<'a> Viewer<'a> {
 }
 
 /// Hides a mechanism's activity. Whether it works at all stays visible, with the reason if it does
-/// not. `boost` can be unavailable for a particular app only, so that is hidden too.
+/// not. `boost` can be unavailable for a particular app only, so that state is hidden too.
 fn hide_mechanism(mechanism: &mut MechanismStatus) {
     mechanism.counters.clear();
     let of_machine = match mechanism.state {

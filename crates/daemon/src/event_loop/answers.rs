@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Channel for answers from threads that wait for slow operations to the loop.
+//! Channel that carries answers to the loop from threads that wait for slow operations.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender};
@@ -31,7 +31,7 @@ impl<T> Clone for Reply<T> {
     }
 }
 
-/// Creates a channel for answers of threads.
+/// Creates a channel for answers from threads.
 pub fn answers<T>() -> std::io::Result<(Reply<T>, Answers<T>)> {
     let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let wake = Arc::new(wake);
@@ -50,7 +50,8 @@ pub fn answers<T>() -> std::io::Result<(Reply<T>, Answers<T>)> {
 impl<T> Answers<T> {
     /// Takes all waiting answers.
     pub fn take(&self) -> Vec<T> {
-        // Cleared first, so that an answer that arrives meanwhile wakes the loop again.
+        // The eventfd is cleared first, so that an answer that arrives meanwhile wakes the loop
+        // again.
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         self.answers.try_iter().collect()
     }

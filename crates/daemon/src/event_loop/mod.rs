@@ -45,7 +45,7 @@ const FAILURES_MAX: u32 = 10;
 pub struct Options {
     /// Where the configuration is read from.
     pub config: Origin,
-    /// Plan and explain, apply nothing.
+    /// Dry run: plan and explain, but change nothing.
     pub dry_run: bool,
     /// The program that is started with `--watch`; it restores everything if this process is
     /// killed.
@@ -73,8 +73,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts: reads the configuration, takes the lock, opens the system interfaces, restores what
-    /// a dead daemon left changed. Nothing is changed for any app yet.
+    /// Starts: reads the configuration, takes the lock, opens the system interfaces, and restores
+    /// what a dead daemon left changed. Nothing is changed for any app yet.
     pub fn start(options: Options) -> Result<Daemon, Failure> {
         let mut daemon = start::open(options)?;
         registration::all(&daemon.reactor, &mut daemon.sources, &mut daemon.reconciler);
@@ -82,8 +82,8 @@ impl Daemon {
         daemon.look_at_top_app();
         daemon.look_at_sessions();
         start::stay_in_memory();
-        // Before the first answer: the reported state of the machine must not change with the first
-        // claim.
+        // The machine is measured before the first answer, so that the first claim does not change
+        // its reported state.
         daemon.refresh(Event::Tick);
         Ok(daemon)
     }
@@ -96,8 +96,8 @@ impl Daemon {
             match self.turn(None) {
                 Ok(()) => failures = 0,
                 Err(error) => {
-                    // Not known to happen. A single failure may be chance; repeated ones would be a
-                    // busy loop.
+                    // Not known to happen. A single failure may be chance; repeated failures would
+                    // cause a busy loop.
                     failures += 1;
                     error!("waiting for events failed: {error}");
                     if failures >= FAILURES_MAX {
@@ -221,7 +221,7 @@ impl Daemon {
         }
     }
 
-    /// Passes an input to the reconciler, and does what follows from it.
+    /// Passes an input to the reconciler, and acts on the reconciler's outbox.
     fn take(&mut self, input: Input) {
         self.reconciler.take(input);
         self.deliver();
@@ -236,7 +236,7 @@ impl Daemon {
         self.deliver();
     }
 
-    /// Empties the reconciler's outbox.
+    /// Carries out and empties the reconciler's outbox.
     fn deliver(&mut self) {
         let outbox = std::mem::take(&mut self.reconciler.outbox);
         for message in outbox.messages {
@@ -382,8 +382,8 @@ impl Daemon {
             .tend(wanted, &self.reconciler.system, ledger, &self.reactor);
     }
 
-    /// Scans all scores where they are not traced, and tries the tracepoint again, because scanning
-    /// every process repeatedly costs more.
+    /// Scans all scores if they are not traced. Also retries the tracepoint, because repeated scans
+    /// of every process cost more.
     fn scan_scores(&mut self, at: Duration) {
         let heard = self.reconciler.model.topmost.hears_inferred();
         let ledger = &self.reconciler.mechanisms.shared.ledger;
@@ -399,7 +399,7 @@ impl Daemon {
         }
     }
 
-    /// Pid of the watcher process, which may be killed as well.
+    /// Pid of the watcher process; `None` while none runs.
     pub fn watcher_pid(&self) -> Option<i32> {
         self.watcher.pid()
     }
@@ -429,7 +429,7 @@ impl Daemon {
                 self.restart_oom_score_adj();
             }
             if restarts.top_app {
-                // Its queue leaves the epoll set when it is closed.
+                // Closing the old source's queue removes it from the epoll set.
                 self.sources.top_app =
                     TopApp::start(&self.reconciler.system, self.reconciler.config.top_app);
                 registration::top_app(&self.reactor, &self.sources.top_app);

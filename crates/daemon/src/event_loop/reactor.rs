@@ -112,9 +112,9 @@ impl Token {
 /// An event on a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ready {
-    /// Its source.
+    /// The source of the event.
     pub token: Token,
-    /// Its flags.
+    /// The epoll flags of the event.
     pub flags: EventFlags,
 }
 

@@ -24,10 +24,11 @@ pub(super) const NO_OPENS: &str = "what is opened cannot be waited for, starts a
 pub(super) const NO_WAITS: &str = "the app's waits cannot be waited for, neighbours are not read";
 pub(super) const NO_UNITS: &str = "new apps are found by the next scan only";
 
-/// Waits for one event, and then not until [`rearm`].
+/// Reports one event, and no further event until [`rearm`].
 const ONCE: EventFlags = EventFlags::IN.union(EventFlags::ONESHOT);
 
-/// Adds a source that exists. A failure is logged as `lost` and does not stop the daemon.
+/// Adds a source if it exists. A failure is logged with the text `lost` and does not stop the
+/// daemon.
 fn add(reactor: &Reactor, source: Option<impl AsFd>, token: Token, flags: EventFlags, lost: &str) {
     if let Some(Err(error)) = source.map(|source| reactor.add(source, token, flags)) {
         warn!("{lost}: {error}");
@@ -41,7 +42,7 @@ pub(super) fn rearm(reactor: &Reactor, queue: Option<impl AsFd>, token: Token, l
     }
 }
 
-/// Adds everything but the watcher.
+/// Adds all sources except the watcher.
 pub(super) fn all(reactor: &Reactor, sources: &mut Sources, reconciler: &mut Reconciler) {
     let mechanisms = &mut reconciler.mechanisms;
     swap(reactor, &mechanisms.swap);

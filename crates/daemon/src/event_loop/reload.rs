@@ -6,7 +6,7 @@ use tracing::{error, warn};
 use crate::config::{self, Config, Origin};
 use crate::log;
 
-/// What a new configuration starts anew.
+/// The parts of the daemon that a new configuration restarts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Restarts {
     /// The source `oom_score_adj`.

@@ -30,12 +30,13 @@ use crate::sources::wake_graph::WakeGraphSource;
 use crate::sources::Sources;
 use crate::system::{lock, now, self_tuning, System};
 
-/// Reads the configuration, takes the lock, opens the system interfaces, restores what a dead
+/// Reads the configuration, takes the lock, opens the system interfaces, and restores what a dead
 /// daemon left changed. Nothing is changed for any app yet.
 pub(super) fn open(options: Options) -> Result<Daemon, Failure> {
     let config = config::load(&options.config)?;
     let lock = lock::take(&options.roots.runtime)?;
-    // Blocked before any change: a stop signal during the start takes effect after it.
+    // Signals are blocked before any change, so that a stop signal during the start takes effect
+    // after it.
     let signals = Signals::block(&[Signal::TERM, Signal::INT, Signal::HUP])
         .map_err(|error| Failure::Broken(error.to_string()))?;
     self_tuning::raise_descriptor_limit();
@@ -103,8 +104,8 @@ pub(super) fn open(options: Options) -> Result<Daemon, Failure> {
     })
 }
 
-/// Keeps the daemon's memory in RAM. It is needed most when memory is shortest, and must not wait
-/// for the disk then.
+/// Keeps the daemon's memory in RAM. The daemon is needed most when memory is shortest, and must
+/// not wait for the disk then.
 pub(super) fn stay_in_memory() {
     if let Err(error) = lock_memory() {
         warn!("{error}: under pressure the daemon itself may be swapped out");

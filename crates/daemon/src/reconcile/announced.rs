@@ -20,8 +20,8 @@ struct Announcement {
     groups: Vec<u32>,
     id: ProcessId,
     what: Use,
-    /// It came from an active session, or the user's session has become active since. A switch to
-    /// another session does not revoke it: unsaved work remains unsaved.
+    /// Whether it counts: it came from an active session, or its user's session has become active
+    /// since. A switch to another session does not revoke it: unsaved work remains unsaved.
     counts: bool,
 }
 
@@ -95,7 +95,8 @@ impl Announced {
             .any(|announcement| announcement.client == client)
     }
 
-    /// The processes that are in use. Waiting announcements count once their user may make them.
+    /// The processes that are in use. Announcements that wait for permission count once their user
+    /// has it.
     pub fn look(&mut self, system: &System, access: &Access) -> Vec<(ProcessId, Use)> {
         self.forget(|id| !system.has_ended(id));
         self.hear(|uid, groups| {

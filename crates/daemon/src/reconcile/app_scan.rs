@@ -29,7 +29,7 @@ use crate::sources::storage::StorageSource;
 use crate::system::{now, System};
 
 /// An app that has been in the foreground this long counts as having responded, unless a response
-/// window is open. Until then it has the processor first.
+/// window is open. Until then, work for other apps leaves the processor to it.
 pub(super) const SETTLED: Duration = Duration::from_millis(750);
 
 /// Scan intervals while memory is short, and while apps may have to be killed.
@@ -40,7 +40,8 @@ const VERY_SHORT: Duration = Duration::from_millis(500);
 /// limit is needed because any user may send such requests.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// A unit is made first and gets its first process a moment later.
+/// Delay between the creation of a unit and the scan for it: the unit gets its first process a
+/// moment after its creation.
 const UNIT_FILLS: Duration = Duration::from_millis(50);
 
 /// State of the app scans.
@@ -54,7 +55,7 @@ pub struct AppScan {
     pub announced: Announced,
     /// The swap storage.
     pub storage: StorageSource,
-    /// Growth of what is no app.
+    /// Growth of services: cgroups that are not apps.
     pub services: ServiceGrowth,
     oom_kills: OomKills,
     front: Option<App>,
@@ -89,7 +90,7 @@ impl AppScan {
         self.previous
     }
 
-    /// Requests a scan by that time at the latest.
+    /// Requests a scan at this time or earlier.
     pub fn look_by(&mut self, at: Duration) {
         self.next_look = Some(self.next_look.map_or(at, |next| next.min(at)));
     }
@@ -100,7 +101,7 @@ impl AppScan {
     }
 }
 
-/// The thresholds that the administrator configured, or else those that the machine needs.
+/// The configured thresholds. A threshold that is not configured is derived from the machine.
 pub fn thresholds(system: &System, settings: &SwapSettings, total: u64) -> Thresholds {
     // With fragmented memory the kernel gives up while free memory is still above its watermarks.
     let high = Watermarks::read(&system.proc).map_or(0, |marks| {
@@ -188,7 +189,7 @@ impl Reconciler {
         self.scan.front = front;
     }
 
-    /// Scans the apps if that is due. Returns whether it was.
+    /// Scans the apps if a scan is due. Returns whether one was due.
     pub(super) fn look_at_apps_if_due(&mut self, at: Duration) -> bool {
         let due = self.scan.next_look.is_some_and(|next| next <= at);
         if due {
@@ -218,7 +219,7 @@ impl Reconciler {
             level if level < Level::Kill => Some(at + SHORT),
             _ => Some(at + VERY_SHORT),
         };
-        // After it settles, room is made for the next app.
+        // After the topmost app settles, memory is freed for the next app.
         let settles = (!settled || fresh).then_some(at + SETTLED);
         let swapping = &self.mechanisms.shared.in_force.swapping;
         let told = swapping
@@ -235,8 +236,8 @@ impl Reconciler {
         self.schedule_thaw(at);
     }
 
-    /// Plans again when the app that has been frozen longest must thaw. Called after each plan and
-    /// each scan, because either may leave an app frozen.
+    /// Schedules a plan for the time at which the app that has been frozen longest must thaw.
+    /// Called after each plan and each scan, because either may leave an app frozen.
     pub(super) fn schedule_thaw(&mut self, at: Duration) {
         let frozen = &self.mechanisms.shared.in_force.swapping.frozen;
         let first = frozen.iter().map(|(_, since)| *since).min();
@@ -278,21 +279,23 @@ impl Reconciler {
             if self.scan.next_look.is_none() {
                 self.look_for_swap(at);
             }
-            // Ticks become rare while nothing happens; the topmost app must be measured soon now.
+            // Ticks are rare while nothing happens. During a shortage the topmost app must be
+            // measured soon.
             self.ticks.quiet = 0;
             let soon = at + self.config.settings.protect.interval;
             self.ticks.next = self.ticks.next.min(soon);
         }
         self.begin_following(at);
         self.reconcile(Scope::Swap(Event::Pressure));
-        // The OOM killer may act next.
+        // If the foreground app takes the memory, a full plan updates its shield, because the
+        // kernel's OOM killer may act next.
         let shielded = self.model.last.in_force.shielded.is_some();
         if shielded && culprit::find(&self.model.last) == Some(Culprit::Foreground) {
             self.reconcile(Scope::All(Event::Pressure));
         }
     }
 
-    /// Passes the guard what the plan allows reclaim to swap out.
+    /// Passes the guard the amount of memory that reclaim may swap out under the current plan.
     pub(super) fn tell_guard(&self) {
         if let Some(guard) = &self.mechanisms.swap.guard {
             guard.set_swappable(swap::swappable(&self.model.last), self.scan.swapped_out);
@@ -329,7 +332,7 @@ impl Reconciler {
         }
     }
 
-    /// Scans the apps unless the last scan is fresh, and drops those that are gone.
+    /// Scans the apps unless the last scan is fresh, and drops apps that are gone.
     pub fn look_at_apps(&mut self) {
         let at = now();
         if !self.scan.source.is_due(at) {
@@ -401,7 +404,8 @@ impl Reconciler {
         }
     }
 
-    /// The app to which a process belongs. Scans again if the last scan is too old and lacks it.
+    /// The app to which a process belongs. Scans again if the last scan lacks the process and is
+    /// older than `LOOK_AGAIN`.
     pub fn known_app_of(&mut self, pid: i32) -> Option<AppKey> {
         let find = |model: &Model| {
             let all = model.apps.by_use();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Claims on the foreground that no client makes: by a source, or by the end of an app.
+//! Changes of the foreground that no client claims: reports of sources, and the end of an app.
 
 use limelight_core::model::topmost::{Claim, Holder};
 use limelight_core::model::ProcessId;
@@ -11,9 +11,9 @@ use crate::system::access::Speaker;
 use crate::system::{authorization, identify, now};
 
 impl Reconciler {
-    /// Drops claims of users without an active session after the last session at a seat has ended.
-    /// Otherwise they would count because no session is known.
-    /// `groups` are those of a connection's user.
+    /// Drops the claims of users without permission after the last session at a seat has ended.
+    /// Otherwise these claims would count, because no session is known then. `groups` returns the
+    /// groups of a connection's user.
     pub fn drop_waiting_claims(&mut self, groups: impl Fn(Holder) -> Vec<u32>) {
         let mut claimants = self.model.topmost.claimants();
         claimants.retain(|&(holder, uid)| {
@@ -26,8 +26,8 @@ impl Reconciler {
         self.after(shift);
     }
 
-    /// Claims the foreground for this process on behalf of the system; `by_owner`: its own user may
-    /// have caused that.
+    /// Claims the foreground for this process on behalf of the system; `by_owner`: the process's
+    /// owner may have caused the claim.
     pub(super) fn infer(&mut self, id: ProcessId, source: &str, by_owner: bool) {
         if !self.model.topmost.hears_inferred() {
             debug!(
@@ -42,7 +42,7 @@ impl Reconciler {
         }
     }
 
-    /// Claims a changed guess.
+    /// Claims the foreground for the guessed process, if the guess has changed.
     pub(super) fn guess(&mut self, front: Option<ProcessId>) {
         if front == self.model.topmost.guessed().and_then(|app| app.process) {
             return;
@@ -53,7 +53,7 @@ impl Reconciler {
         self.after(shift);
     }
 
-    /// The claim that a process is topmost, in the name of its owner. If the owner may have made it
+    /// The claim that a process is topmost, on behalf of its owner. If the owner may have made it
     /// (`by_owner`), the owner needs permission. Otherwise root made it, and only an inactive
     /// session rules it out.
     pub(super) fn claim_of(&self, id: ProcessId, source: &str, by_owner: bool) -> Option<Claim> {
@@ -81,7 +81,8 @@ impl Reconciler {
         }
     }
 
-    /// Demotes the topmost app if it has ended, and drops the previous one likewise.
+    /// Demotes the topmost app if it has ended, and drops the previous app if it has ended.
+    /// Identifies either one again if it has moved to another cgroup.
     pub(super) fn check_front(&mut self) {
         let front = self.model.front().cloned();
         let previous = self.model.topmost.previous().cloned();
@@ -101,7 +102,7 @@ impl Reconciler {
     }
 }
 
-/// The claim of a source that no app is topmost.
+/// A source's claim that no app is topmost.
 pub(super) fn no_app(source: &str) -> Claim {
     Claim {
         app: None,

@@ -34,11 +34,11 @@ pub struct Note<'a> {
     pub action: MemoryAction,
     /// The app it acted on.
     pub app: Option<&'a App>,
-    /// Its owner.
+    /// The app's owner.
     pub uid: Option<u32>,
     /// The app's class.
     pub class: Option<Class>,
-    /// Its effect, in bytes.
+    /// The action's effect, in bytes.
     pub bytes: u64,
     /// Time until it took effect.
     pub took: Option<Duration>,
@@ -155,8 +155,8 @@ impl History {
         std::mem::take(&mut self.fresh)
     }
 
-    /// The last entries that this user may see, oldest first and repeats folded. A user sees
-    /// actions on their own apps or on none; root and the group of `[access]` see all.
+    /// The last entries that this user may see, oldest first and repeats folded. Users see actions
+    /// on their own apps and actions on no app; root and the group of `[access]` see all actions.
     pub fn of(&self, speaker: Speaker, count: u16) -> Vec<HistoryEntry> {
         let may = |entry: &&HistoryEntry| entry.uid.is_none_or(|owner| speaker.sees(owner));
         let mut entries = fold(self.entries.iter().filter(may));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A starting program that is expected in the foreground: there is a record of an earlier start,
-//! and only apps that became topmost soon after their start are recorded.
+//! Starting programs that are expected in the foreground. A program is expected if there is a
+//! record of an earlier start, because only apps that became topmost soon after their start are
+//! recorded.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::system::authorization;
 use crate::system::identify;
 use crate::system::{now, System};
 
-/// A starting program, and how long it may take.
+/// A starting program, its user, and the time until which it counts as starting.
 #[derive(Debug, Clone, Copy)]
 pub struct Launch {
     id: ProcessId,
@@ -24,8 +25,8 @@ pub struct Launch {
 }
 
 impl Reconciler {
-    /// Takes the programs that have a record and are being executed; the last one counts. A user
-    /// who may not claim the foreground for an app may not do so by starting one either.
+    /// Takes the pids of programs that have a record and are being executed; the last one counts. A
+    /// user who may not claim the foreground for an app may not do so by starting one either.
     pub(super) fn launched(&mut self, pids: &[i32]) {
         let settings = &self.config.settings;
         if !settings.boost.enabled || !settings.boost.starting {
@@ -97,7 +98,7 @@ fn measure(system: &System, starting: &Launch) -> Option<Measured> {
     })
 }
 
-/// The same app, reduced to this process and its children.
+/// The same app, reduced to the tree of this process.
 fn tree_of(id: ProcessId, app: App) -> App {
     App {
         key: AppKey::Tree(id),

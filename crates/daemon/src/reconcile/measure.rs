@@ -17,7 +17,7 @@ use crate::sources::pressure;
 use crate::system::{identify, now};
 
 impl Reconciler {
-    /// Measures everything.
+    /// Measures everything that a full plan needs.
     pub(super) fn measure(&mut self) -> Snapshot {
         let counters = pressure::counters(&self.system);
         let memory = pressure::memory(&self.system, &counters);
@@ -63,7 +63,7 @@ impl Reconciler {
             device_premap: has(Mechanism::Premap),
             device_readahead: has(Mechanism::Readahead),
             device_prezero,
-            // Without an app no page is served.
+            // Without a topmost app or a demand, no page is served.
             engines: match device_prezero && (front.is_some() || demand.is_some()) {
                 true => prezero::engines(&self.system),
                 false => Vec::new(),
@@ -95,7 +95,7 @@ impl Reconciler {
         }
     }
 
-    /// Measures what plans for the apps that are not topmost need.
+    /// Measures the inputs of a plan for the apps that are not topmost.
     pub(super) fn measure_swap(&mut self, at: Duration) {
         let counters = pressure::counters(&self.system);
         let last = &mut self.model.last;
@@ -132,7 +132,8 @@ impl Reconciler {
         boost.view(&self.system, gate, topmost, starting, now())
     }
 
-    /// Bytes of page cache that are kept for the topmost app. The guard does not count on them.
+    /// Bytes of page cache that are kept for the topmost app. Also passes them to the guard, which
+    /// does not count them as available.
     fn measure_cache(&self, topmost: Option<&Measured>) -> u64 {
         let cache = topmost.and_then(|topmost| {
             let usage = topmost.footprint?.usage;
@@ -150,7 +151,7 @@ impl Reconciler {
         match self.config.adopt {
             Adopt::Never => false,
             Adopt::Always => true,
-            // The device protects an app without a cgroup of its own; boost always needs one.
+            // The device protects an app without a cgroup of its own; boost always needs a cgroup.
             Adopt::Auto => {
                 let boost = self.config.settings.boost.enabled;
                 let device = self.mechanisms.shared.device.device();

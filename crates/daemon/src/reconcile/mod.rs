@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! From an input to the actions: update the model, measure the machine, ask the policy, and execute
-//! the plan.
+//! Turns an input into actions: updates the model, measures the machine, asks the policy, and
+//! executes the plan.
 
 pub mod announced;
 pub mod app_scan;
@@ -52,13 +52,13 @@ use scope::Scope;
 /// Initial interval between searches for cgroups of ended apps while no app is topmost.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
 
-/// After this many ticks without effect, the interval grows by the next one of these factors. This
-/// backs off when idle, to avoid wakeups. Threads and children that the app creates meanwhile
-/// inherit its settings, and a memory shortage wakes the daemon anyway.
+/// After each `QUIET_TICKS` ticks without effect, the configured interval is multiplied by the next
+/// factor of `PATIENCE`. This backs off when idle, to avoid wakeups. Threads and children that the
+/// app creates meanwhile inherit its settings, and a memory shortage wakes the daemon anyway.
 const QUIET_TICKS: u32 = 4;
 const PATIENCE: [u32; 4] = [1, 4, 32, 256];
 
-/// What the daemon knows of the machine.
+/// What the daemon knows about the machine.
 #[derive(Debug)]
 pub struct Model {
     /// The topmost app, and the claims.
@@ -69,7 +69,7 @@ pub struct Model {
     pub pressure: Pressure,
     /// A starting program that is expected in the foreground.
     pub starting: Option<Launch>,
-    /// As of the last event, for `status` and `explain`.
+    /// The snapshot as of the last event, also for `status` and `explain`.
     pub last: Snapshot,
 }
 
@@ -112,7 +112,7 @@ impl Model {
 #[derive(Debug, Default)]
 struct Ticks {
     next: Duration,
-    /// Ticks in a row that led to nothing.
+    /// Consecutive ticks without effect.
     quiet: u32,
 }
 
@@ -121,30 +121,30 @@ struct Ticks {
 pub struct Reconciler {
     /// The configuration in force.
     pub config: Config,
-    /// Plan and explain, apply nothing.
+    /// Dry run: plan and explain, but change nothing.
     pub dry_run: bool,
-    /// The system.
+    /// The opened system interfaces.
     pub system: System,
-    /// Which users may make claims, by the configuration and the machine.
+    /// The users that the configuration or the machine permits to make claims.
     pub access: Access,
-    /// What is known.
+    /// The daemon's knowledge about the machine.
     pub model: Model,
     /// The scans for apps.
     pub scan: AppScan,
-    /// What is done.
+    /// The mechanisms, which carry out actions.
     pub mechanisms: Mechanisms,
     /// Actions taken on memory shortages.
     pub history: History,
-    /// Recent decisions and their alternatives.
+    /// The last decisions about memory, with their inputs.
     pub decisions: Decisions,
-    /// What the event loop must do.
+    /// Work for the event loop after an input.
     pub outbox: Outbox,
     protected: ProtectedProcesses,
     ticks: Ticks,
 }
 
 impl Reconciler {
-    /// Starts with nothing in force.
+    /// Creates a reconciler with nothing in force.
     pub fn new(
         config: Config,
         dry_run: bool,
@@ -194,7 +194,7 @@ impl Reconciler {
         }
     }
 
-    /// Takes what a source reports, and acts on it.
+    /// Acts on the report of a source or a client.
     pub fn take(&mut self, input: Input) {
         match input {
             Input::Inferred {
@@ -247,13 +247,13 @@ impl Reconciler {
         }
     }
 
-    /// Acts on the effect of a claim.
+    /// Acts on a change of the topmost app.
     fn after(&mut self, shift: Shift) {
         if shift == Shift::Unchanged {
             return;
         }
         self.note_topmost(now());
-        // The guard may be about to act.
+        // The new topmost app is protected first, because the guard may be about to act.
         self.note_front();
         self.protect_new_topmost(now());
         match self.model.topmost.front() {
@@ -281,7 +281,7 @@ impl Reconciler {
     /// Takes the times at which a key or a button was pressed.
     fn input(&mut self, times: &[Duration]) {
         let at = now();
-        // A client that reports windows has reported these too.
+        // A client that reports windows has already reported this input.
         let told = self.mechanisms.window.is_reported() && self.config.evdev != EvdevSource::On;
         for happened in times.iter().filter(|_| !told) {
             let happened = (*happened).min(at);
@@ -295,18 +295,18 @@ impl Reconciler {
         self.reconcile(Scope::Window(at));
     }
 
-    /// Reports to the kernel what has changed for it.
+    /// Passes changes of the response window to the kernel.
     pub fn pass_on_window(&mut self, at: Duration) {
         self.reconcile(Scope::Window(at));
     }
 
-    /// Ends windows that are due, and reports to the kernel what has changed for it.
+    /// Ends response windows that are due, and passes changes of the window to the kernel.
     pub fn pass_windows(&mut self, at: Duration) {
         self.mechanisms.window.model.pass_time(at);
         self.reconcile(Scope::Window(at));
     }
 
-    /// Lets the topmost app go if its time is over.
+    /// Demotes the topmost app if the gap after the end of its claim is over.
     pub fn pass_gap(&mut self, at: Duration) {
         let shift = self.model.topmost.tick(at);
         self.after(shift);
@@ -359,7 +359,7 @@ impl Reconciler {
 
     /// Factor by which the next tick may be later than configured. Each tick takes milliseconds
     /// from the topmost app itself. While the app does not change and a PSI trigger reports
-    /// shortages, there is nothing to see.
+    /// shortages, a tick finds nothing new.
     fn patience(&self, triggered: bool) -> u32 {
         let told = triggered && self.model.pressure.steps() == 0;
         let stage = (self.ticks.quiet / QUIET_TICKS) as usize;
@@ -373,7 +373,7 @@ impl Reconciler {
             || !self.mechanisms.shared.in_force.adopted.is_empty()
     }
 
-    /// When there is something to do next.
+    /// The time of the next deadline.
     pub fn next_deadline(&self) -> Option<Duration> {
         let gap = self.model.topmost.front();
         let deadlines = [
@@ -388,7 +388,7 @@ impl Reconciler {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Plans again after a change that is no input: the start, a new configuration, the stop.
+    /// Plans again after a change that is not an input: the start, a new configuration, the stop.
     pub fn refresh(&mut self, event: Event) {
         self.reconcile(Scope::All(event));
     }
@@ -421,8 +421,8 @@ impl Reconciler {
         );
     }
 
-    /// What the daemon's own sources of input and frames are needed for: to guess the foreground
-    /// app, for response windows, and for the one that is open.
+    /// For each purpose, whether the daemon's own sources of input and frames are needed: guesses
+    /// of the foreground app, response windows in general, and an open response window.
     pub fn wanted_sources(&self) -> (bool, bool, bool) {
         let Config {
             evdev, wake_graph, ..
@@ -441,7 +441,7 @@ impl Reconciler {
         )
     }
 
-    /// Whether no app is known to be in the middle of a response.
+    /// Whether the topmost app has settled: it is not known to be in the middle of a response.
     fn is_settled(&self, at: Duration) -> bool {
         let front = self.model.topmost.front();
         let long = front.is_none_or(|front| at.saturating_sub(front.since) >= app_scan::SETTLED);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Publishes what `swap` has done: history, clients, log.
+//! Publishes the actions of `swap` in the history, to clients and in the log.
 
 use limelight_core::model::apps::Known;
 use limelight_core::model::shortage::Level;
@@ -82,7 +82,7 @@ pub(super) fn publish(
     }
 }
 
-/// Tells clients how short memory is, and which app is killed next.
+/// The message to clients about the level of the shortage and the app that is killed next.
 fn shortage(level: Level, next: Option<&Known>, memory: MemoryThen) -> Message {
     let notice = |next: Option<&Known>| Notice::Memory {
         level,
@@ -96,7 +96,7 @@ fn shortage(level: Level, next: Option<&Known>, memory: MemoryThen) -> Message {
     }
 }
 
-/// The note of a request to all apps to free memory.
+/// The history note of a request to all apps to free memory.
 fn asked<'a>(
     level: Level,
     next: Option<&Known>,
@@ -109,7 +109,7 @@ fn asked<'a>(
         at: gauge.at,
         action: MemoryAction::Ask,
         app: None,
-        // The reason names that app, so its owner is recorded.
+        // The reason names the next app, so the owner of that app is recorded.
         uid: next.map(|next| next.found.uid),
         class: None,
         bytes: wanted.saturating_sub(gauge.available),

@@ -8,7 +8,7 @@ use crate::sources::topmost_exit::TopmostExit;
 /// A notice to clients.
 #[derive(Debug)]
 pub struct Message {
-    /// The user of the app that the notice names; `None`: it is for all.
+    /// The user of the app that the notice names; `None`: the notice is for all users.
     pub owner: Option<u32>,
     /// The notice.
     pub notice: Notice,
@@ -25,6 +25,7 @@ pub struct Outbox {
     pub exit: Option<Option<TopmostExit>>,
     /// Wait for new units again.
     pub await_units: bool,
-    /// The daemon has changed an `oom_score_adj`, which is no other program's doing.
+    /// The daemon has written an `oom_score_adj`. The source must not report that write as another
+    /// program's.
     pub wrote_scores: bool,
 }

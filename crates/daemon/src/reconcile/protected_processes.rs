@@ -39,8 +39,8 @@ impl Reconciler {
     }
 
     /// Updates the list. `members` are the topmost app's processes now. While memory is short or an
-    /// app is frozen, it reads all processes of the machine, so that those that the topmost app
-    /// started in other cgroups count too.
+    /// app is frozen, this reads all processes of the machine, so that processes that the topmost
+    /// app started in other cgroups count too.
     pub(super) fn protect_processes(&mut self, members: &[ProcessId], at: Duration) -> Protected {
         let front = self.model.front().cloned();
         let previous = self.previous_app(at);
@@ -71,8 +71,9 @@ impl Reconciler {
         app.or_else(known).cloned()
     }
 
-    /// Scans for cgroups that are no apps and hold much memory; only while memory is short. Those
-    /// of the last scan stay listed, because one may still be being squeezed.
+    /// Scans for cgroups that are not apps and hold much memory, only while memory is short. After
+    /// the shortage the last result stays listed, because one of these cgroups may still be being
+    /// squeezed.
     pub(super) fn find_services(&mut self, protected: &Protected, at: Duration) {
         let shortage = self.mechanisms.swap.shortage();
         if shortage.level() < Level::Swap {

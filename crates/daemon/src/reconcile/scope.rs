@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The only place that plans and that has plans carried out. The scope says which mechanisms are
-//! planned, so that a key press or a new unit does not measure the whole machine.
+//! Plans and carries out plans; no other module does. The scope selects the mechanisms to plan, so
+//! that a key press or a new unit does not cause a measurement of the whole machine.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use crate::mechanisms::{Context, Effect};
 use crate::reconcile::{notices, Reconciler};
 use crate::system::{now, System};
 
-/// Rounds of planning after one event: an app that was moved into its own cgroup gets its
+/// Most rounds of planning after one event: an app that was moved into its own cgroup gets its
 /// reservation in the next round.
 const ROUNDS: usize = 3;
 
-/// What is planned.
+/// The mechanisms to plan, with their input.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Scope<'a> {
     /// All mechanisms, with everything measured.
@@ -30,7 +30,7 @@ pub(super) enum Scope<'a> {
     Units(&'a [String]),
     /// The reservation, which follows the topmost app's growth.
     Reservation,
-    /// The response window that the kernel knows of.
+    /// The response window in the kernel, at this time.
     Window(Duration),
 }
 
@@ -50,14 +50,14 @@ impl Reconciler {
         }
     }
 
-    /// Checks what is read less often than once a plan.
+    /// Refreshes data that is read less often than once per plan.
     fn look_around(&mut self, event: Event) {
         let protect = &mut self.mechanisms.protect;
         protect
             .reservation
             .check(&mut self.mechanisms.shared, &self.system);
-        // Not while an app starts or becomes topmost, because that delays it, unless there is no
-        // reading yet.
+        // Reading the surroundings delays an app that starts or becomes topmost. So they are read
+        // then only if there is no reading yet.
         let waited_for = matches!(event, Event::Topmost | Event::Starting);
         let surroundings = &mut self.mechanisms.boost.surroundings;
         if !waited_for || !surroundings.is_known() {
@@ -179,7 +179,7 @@ impl Reconciler {
         again
     }
 
-    /// Passes on what the actions have changed.
+    /// Updates the snapshot after a plan was executed, and publishes the actions.
     fn settle(&mut self, scope: Scope<'_>, actions: &[Action]) {
         match scope {
             Scope::All(_) => {

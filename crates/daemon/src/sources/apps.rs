@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Scan of the apps: which ones run, their owners, classes and uses.
 //!
-//! A scan costs a few system calls for each process of each app. None is made without an event, a
-//! memory shortage or a request, and at most one in [`LOOK_EVERY`].
+//! A scan costs a few system calls for each process of each app. A scan needs an event, a memory
+//! shortage or a request. Its results stay fresh for [`LOOK_EVERY`], unless a change makes them
+//! stale earlier.
 
 pub mod desktop;
 mod sight;
@@ -32,7 +33,8 @@ use self::sight::Sighted;
 use self::untouchable::{limit_named, Untouchable};
 use self::walk::Places;
 
-/// Shortest time between two scans.
+/// Time after which the last scan is stale. Until then no scan is made, unless a change makes one
+/// due.
 pub const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// The environment variable and the cgroup attribute by which an app asks for a class.
@@ -52,8 +54,8 @@ struct Details {
     variable: Option<Class>,
     /// Why it is never touched: it is a service of the system, or exempt from OOM kills.
     untouchable: Option<String>,
-    /// Why it is not touched, judged only by its unit's name. Any user can choose that, so this
-    /// exempts only a limited amount of memory.
+    /// Why it is not touched, judged only by its unit's name. Any user can choose a unit's name, so
+    /// this exempts only a limited amount of memory.
     named: Option<String>,
 }
 
@@ -99,7 +101,8 @@ impl AppsSource {
         self.looked_at = None;
     }
 
-    /// Records that an app is topmost: it stays known as long as it lives, and is no mere service.
+    /// Records that an app is topmost: it stays known as long as it lives, and does not count as a
+    /// service.
     pub fn was_topmost(&mut self, app: &App) {
         if self.fronts.insert(app.key, app.clone()).is_none() {
             self.details.remove(&app.key);
@@ -121,7 +124,8 @@ impl AppsSource {
         self.overrides.get(&key).copied()
     }
 
-    /// What an app's class depends on; `None` if the last scan did not find the app.
+    /// The properties of an app that its class depends on; `None` if the last scan did not find the
+    /// app.
     pub fn identity(&self, key: AppKey) -> Option<&Identity> {
         Some(&self.details.get(&key)?.identity)
     }
@@ -131,8 +135,8 @@ impl AppsSource {
         Some(self.classes.of(self.identity(key)?))
     }
 
-    /// The class of an app that has only its unit so far, at this path below the cgroup v2 mount
-    /// point.
+    /// The class of an app that consists only of a new unit so far. `path` is the unit's path below
+    /// the cgroup v2 mount point.
     pub fn class_of_unit(&mut self, path: &str) -> Reasoned {
         self.desktop.refresh();
         let unit = path.rsplit('/').next().and_then(unit::parse);
@@ -167,9 +171,9 @@ impl AppsSource {
         self.looked_at = None;
     }
 
-    /// Scans all apps. `helpers` are the names of programs that serve whichever app is topmost;
-    /// `announced` are the processes whose use was reported. After an error the results of the
-    /// previous scan remain.
+    /// Scans all apps. `helpers` are the names of programs that serve the topmost app; `announced`
+    /// are the processes whose use was reported. After an error the results of the previous scan
+    /// remain.
     pub fn look(
         &mut self,
         system: &System,
@@ -228,7 +232,7 @@ impl AppsSource {
     }
 
     /// Examines one app that has just become topmost, and no other app. The topmost app is in use
-    /// and is not touched, so the next scan finds any other uses and exemptions.
+    /// and is not touched, so its other uses and exemptions can wait for the next scan.
     pub fn meet(&mut self, system: &System, app: &App) -> Option<Found> {
         let app = sight::one(system, app).ok()??;
         self.describe(system, &app);
@@ -267,7 +271,8 @@ impl AppsSource {
         let given = self.classes.of(identity);
         match self.overrides.get(&app.key) {
             None => given,
-            // Rules or the app's own request may have lowered the given class since then.
+            // Rules or the app's own request may have lowered the given class since the override
+            // was set.
             Some(set) if set.uid != 0 && set.class >= given.class => given,
             Some(set) => Reasoned {
                 class: set.class,
@@ -370,14 +375,14 @@ fn identity(
     }
 }
 
-/// Whether root's service manager started it: only root makes units in `/system.slice`.
+/// Whether root's service manager started the app: only root makes units in `/system.slice`.
 fn is_of_system(app: &Sighted) -> bool {
     let home = app.home.as_ref();
     home.is_some_and(|home| home.path.starts_with("/system.slice/"))
 }
 
-/// Why a unit without a menu entry is a service of the session, such as a settings daemon or a key
-/// ring, and no app that a person started; judged by its name.
+/// Why a unit without a menu entry counts as a service of the session, such as a settings daemon or
+/// a key ring, and not as an app that a person started. Only the unit's name is considered.
 fn service(unit: &Unit) -> Option<String> {
     let by = match unit.starter {
         Starter::Autostart => "it was started with the session",
@@ -387,7 +392,7 @@ fn service(unit: &Unit) -> Option<String> {
     Some(format!("{by}, and is in no menu: a service of the session"))
 }
 
-/// What the kernel's OOM killer may not kill is exempt here too.
+/// Why a process is exempt: the kernel's OOM killer may not kill it either.
 fn exempt(process: &Process) -> Option<String> {
     let exempt = process.oom_score_adj().is_ok_and(|score| score == -1000);
     exempt.then(|| "its oom_score_adj is -1000".to_owned())
@@ -402,7 +407,8 @@ fn executable(process: &Process) -> Option<String> {
     )
 }
 
-/// The package of an Android app: it runs in a copy of the zygote, which takes the package's name.
+/// The package of an Android app. The app runs in a copy of the zygote, which takes the package's
+/// name.
 fn package(process: &Process, executable: Option<&str>) -> Option<String> {
     let zygote = executable?.rsplit('/').next()?.starts_with("app_process");
     let name = process
@@ -416,8 +422,8 @@ fn package(process: &Process, executable: Option<&str>) -> Option<String> {
     (package.contains('.') && !package.contains('/')).then_some(package)
 }
 
-/// The class that an app asks for, and how. Its cgroup's attribute, which may change, precedes its
-/// environment.
+/// The class that an app asks for, and how. The attribute of its cgroup, which may change, takes
+/// precedence over its environment.
 fn asks(group: Option<&Cgroup>, variable: Option<Class>) -> Option<(Class, String)> {
     let attribute = group.and_then(|group| group.attribute(ASKS_ATTRIBUTE));
     let attribute = attribute.and_then(|text| word(&text));
@@ -430,13 +436,13 @@ fn variable(process: &Process) -> Option<Class> {
     word(&process.environment(ASKS_VARIABLE).ok()??)
 }
 
-/// A word that names no class asks for nothing.
+/// The class that a word names; `None` if it names no class.
 fn word(text: &str) -> Option<Class> {
     text.trim().parse().ok()
 }
 
-/// Memory of its cgroup where it has its own, else the sum of its processes, in which shared pages
-/// count once per process.
+/// Memory of an app: of its own cgroup if it has one, else the sum over its processes. The sum
+/// counts shared pages once per process.
 fn memory(system: &System, app: &Sighted) -> AppMemory {
     let by_group = app.group(system).as_ref().and_then(charged);
     by_group.unwrap_or_else(|| {

@@ -210,7 +210,7 @@ fn app_units_of_all_users_are_found_anywhere() {
     };
     assert_eq!(notes.memory, memory);
     assert_eq!(notes.started, Duration::from_secs(101));
-    // An app that we moved is identified by the process that was moved.
+    // An app that the daemon moved is identified by the process that was moved.
     let adopted = found.iter().find(|found| found.app.name == "p120").unwrap();
     assert_eq!(adopted.app.key, AppKey::Tree(id(120)));
     assert!(adopted.app.own_home().is_some());
@@ -569,7 +569,7 @@ fn unit_started_by_the_session_is_an_app_only_with_a_menu_entry() {
     assert!(why(&found, "org.x.Settings")
         .unwrap()
         .contains("message bus"));
-    // An app that was topmost is no service.
+    // An app that was topmost is not a service.
     let settings = found.iter().find(|found| pids(found) == [503]).unwrap();
     source.was_topmost(&settings.app);
     let found = fixture.look(&mut source);

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Which processes are display servers: X servers and Wayland compositors.
+//! Finds display servers: X servers and Wayland compositors.
 //!
 //! A display server is a process that holds a socket at which clients find a display: `wayland-N`
-//! in any directory, or X11's `/tmp/.X11-unix/XN`. The outermost one holds devices in `/dev/input`
-//! open for its input. logind and seatd open them too but have no such socket. The input of a
-//! server on a virtual screen (Xvfb, a compositor without devices) is invisible to this daemon. A
-//! server without devices is a client of another one, as Xwayland and nested compositors are.
-//! Devices of the display (`/dev/dri/card*`) play no part, because only input is followed.
+//! in any directory, or X11's `/tmp/.X11-unix/XN`. The outermost server holds devices in
+//! `/dev/input` open for its input. logind and seatd open them too but have no such socket. The
+//! input of a server on a virtual screen (Xvfb, a compositor without devices) is invisible to this
+//! daemon. A server without devices is a client of another server, as Xwayland and nested
+//! compositors are. Devices of the display (`/dev/dri/card*`) are ignored, because only input
+//! matters here.
 //!
-//! Not found are servers in another network namespace, because their sockets are not in the
-//! machine's list, and servers whose clients find them by other names (`WAYLAND_SOCKET` alone, Mir,
-//! Android). A program that draws on the display without any server wakes no client and is missed
-//! even in the foreground.
+//! The search misses servers in another network namespace, because their sockets are not in the
+//! machine's list. It also misses servers whose clients find them by other names (`WAYLAND_SOCKET`
+//! alone, Mir, Android). A program that draws on the display without any server wakes no client and
+//! is missed even in the foreground.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -67,7 +68,7 @@ pub fn is_one(system: &System, id: ProcessId) -> bool {
     Held::look(system, &process, &displays).display
 }
 
-/// Whether this same server still runs and holds input devices, if it is an outermost one.
+/// Whether this server still runs. An outermost server must also still hold input devices.
 pub fn still(system: &System, server: &DisplayServer) -> bool {
     let process = system.same_process(server.id);
     process.is_some_and(|process| {
@@ -93,7 +94,7 @@ impl Held {
     fn look(system: &System, process: &Process, displays: &BTreeSet<u64>) -> Held {
         let mut held = Held::default();
         for number in process.descriptors(DESCRIPTORS_MAX).unwrap_or_default() {
-            // A descriptor that was closed meanwhile is not held.
+            // A descriptor that was closed meanwhile is skipped.
             let Ok(target) = process.descriptor_target(number) else {
                 continue;
             };

@@ -2,7 +2,7 @@
 //! Input devices and display frames, for sessions without any other source.
 //!
 //! *Input* is the time of a press on a device in `/dev/input`; the key or button itself does not
-//! leave [`limelight_sys::evdev`]. *Frames* are those of the display as a whole, from the
+//! leave [`limelight_sys::evdev`]. *Frames* are frames of the display as a whole, from the
 //! tracepoint `drm:drm_vblank_event_delivered`: any program may have drawn them.
 //!
 //! Devices are open and the tracepoint is on only while they are wanted, each independently.
@@ -31,8 +31,8 @@ const SYSTEM: &str = "drm";
 const EVENT: &str = "drm_vblank_event_delivered";
 const INSTANCE: &str = "limelight-frames";
 
-/// Buffer of each processor. Its contents are read when a window opens, and the frames of the last
-/// second fit easily.
+/// Trace buffer of each processor. Its contents are read when a window opens. It holds the frames
+/// of more than one second.
 const BUFFER_KIB: u32 = 8;
 
 /// The display's frames, as traced by the kernel.
@@ -40,7 +40,7 @@ const BUFFER_KIB: u32 = 8;
 struct Frames {
     traced: Traced,
     flips: Flips,
-    /// Whether the loop waits for them: only while a window is open.
+    /// Whether the loop waits for frames: only while a window is open.
     awaited: bool,
 }
 
@@ -58,8 +58,8 @@ pub struct Evdev {
 }
 
 impl Evdev {
-    /// For devices and for frames: whether they are wanted, whether that works, and how, or why
-    /// not.
+    /// State of devices and state of frames: whether they are wanted, whether they work, and how
+    /// they work or why not.
     pub fn details(&self) -> [(bool, bool, &str); 2] {
         let input = !self.devices.is_empty();
         [
@@ -238,7 +238,7 @@ impl Evdev {
             }
             _ => None,
         });
-        // The buffers of the processors are not read in order of time.
+        // The frames come from one buffer per processor, so they are not in order of time.
         let mut times: Vec<Duration> = times.collect();
         times.sort_unstable();
         times.retain(|&at| frames.flips.shown(at, since.filter(|&since| since <= at)));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use limelight_core::model::topmost::{Claim, Holder};
 use limelight_core::model::ProcessId;
 
-/// Something that a source or a client reports.
+/// A report of a source or a client.
 #[derive(Debug)]
 pub enum Input {
     /// The system puts a process into the foreground.
@@ -16,7 +16,7 @@ pub enum Input {
         id: ProcessId,
         /// The source's name.
         source: &'static str,
-        /// The owner of the process may have caused that.
+        /// The owner of the process may have caused this report.
         by_owner: bool,
     },
     /// The system has no process in the foreground.
@@ -30,7 +30,7 @@ pub enum Input {
     Claimed {
         /// The claim.
         claim: Claim,
-        /// The connection that the claim ends with; `None`: it lasts until the next one.
+        /// The connection that the claim ends with; `None`: the claim lasts until the next claim.
         holder: Option<Holder>,
     },
     /// A client has closed its connection.
@@ -43,11 +43,11 @@ pub enum Input {
     Exit,
     /// Memory pressure.
     Pressure,
-    /// The guard or the swapper reports.
+    /// The guard or the swapper has a report.
     Memory,
     /// Units may have been made for apps.
     Units,
-    /// Times at which the user pressed a key or a button that asks for an answer.
+    /// Times at which the user pressed a key or a button to which an app should respond.
     Strokes(Vec<Duration>),
     /// Times at which the display showed a frame.
     Frames(Vec<Duration>),

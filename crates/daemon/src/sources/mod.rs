@@ -55,21 +55,22 @@ pub struct Sources {
     pub topmost_exit: Option<TopmostExit>,
 }
 
-/// Time by which the daemon's clock is ahead of the one of input and frames, which stops while the
-/// machine is suspended.
+/// Time by which the daemon's clock is ahead of the clock of input and frames. The latter stops
+/// while the machine is suspended.
 fn offset(at: Duration) -> Duration {
     at.saturating_sub(clock::monotonic())
 }
 
 impl Sources {
-    /// Processes whose `oom_score_adj` became 0 by the trace, oldest first.
+    /// Processes whose `oom_score_adj` became 0 according to the trace, oldest first.
     pub fn traced_scores(&mut self, system: &System, ledger: &Ledger) -> Vec<Input> {
         let lowered = ledger.lowered_scores();
         let fronts = self.oom_score_adj.take_traced(system, &lowered);
         self.by_score(fronts)
     }
 
-    /// Processes whose `oom_score_adj` became 0 by a scan, if one is due; `heard`: they count.
+    /// Processes whose `oom_score_adj` became 0 according to a scan, if one is due. `heard`: the
+    /// results would count.
     pub fn scanned_scores(
         &mut self,
         system: &System,
@@ -147,7 +148,7 @@ impl Sources {
     }
 
     /// Opens and closes the sources of input and frames. `guesses`: the foreground app is guessed;
-    /// `windows`: response windows need them; `open`: one is open.
+    /// `windows`: response windows need them; `open`: a response window is open.
     pub fn tend(
         &mut self,
         (guesses, windows, open): (bool, bool, bool),
@@ -161,7 +162,7 @@ impl Sources {
         self.evdev.await_frames(open, reactor);
     }
 
-    /// Stops what the kernel would go on with.
+    /// Stops traces and other work that the kernel would continue without the daemon.
     pub fn stop(&mut self, ledger: &mut Ledger) {
         self.oom_score_adj.stop(ledger);
         self.evdev.stop(ledger);

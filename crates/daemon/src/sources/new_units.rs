@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Detects new app units: whether an app may be swapped out at all must be known before it has
-//! taken memory, even if it is never topmost.
+//! Detects new app units. The daemon must know whether an app may be swapped out at all before the
+//! app has taken memory, even if the app is never topmost.
 //!
-//! The source watches the cgroups in which apps were found. One event is enough to scan them all,
-//! so the loop waits for the queue once after each scan. Bursts of new cgroups therefore cause one
+//! The source watches the cgroups in which apps were found. One event causes a scan of all of them,
+//! so the loop waits for only one event after each scan. Bursts of new cgroups therefore cause one
 //! wakeup, not hundreds.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +64,7 @@ impl NewUnits {
         self.watched.retain(|place, watch| {
             let keep = wanted.contains(place);
             if !keep {
-                // The watch is removed with its cgroup.
+                // This fails if the kernel has removed the watch together with its cgroup.
                 let _ = queue.unwatch(*watch);
             }
             keep

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Finds the apps that lost processes to the kernel's OOM killer.
 //!
-//! `/proc/vmstat` counts all kills, and each cgroup counts those of its own processes. A cgroup
-//! that is removed as soon as it is empty takes its counter along, so an app that ended at that
-//! time is reported as a possible victim.
+//! `/proc/vmstat` counts all kills, and each cgroup counts the kills of its own processes. A
+//! cgroup's counter disappears with the cgroup, which may be removed as soon as it is empty. So an
+//! app that ended at that time is reported as a possible victim.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::system::System;
 #[derive(Debug, Default)]
 pub struct OomKills {
     total: Option<u64>,
-    /// Processes killed in each cgroup that had any, by inode number.
+    /// Number of processes killed so far in each cgroup with kills, by inode number.
     groups: BTreeMap<u64, u64>,
 }
 
@@ -32,8 +32,9 @@ pub struct Seen {
 }
 
 impl OomKills {
-    /// Takes the number of processes killed since boot; `apps` are the apps known so far. `None` if
-    /// it has not grown since the last call.
+    /// Finds the apps with kills since the last call. `total` is the number of processes killed
+    /// since boot; `apps` are the apps known so far. `None` if `total` has not grown, and at the
+    /// first call.
     pub fn observe<'a>(
         &mut self,
         system: &System,
@@ -94,7 +95,7 @@ impl Seen {
         }
     }
 
-    /// The same for kills that were not attributed to an app.
+    /// The message about kills that were not attributed to an app.
     pub fn without_app(&self) -> String {
         let processes = match self.processes {
             1 => "a process".to_owned(),

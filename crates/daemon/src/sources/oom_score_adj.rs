@@ -35,7 +35,7 @@ const KNOWN_MAX: usize = 8192;
 /// have been short.
 const RETRY: Duration = Duration::from_secs(60);
 
-/// How transitions are seen.
+/// How changes of the value are detected.
 #[derive(Debug)]
 enum Way {
     Trace(Traced),
@@ -58,7 +58,7 @@ pub type Lowered = (ProcessId, i16, i16);
 pub struct Zeroed {
     /// The process.
     pub id: ProcessId,
-    /// Its own user may have written the value: that user did, or the writer is unknown.
+    /// The process's owner may have written the value: the writer was the owner, or is unknown.
     pub by_owner: bool,
 }
 
@@ -146,7 +146,8 @@ impl OomScoreAdj {
         }
     }
 
-    /// Tries the tracepoint again when that is due. Returns whether there is now one to wait for.
+    /// Tries the tracepoint again when that is due. Returns whether there is now a trace to wait
+    /// for.
     pub fn retry(&mut self, system: &System, ledger: &mut Ledger, now: Duration) -> bool {
         match &mut self.way {
             Way::Scan {
@@ -165,7 +166,7 @@ impl OomScoreAdj {
         true
     }
 
-    /// Takes what the tracepoint recorded: the processes whose value became 0, oldest first.
+    /// Reads the trace, and returns the processes whose value became 0, oldest first.
     pub fn take_traced(&mut self, system: &System, lowered: &[Lowered]) -> Vec<Zeroed> {
         let Way::Trace(Traced { instance, .. }) = &mut self.way else {
             return Vec::new();
@@ -219,7 +220,7 @@ impl OomScoreAdj {
         let (id, process) = system.process(pid).ok()?;
         let before = match self.known.get(&id) {
             Some(before) => *before,
-            // It started since the last scan, with its parent's value.
+            // The process is new, and started with its parent's value.
             None => self.inherited(system, lowered, pid)?,
         };
         if self.known.len() >= KNOWN_MAX {
@@ -241,8 +242,8 @@ impl OomScoreAdj {
         Some(without_us(lowered, parent, value))
     }
 
-    /// Scans all processes if that is due, and returns those whose value became 0. While not
-    /// `heard` it does not scan, and a value that becomes 0 meanwhile is not reported later.
+    /// Scans all processes if that is due, and returns those whose value became 0. If `heard` is
+    /// false it does not scan, and a value that becomes 0 meanwhile is not reported later.
     pub fn take_scanned(
         &mut self,
         system: &System,

@@ -16,7 +16,7 @@ use crate::system::System;
 
 const FILE: &str = "pressure/memory";
 
-/// The trigger fires when all tasks stalled for a tenth of a second within one second.
+/// The trigger fires when all tasks stalled for 100 ms within one second.
 const STALL: Duration = Duration::from_millis(100);
 const WINDOW: Duration = Duration::from_secs(1);
 
@@ -79,8 +79,8 @@ pub fn counters(system: &System) -> Keyed {
 /// The machine's memory now.
 pub fn memory(system: &System, counters: &Keyed) -> Memory {
     let info = system.proc.meminfo().unwrap_or_default();
-    // Pages in zram count as reachable: an app keeps its share when others are compressed for its
-    // sake.
+    // Pages in zram count as reachable. Otherwise an app's share would shrink when other apps'
+    // pages are compressed to make room for it.
     let compressed = counters
         .get("nr_zspages")
         .map_or(0, |pages| pages.saturating_mul(page_bytes()));
@@ -96,7 +96,7 @@ pub fn memory(system: &System, counters: &Keyed) -> Memory {
     }
 }
 
-/// The same, for callers that need no other counter.
+/// The machine's memory now, for callers that need no other counter.
 pub fn memory_now(system: &System) -> Memory {
     memory(system, &counters(system))
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Cgroups that are no apps and hold much memory: services, containers, a nightly build. Searched
-//! only during memory shortages.
+//! Cgroups that are not apps and hold much memory: services, containers, a nightly build. The
+//! search runs only during memory shortages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use limelight_sys::cgroup::{Cgroup, CgroupPath};
 
 use crate::system::System;
 
-/// Reciprocal of the smallest share of memory that a service holds.
+/// Reciprocal of the smallest share of memory with which a cgroup counts as a service.
 const PART: u64 = 64;
 
 /// Most cgroups that are read in one scan of one top-level subtree, and most services in the
@@ -21,11 +21,12 @@ const PART: u64 = 64;
 const GROUPS_MAX: usize = 1024;
 const SERVICES_MAX: usize = 16;
 
-/// The cgroup of the users' slices, and most of them that are read.
+/// The cgroup of the users' slices, and the most slices that are read.
 const USERS: &str = "/user.slice";
 const USERS_MAX: usize = 256;
 
-/// Each child of these is a subtree with its own budget: one user can fill only one of them.
+/// Each child of these cgroups is a subtree with its own budget, so one user can use up only one
+/// budget.
 const SHARED: [&str; 2] = ["/", USERS];
 
 /// Growth of services: by service, its lowest memory within the last minute, and when that was.
@@ -50,7 +51,8 @@ impl ServiceGrowth {
 }
 
 /// Finds services on a machine with `total` bytes of memory: the highest cgroups that hold neither
-/// an app nor a protected process. `occupied` are the cgroups that do. Most anonymous memory first.
+/// an app nor a protected process. `occupied` are the cgroups of apps and of protected processes.
+/// The result is sorted by anonymous memory, largest first.
 pub fn find(system: &System, occupied: &[&str], total: u64) -> Vec<Service> {
     let mut found = Vec::new();
     // Groups with children to read, and the budget of their subtree.
@@ -96,7 +98,7 @@ pub fn find(system: &System, occupied: &[&str], total: u64) -> Vec<Service> {
     found
 }
 
-/// `None` if the memory controller does not account for this group.
+/// The service in this group; `None` if the memory controller does not account for the group.
 fn service(group: &Cgroup) -> Option<Service> {
     let inode = group.id().0;
     Some(Service {

@@ -55,7 +55,7 @@ pub fn active_users(system: &System) -> Option<BTreeSet<u32>> {
     let names = directory.names().ok()?;
     let sessions: Vec<Session> = names
         .iter()
-        // A file that logind is still writing is no session.
+        // Files that are not sessions are skipped, such as a file that logind is still writing.
         .filter(|name| !name.ends_with(".ref") && !name.starts_with('.'))
         .filter_map(|name| directory.read_text(name).ok())
         .filter_map(|text| Session::parse(&text))
@@ -76,7 +76,7 @@ struct Session {
 
 impl Session {
     /// Parses logind's file. `None` for a session without a seat (ssh, a terminal in another
-    /// session, cron), which is always active, and for those that logind keeps for itself
+    /// session, cron), which is always active, and for sessions that logind keeps for itself
     /// (`CLASS=manager`).
     fn parse(text: &str) -> Option<Session> {
         // The first line with a key counts; logind escapes newlines in the values.

@@ -15,7 +15,7 @@ use crate::system::System;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Smaller reads say nothing about the speed of the storage.
+/// Smallest read, in bytes, that is used to measure the storage's speed.
 const TELLING: u64 = 1 << 20;
 
 /// State of the swap storage over time.
@@ -58,7 +58,8 @@ impl StorageSource {
         storage.zswap = zswap.is_ok_and(|zswap| zswap.enabled);
         let pages = counters.get("pswpout");
         let out = pages.unwrap_or(0).saturating_mul(page_bytes());
-        // The kernel counts pages written to zram too, which does not wear out.
+        // The counter includes pages written to zram, which does not wear out. So it is not used if
+        // there is any zram.
         let worn = storage
             .areas
             .iter()
@@ -96,7 +97,7 @@ impl StorageSource {
             return;
         }
         let rate = bytes.saturating_mul(1_000_000) / us;
-        // A single measurement may be an outlier.
+        // The average is weighted, because a single measurement may be an outlier.
         self.read_rate = Some(self.read_rate.map_or(rate, |known| (known * 3 + rate) / 4));
     }
 }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Second foreground source of Android: the process group manager moves the foreground app into the
-//! cpuset `top-app`, of cgroup v1, and all others out of it.
+//! cpuset `top-app`, of cgroup v1, and all other apps out of it.
 //!
 //! It is narrower than `oom_score_adj`, which is also 0 for an app that runs a broadcast receiver.
 //! Once the group has had a member, this source alone counts. A process is a member if its first
-//! thread is. Single threads of system processes, which draw, do not count, nor do the processes in
-//! which an app isolates a part of itself.
+//! thread is. Single threads of system processes, which draw, do not count. Nor do isolated
+//! processes, in which an app runs a part of itself.
 //!
-//! The latest arrival is the foreground app. An arrival is seen at once, by the write. A departure
-//! without a new arrival is seen at the next periodic check of the topmost app.
+//! The latest arrival is the foreground app. An arrival is detected at once, by the write to the
+//! cpuset. A departure without a new arrival is detected at the next periodic check of the topmost
+//! app.
 
 use limelight_core::model::ProcessId;
 use limelight_sys::cgroup1::Group;
@@ -16,8 +17,9 @@ use tracing::{info, warn};
 
 use crate::system::System;
 
-/// Android's user ids: this many per user. Of these, the second range is for isolated processes
-/// (`AID_APP_ZYGOTE_START` to `AID_ISOLATED_END` of `android_filesystem_config.h`).
+/// Android's uids: each Android user has a range of `USERS` uids. Within it, the range `ISOLATED`
+/// is for isolated processes (`AID_APP_ZYGOTE_START` to `AID_ISOLATED_END` of
+/// `android_filesystem_config.h`).
 const USERS: u32 = 100_000;
 const ISOLATED: std::ops::RangeInclusive<u32> = 90_000..=99_999;
 
@@ -74,8 +76,8 @@ impl TopApp {
         &self.detail
     }
 
-    /// Reads the members of the group. `Some`: the foreground process has changed; the inner `None`
-    /// if there is none now.
+    /// Reads the members of the group. `Some`: the foreground process has changed; the inner value
+    /// is `None` if there is none now.
     pub fn look(&mut self, system: &System) -> Option<Option<ProcessId>> {
         let group = self.group.as_ref()?;
         let seen = group.take().and_then(|()| group.leaders());

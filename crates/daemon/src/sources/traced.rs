@@ -19,7 +19,7 @@ pub struct Event {
     pub system: &'static str,
     /// Its name in the subsystem.
     pub name: &'static str,
-    /// What a kernel without the tracepoint lacks, for people; may be empty.
+    /// Text for messages: what a kernel without the tracepoint lacks; may be empty.
     pub lack: &'static str,
 }
 
@@ -32,8 +32,8 @@ pub struct Traced {
 }
 
 impl Traced {
-    /// Creates an instance with this name, has it prepared, and enables the tracepoint in it. The
-    /// error says why that failed.
+    /// Creates an instance with this name, calls `prepare` on it, and enables the tracepoint in it.
+    /// The error says why that failed.
     pub fn start(
         system: &System,
         ledger: &mut Ledger,

@@ -3,15 +3,15 @@
 //! source reports it.
 //!
 //! The tracepoint `sched:sched_waking`, in a trace instance of our own and filtered on the display
-//! servers' threads, records which threads they wake and when. It is on for [`SPAN`] after each
-//! input and read once, [`SETTLED`] after it. Without input nothing is traced, and this daemon
-//! sleeps. So the first key after a pause only switches tracing on: its release is the first input
-//! that counts.
+//! servers' threads, records which threads they wake and when. Tracing is on for [`SPAN`] after
+//! each input. The trace is read [`SETTLED`] after the input. Without input nothing is traced, and
+//! this daemon sleeps. So the first key after a pause only switches tracing on: its release is the
+//! first input that counts.
 //!
 //! [`limelight_core::model::wake_graph`] evaluates the wakeups. This module decides which processes
-//! are clients. Kernel threads, display servers, helpers of the topmost app ([boost] helpers), this
-//! daemon, and processes of users without an active session are not. All processes in one app's
-//! unit count as one client.
+//! are clients. The following are not clients: kernel threads, display servers, helpers of the
+//! topmost app ([boost] helpers), this daemon, and processes of users without an active session.
+//! All processes in one app's unit count as one client.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -33,7 +33,8 @@ const SYSTEM: &str = "sched";
 const EVENT: &str = "sched_waking";
 const INSTANCE: &str = "limelight-wakes";
 
-/// Buffer of each processor: a span without further input has some hundred wakeups of 40 bytes.
+/// Trace buffer of each processor: a span without further input has some hundred wakeups of 40
+/// bytes.
 const BUFFER_KIB: u32 = 32;
 
 /// How long tracing stays on after an input: as long as people pause while they type.
@@ -42,7 +43,7 @@ const SPAN: Duration = Duration::from_secs(2);
 /// Delay between an input and the read of the trace, so that one read covers a whole chord.
 const SETTLED: Duration = Duration::from_millis(25);
 
-/// Delay before another search for display servers, after one that found none.
+/// Delay before another search for display servers, after a search that found none.
 const SEARCH_AGAIN: Duration = Duration::from_secs(10);
 
 /// Most display server threads that are traced: a filter is limited to one page.
@@ -56,7 +57,7 @@ const INPUTS_MAX: usize = 256;
 struct Span {
     /// Start of the part not evaluated yet, on `CLOCK_MONOTONIC`.
     since: Duration,
-    /// Its end, on the daemon's clock.
+    /// End of the period, on the daemon's clock.
     ends: Duration,
 }
 
@@ -73,7 +74,7 @@ pub struct WakeGraphSource {
     span: Option<Span>,
     /// Inputs not evaluated yet, on `CLOCK_MONOTONIC`.
     inputs: Vec<Duration>,
-    /// When they are evaluated.
+    /// When the inputs are evaluated.
     look: Option<Duration>,
     search: Duration,
     /// By thread, the process that represents its app; `None` for a thread of no app.
@@ -353,7 +354,7 @@ impl WakeGraphSource {
                 _ => {}
             }
         }
-        // The buffers of the processors are not read in order of time.
+        // The wakeups come from one buffer per processor, so they are not in order of time.
         wakings.sort_unstable();
         let mut wakes = Vec::with_capacity(wakings.len());
         for (at, waker, woken) in wakings {
@@ -370,7 +371,7 @@ impl WakeGraphSource {
             self.graph.ended(front);
             self.units.retain(|_, known| *known != front);
         }
-        // A process that was not asleep needs no wakeup, so a missing one proves nothing.
+        // A process that was not asleep needs no wakeup, so a missing wakeup proves nothing.
         let state = process.and_then(|(_, process)| Some(process?.stat().ok()?.state));
         let from = match &mut self.span {
             Some(span) => std::mem::replace(&mut span.since, until),
@@ -424,7 +425,7 @@ impl WakeGraphSource {
     }
 }
 
-/// Whether the kernel has the tracepoint, and why it cannot be used.
+/// Checks that the kernel has the tracepoint. The error says why it cannot be used.
 fn is_there(system: &System) -> Result<(), String> {
     let tracefs = Tracefs::at(system.tracefs()?).map_err(|error| error.to_string())?;
     match tracefs.has_event(SYSTEM, EVENT) {
@@ -433,7 +434,7 @@ fn is_there(system: &System) -> Result<(), String> {
     }
 }
 
-/// Threads of those servers that still run.
+/// Threads of the servers that still run.
 fn threads(system: &System, servers: &[DisplayServer]) -> BTreeMap<i32, ProcessId> {
     let mut all = BTreeMap::new();
     for server in servers {

@@ -107,7 +107,7 @@ fn recorded_focus_changes_are_guessed() {
         let pid = pid.parse().unwrap();
         fixture.process(pid, pid, 1, name, "session-1.scope");
     }
-    // One batch per input, as the daemon does it: each is taken before the next input.
+    // One batch per input, as in the daemon: each batch is evaluated before the next input.
     let mut looks: Vec<(Option<i32>, Vec<Duration>, Vec<String>)> = Vec::new();
     let mut focus = None;
     for line in TRACE.lines() {
@@ -133,7 +133,7 @@ fn recorded_focus_changes_are_guessed() {
             _ => guesses.push((focus, guess)),
         }
     }
-    // The first of the first three presses woke every client, because the keyboard was new.
+    // Of the first three presses, the first one woke every client, because the keyboard was new.
     assert_eq!(guesses.len(), 4);
     assert_eq!(guesses[0].1, None);
     for (focus, guess) in &guesses[1..] {

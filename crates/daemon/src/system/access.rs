@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Users that the configuration or the machine vouches for: the group of `[access]`, and users with
-//! the screen or an input device open.
+//! Users that the configuration or the machine authorizes: members of the group of `[access]`, and
+//! users with the screen or an input device open.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -35,12 +35,12 @@ pub struct Speaker {
 }
 
 impl Speaker {
-    /// Whether this user may see what a user's apps do.
+    /// Whether this user may see the actions on the apps of `owner`.
     pub fn sees(&self, owner: u32) -> bool {
         self.sees_all() || self.uid == owner
     }
 
-    /// Whether this user may see what all users' apps do.
+    /// Whether this user may see the actions on all users' apps.
     pub fn sees_all(&self) -> bool {
         self.uid == 0 || self.member
     }
@@ -56,7 +56,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Looks the group up.
+    /// Looks up the configured group.
     pub fn new(groups: &Path, wanted: &AccessGroup) -> Access {
         let (name, gid) = match wanted {
             AccessGroup::Off => (String::new(), None),
@@ -161,7 +161,7 @@ fn holders_of_devices(system: &System) -> BTreeSet<u32> {
     users
 }
 
-/// Device nodes by name prefix. The directory is root's.
+/// Device nodes whose names have this prefix. Only root can create files in the directory.
 fn nodes(directory: &Path, prefix: &str) -> Vec<FileStat> {
     let entries = fs::read_dir(directory).into_iter().flatten();
     let named = entries.filter_map(|entry| entry.ok()).filter(|entry| {
@@ -172,8 +172,8 @@ fn nodes(directory: &Path, prefix: &str) -> Vec<FileStat> {
     nodes.take(NODES_MAX).collect()
 }
 
-/// Whether a process has one of these devices open. Compared by identity: any user can create a
-/// file with the same name.
+/// Whether a process has one of these devices open. Devices are compared by identity, because any
+/// user can create a file with the same name.
 fn has_one(process: &Process, nodes: &[FileStat]) -> bool {
     let numbers = process.descriptors(DESCRIPTORS_MAX).unwrap_or_default();
     let mut files = numbers

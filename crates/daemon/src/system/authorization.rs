@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Which user may claim which app.
 //!
-//! Root may claim anything. Other users may claim their own processes, and only from the active
-//! session where logind reports it. Elsewhere the user must be in the group of `[access]`, or own a
-//! process that has the screen or an input device open. A process's name and its windows play no
-//! part: only its owner counts, as the kernel reports it.
+//! Root may claim anything. Other users may claim only their own processes. Where logind reports
+//! sessions, they may do so only from an active one. Elsewhere the user must be in the group of
+//! `[access]`, or own a process that has the screen or an input device open. A process's name and
+//! windows are ignored: only its owner counts, as the kernel reports it.
 
 use limelight_core::model::protected::contains;
 use limelight_core::model::{App, AppKey, Home};
@@ -52,8 +52,8 @@ fn no_session(uid: u32) -> Refusal {
     )
 }
 
-/// Whether a person at the screen can be waiting for a program of this user. For root's programs
-/// that takes a session of root's: system services run as root, too, and do not count.
+/// Whether a person at the screen can be waiting for a program of this user. Root's programs count
+/// only while root has an active session, because system services run as root too.
 pub fn may_be_waited_for(system: &System, uid: u32) -> bool {
     active_users(system).is_none_or(|active| active.contains(&uid))
 }
@@ -66,7 +66,7 @@ pub fn may_be_claimed(system: &System, uid: u32) -> Result<(), Refusal> {
     }
 }
 
-/// Whether a program that this user starts counts as one that a person waits for.
+/// Whether a program that this user starts counts as a program for which a person waits.
 pub fn may_start_apps(system: &System, access: &Access, speaker: Speaker) -> Result<(), Refusal> {
     if !may_be_waited_for(system, speaker.uid) {
         return Err(no_session(speaker.uid));
@@ -124,8 +124,8 @@ pub fn confine(system: &System, uid: u32, app: App) -> App {
     if uid == 0 {
         return app;
     }
-    // Another user's process can be below the user's own slice only by the user's doing (sudo, for
-    // one).
+    // Another user's process can be below this user's slice only if this user started it, for
+    // example with sudo.
     let in_own_slice = home
         .path
         .split('/')
@@ -142,8 +142,8 @@ pub fn confine(system: &System, uid: u32, app: App) -> App {
     }
 }
 
-/// The app identified anew, if the claimed process is alive and has left its cgroup. An app in a
-/// unit keeps its processes, but a cgroup manager may move one.
+/// Identifies the app again if the claimed process is alive and has left the app's cgroup. An app
+/// in a unit keeps its processes, but a cgroup manager may move a process.
 pub fn moved(system: &System, app: &App) -> Option<App> {
     let home = app.home.as_ref()?;
     let id = app.process?;

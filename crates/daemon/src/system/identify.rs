@@ -13,7 +13,7 @@ use crate::restore::Place;
 use crate::system::own_scope::root_of_scope;
 use crate::system::System;
 
-/// Why something is no app, or not an app for this caller.
+/// Why a process or a cgroup is not an app, or not an app that this caller may name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The reason, for programs.
@@ -35,7 +35,7 @@ impl Refusal {
     }
 }
 
-/// The process does not exist, or ended during the check.
+/// Refusal for a process that does not exist, or that ended during the check.
 pub fn no_process(pid: i32, why: impl std::fmt::Display) -> Refusal {
     Refusal::new(
         ErrorCode::NotFound,
@@ -136,7 +136,7 @@ pub fn app_of_cgroup(system: &System, text: &str) -> Result<App, Refusal> {
     })
 }
 
-/// Cgroups that hold a whole session or machine, whatever processes are in them.
+/// Whether a cgroup of this name holds a whole session or machine, whatever processes are in it.
 fn is_never_an_app(name: &str) -> bool {
     name == "init.scope"
         || (name.starts_with("session-") && name.ends_with(".scope"))
@@ -151,10 +151,10 @@ fn is_never_an_app(name: &str) -> bool {
         || (name.starts_with("user-") && name.ends_with(".slice"))
 }
 
-/// The cgroup of a process, and whether it is its app's own.
+/// The cgroup of a process, and whether the cgroup belongs to its app alone.
 pub fn home_of(system: &System, id: ProcessId, path: &str) -> Option<Home> {
     let path = CgroupPath::parse(path)?;
-    // The app itself may have divided its unit further.
+    // The app itself may have divided its unit into child cgroups.
     let unit = path
         .chain()
         .into_iter()
@@ -201,7 +201,7 @@ pub fn open_home(system: &System, app: &App) -> Option<Cgroup> {
     find_home(system, app).ok().flatten()
 }
 
-/// The same, but fails when it cannot be determined whether the cgroup exists.
+/// Like [`open_home`], but fails if it cannot be determined whether the cgroup exists.
 pub fn find_home(system: &System, app: &App) -> limelight_sys::Result<Option<Cgroup>> {
     let Some(home) = app.own_home() else {
         return Ok(None);
@@ -229,8 +229,8 @@ pub fn members(system: &System, app: &App) -> Vec<ProcessId> {
     system.identify_all(&pids)
 }
 
-/// Whether the app still exists. If that cannot be determined, as without a free descriptor, it
-/// does.
+/// Whether the app still exists. If that cannot be determined, for example without a free
+/// descriptor, the app counts as alive.
 pub fn is_alive(system: &System, app: &App) -> bool {
     let lives = match app.key {
         AppKey::Tree(root) => system.living(root).and_then(|process| match process {
@@ -262,8 +262,8 @@ pub fn usage(system: &System, app: &App) -> Option<Usage> {
     })
 }
 
-/// The smallest limit of the cgroups around the app's own, in bytes. Its own limit does not count:
-/// reclaim on its behalf disregards the reservation.
+/// The smallest memory limit of the ancestors of the app's own cgroup, in bytes. The limit of the
+/// app's cgroup itself does not count, because reclaim for that limit ignores the reservation.
 pub fn ceiling(system: &System, app: &App) -> Option<u64> {
     let path = CgroupPath::parse(&app.own_home()?.path)?;
     let ancestors = path.parent()?.chain();

@@ -14,20 +14,20 @@ use rustix::io::Errno;
 use crate::exit::Failure;
 
 /// How long to wait for a previous daemon to exit, and the polling interval: a service manager
-/// restarts within milliseconds.
+/// restarts the daemon within milliseconds.
 const PATIENCE: Duration = Duration::from_millis(500);
 const INTERVAL: Duration = Duration::from_millis(25);
 
 /// How long a process that restores a dead daemon's changes may hold the lock.
 const RESTORE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Follows the pid in the lock file of a process that only restores.
+/// Role of a process that only restores. It follows the pid in the lock file.
 const RESTORING: &str = "restoring";
 
-/// The lock's name inside the runtime directory.
+/// File name of the lock inside the runtime directory.
 const FILE_NAME: &str = "lock";
 
-/// Held while the daemon lives; the kernel drops it with the process.
+/// The lock, held while the daemon runs. The kernel releases it when the process ends.
 #[derive(Debug)]
 pub struct Lock {
     file: File,

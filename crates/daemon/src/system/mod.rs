@@ -22,7 +22,7 @@ use limelight_sys::tree::ProcessTree;
 
 use crate::exit::Failure;
 
-/// The controller that limits on memory need.
+/// Name of the cgroup controller for memory.
 pub const MEMORY: &str = "memory";
 
 /// The daemon's clock: time since boot.
@@ -41,11 +41,11 @@ pub struct Roots {
     pub tracefs: Option<PathBuf>,
     /// `/dev/limelight`.
     pub device: PathBuf,
-    /// Input devices.
+    /// Directory of the input devices.
     pub input: PathBuf,
-    /// Screens.
+    /// Directory of the screens.
     pub dri: PathBuf,
-    /// Users' groups.
+    /// File of the users' groups.
     pub groups: PathBuf,
     /// Android's cpuset of the topmost app.
     pub top_app: PathBuf,
@@ -96,8 +96,8 @@ impl Default for Roots {
     }
 }
 
-/// The directories of `XDG_DATA_DIRS`, and those where sandboxes put the desktop entries of what is
-/// installed for all users.
+/// The directories of `XDG_DATA_DIRS`, and the directories where sandboxes put the desktop entries
+/// of apps that are installed for all users.
 fn data_directories() -> Vec<PathBuf> {
     let named = std::env::var("XDG_DATA_DIRS").unwrap_or_default();
     let named = match named.as_str() {
@@ -125,7 +125,7 @@ pub struct System {
     pub cgroups: Hierarchy,
     /// The paths.
     pub roots: Roots,
-    /// The process that restores everything if the daemon is killed.
+    /// Pid of the process that restores everything if the daemon is killed.
     pub watcher: Option<i32>,
 }
 
@@ -163,7 +163,7 @@ impl System {
         !self.roots.systemd.exists()
     }
 
-    /// These processes and their descendants, and perhaps others.
+    /// A process tree with these processes and their descendants. It may contain other processes.
     pub fn tree_below(&self, roots: &[i32]) -> limelight_sys::Result<ProcessTree> {
         let below = self.proc.tree_below(roots);
         below.map_or_else(|| self.proc.tree(), Ok)
@@ -179,7 +179,8 @@ impl System {
         same_process(&self.proc, id)
     }
 
-    /// The same, but fails when that cannot be determined, as without a free descriptor.
+    /// Like [`System::same_process`], but fails if it cannot be determined whether the process is
+    /// alive, for example without a free descriptor.
     pub fn living(&self, id: ProcessId) -> limelight_sys::Result<Option<Process>> {
         match self.process(id.pid) {
             Ok((found, process)) => Ok((found == id).then_some(process)),
@@ -188,15 +189,15 @@ impl System {
         }
     }
 
-    /// Whether it has ended. If that cannot be determined, as without a free descriptor, it has
-    /// not.
+    /// Whether the process has ended. Without a free descriptor that cannot be determined, and the
+    /// process counts as running.
     pub fn has_ended(&self, id: ProcessId) -> bool {
         !self
             .living(id)
             .map_or_else(|error| error.is_exhausted(), |found| found.is_some())
     }
 
-    /// Identifies processes; those that ended are left out. Ascending.
+    /// Identifies processes, in ascending order. Processes that have ended are left out.
     pub fn identify_all(&self, pids: &[i32]) -> Vec<ProcessId> {
         let mut ids: Vec<ProcessId> = pids
             .iter()
@@ -206,7 +207,7 @@ impl System {
         ids
     }
 
-    /// Identifies this boot, so that a restore record of an earlier one is never applied; empty
+    /// Identifies this boot, so that a restore record of an earlier boot is never applied; empty
     /// where the kernel does not report it.
     pub fn boot_id(&self) -> String {
         let text = self.proc.dir().read_text("sys/kernel/random/boot_id");

@@ -9,9 +9,9 @@ use crate::system::System;
 /// The daemon's own `oom_score_adj`.
 pub(crate) const OWN_SCORE: i16 = -900;
 
-/// Nice value and slice of the daemon's own threads. Their work takes milliseconds and something
-/// waits for it. Next to an app with a slice of its own, a longer one would make them wait for the
-/// next tick.
+/// Nice value and slice of the daemon's own threads. Their work takes milliseconds, and apps or
+/// clients wait for it. Next to an app with a slice of its own, a longer slice would make them wait
+/// for the scheduler's next tick.
 const OWN_NICE: i32 = -20;
 const OWN_SLICE_NS: u64 = 100_000;
 
@@ -38,9 +38,9 @@ pub(crate) fn come_first() {
     }
 }
 
-/// Keeps the calling thread from waiting for writeback of others' pages when it needs memory,
-/// because its job is to end such a shortage. See PR_SET_IO_FLUSHER in `prctl(2)`; requires
-/// CAP_SYS_RESOURCE.
+/// Keeps the calling thread from waiting for writeback of other processes' pages when it needs
+/// memory, because the thread's job is to end memory shortages. See PR_SET_IO_FLUSHER in
+/// `prctl(2)`; requires CAP_SYS_RESOURCE.
 pub(crate) fn wait_for_no_write() {
     if let Err(errno) = rustix::process::configure_io_flusher_behavior(true) {
         debug!("while memory is short limelightd may have to wait for writes: {errno}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Malicious or broken clients: whatever one sends, all others are served.
+//! Malicious or broken clients: whatever a client sends, all other clients are served.
 
 use std::io::{IoSlice, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -54,7 +54,7 @@ fn is_served(daemon: &mut Running) {
     assert!(asked.elapsed() < Duration::from_secs(20));
 }
 
-/// The answer of the daemon within a few seconds: a refusal, the end of the connection, or data.
+/// The answer of the daemon within 20 seconds: a refusal, the end of the connection, or data.
 fn answer(stream: &mut UnixStream) -> String {
     stream
         .set_read_timeout(Some(Duration::from_secs(20)))
@@ -71,7 +71,7 @@ fn endless_line_is_refused_and_half_a_line_changes_nothing() {
     let path = socket(&machine);
     let long = thread::spawn(move || {
         let mut stream = UnixStream::connect(path).unwrap();
-        // The daemon may close the connection in the middle.
+        // The daemon may close the connection in the middle of the write.
         let _ = stream.write_all(&vec![b' '; 4 * LINE_MAX]);
         answer(&mut stream)
     });
@@ -192,7 +192,8 @@ fn received_descriptors_are_not_kept() {
     }
 }
 
-/// Sends many requests at once: returns how many were served, and the wait times of the others.
+/// Sends many requests at once: returns how many were served, and the wait times of the other
+/// requests.
 fn flood(
     daemon: &mut Running,
     client: &mut crate::common::Client,

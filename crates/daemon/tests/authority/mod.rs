@@ -42,7 +42,7 @@ use Comes::{Changed, Refused, Told};
 struct Case {
     message: String,
     owner: Comes,
-    /// Without logind, and with it while the user's session is not the active one.
+    /// The same without logind, and with logind while the user's session is inactive.
     stranger: Comes,
     root: Comes,
 }
@@ -93,7 +93,7 @@ impl World {
         })
     }
 
-    /// Every message, in every form with different permissions.
+    /// Every message, in every form that needs different permissions.
     fn cases(&self) -> Vec<Case> {
         let (front, behind, strange) = (self.front.pid, self.behind.pid, self.strange.pid);
         let mut cases = Vec::new();
@@ -111,7 +111,7 @@ impl World {
             };
             let pid = |pid: i32| claim(format!(r#"{{"pid":{pid}}}"#));
             let cgroup = |path: &str| claim(format!(r#"{{"cgroup":"/{path}"}}"#));
-            // A session's claim is recorded beside the explicit one that outranks it.
+            // A session's claim is recorded beside the explicit claim that outranks it.
             let again = if hold { Changed } else { Told };
             case(&pid(front), again, Refused, again);
             case(&pid(behind), Changed, Refused, Changed);
@@ -157,7 +157,7 @@ impl World {
             // A connection cannot remove another connection's announcement.
             case(&word(behind, false), Told, Told, Told);
         }
-        // Shown for users who may make claims now.
+        // The status shows agents only of users who may make claims now.
         let agent = r#"{"op":"agent","source":"sway","detail":"test"}"#;
         case(agent, Changed, Told, Changed);
         for op in ["explain", "apps"] {
@@ -179,7 +179,7 @@ impl World {
     }
 }
 
-/// All messages, from the type itself.
+/// The names of all messages, from the error that the type reports for an unknown name.
 fn all_ops() -> BTreeSet<String> {
     let error = serde_json::from_str::<Request>(r#"{"op":"?"}"#).unwrap_err();
     let text = error.to_string();
@@ -215,7 +215,7 @@ fn another_user_changes_nothing() {
             assert_eq!(came, case.stranger, "logind {logind}: {}", case.message);
         }
         drop(stranger);
-        // Nor by disconnecting.
+        // Disconnecting changes nothing either.
         let after = state(&mut daemon, &world);
         assert_same(&before, &after);
         let answer = daemon.ask_over(&mut owner, r#"{"op":"status"}"#);
@@ -271,7 +271,7 @@ fn in_front(daemon: &mut Running, world: &World) -> Client {
         let answer = daemon.ask_over(&mut owner, &message);
         assert!(matches!(answer, Response::Ok { .. }), "{answer:?}");
     }
-    // The next scan of the apps applies the announcement, whenever that is.
+    // The next scan of the apps applies the announcement.
     let deadline = Instant::now() + Duration::from_secs(60);
     let apps = format!(r#"{{"op":"apps","pid":{pid}}}"#);
     while !matches!(daemon.ask(&apps), Response::Apps { apps, .. } if !apps[0].uses.is_empty()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Visibility of a user's apps in the answers to every request: none for other users, their own for
-//! the owner, all for root and the group of `[access]`.
+//! the owner, all apps for root and the group of `[access]`.
 
 use limelight_proto::{ErrorCode, Response};
 use serde_json::Value;
@@ -236,7 +236,7 @@ fn owner_sees_what_is_theirs_root_and_the_group_everything() {
         assert_eq!(foreign, usize::from(all), "{who}");
         if all {
             let mut seen = answers(&mut daemon, &world, &mut client);
-            // "last told by test, 7 ms ago"
+            // The detail changes with time, as in "last told by test, 7 ms ago".
             seen[0]["window"]["detail"].take();
             for answer in &mut seen {
                 assert!(answer["hidden"].is_null(), "{who}: {answer}");
@@ -264,7 +264,7 @@ fn restore_record_is_readable_by_root_only() {
     daemon.stop();
 }
 
-/// Collects the timestamps of all files that another user may stat there.
+/// Collects the timestamps of all files below `directory` that another user may stat.
 fn times(directory: &std::path::Path, found: &mut Vec<(std::path::PathBuf, [i64; 4])>) {
     use std::os::unix::fs::MetadataExt;
     let data = std::fs::metadata(directory).unwrap();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Three users send random requests and do anything that needs no privilege, over the real socket
-//! to the real daemon. None of them changes a value of another user's processes, or learns the
-//! foreground app of another user or the times of its input. No value remains after the daemon's
-//! end.
+//! Three users send random requests over the real socket to the real daemon, and take other random
+//! actions that need no privilege. None of them changes a value of another user's processes, or
+//! learns the foreground app of another user or the times of its input. No value remains after the
+//! daemon's end.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ const USERS: [u32; 3] = [54_331, 54_332, 54_333];
 const SEQUENCES: u64 = 6;
 /// In each sequence, every user watches once while the others take this many steps.
 const STEPS: usize = 12;
-/// The daemon scans for apps twice a second.
+/// Longer than the daemon's interval between two scans for apps, which is 500 ms.
 const SETTLED: Duration = Duration::from_millis(700);
 const UNITS: usize = 2;
 
@@ -40,7 +40,7 @@ impl Random {
     }
 }
 
-/// A user's session.
+/// Possible contents of logind's file of a user's session.
 const SESSIONS: [&str; 5] = [
     "ACTIVE=1\nSEAT=seat0\nCLASS=user\n",
     "ACTIVE=0\nSEAT=seat0\nCLASS=user\n",

@@ -42,7 +42,7 @@ pub struct Machine {
     started: std::cell::Cell<u64>,
 }
 
-/// How far the start times of processes are ahead of the daemon's clock.
+/// How far the start times of processes are ahead of the daemon's clock, in clock ticks.
 const AHEAD_TICKS: u64 = 1_000_000;
 
 /// The time since boot in clock ticks, as in `/proc/PID/stat`.
@@ -269,7 +269,7 @@ pub struct Running<'a> {
     _machine: &'a Machine,
 }
 
-/// A connection to it.
+/// A connection to the daemon.
 pub struct Client {
     stream: UnixStream,
     answers: BufReader<UnixStream>,

@@ -95,7 +95,7 @@ fn use_announced_by_an_inactive_session_counts_once_it_is_active() {
         Response::Error { code, .. } => assert_eq!(code, ErrorCode::NotAllowed),
         other => panic!("{other:?}"),
     }
-    // One scan covers both.
+    // One scan covers both announcements.
     until_used(&mut daemon, a.pid, &[Use::Unsaved]);
     assert_eq!(app(&mut daemon, b.pid).uses, []);
     set_active(&machine, "1", FIRST, false);

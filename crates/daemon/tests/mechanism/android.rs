@@ -57,7 +57,7 @@ fn process_in_top_app_is_foreground_whatever_the_scores_are() {
     score(a.pid, "0");
     turns(&mut daemon);
     assert_eq!(daemon.topmost(), Some(b.pid), "a runs a receiver");
-    // An explicit claim outranks it.
+    // An explicit claim outranks the cpuset.
     daemon.focus(a.pid);
     put(&machine, &[b.pid, a.pid]);
     put(&machine, &[b.pid]);

@@ -58,7 +58,7 @@ fn apps_are_listed_with_class_use_and_place() {
     daemon.focus(b.pid);
     let all = apps(&mut daemon);
     assert_eq!(all.len(), 2, "{all:?}");
-    // The most recently used app.
+    // The most recently used app comes first.
     assert_eq!(all[0].app.pid, Some(b.pid));
     assert_eq!(
         (all[0].role, all[1].role),
@@ -114,7 +114,7 @@ fn owner_may_only_lower_the_class_and_other_users_may_not_change_it() {
     let mut root = daemon.connect();
     assert!(set(&mut daemon, &mut user, a.pid, r#""disposable""#).is_ok());
     assert_eq!(app(&mut daemon, a.pid).class, Class::Disposable);
-    // A return to its own class is no raise.
+    // A return to the app's own class does not count as a raise.
     assert!(set(&mut daemon, &mut user, a.pid, r#""normal""#).is_ok());
     let refused = Err(ErrorCode::NotAllowed);
     assert_eq!(set(&mut daemon, &mut user, a.pid, r#""keep""#), refused);

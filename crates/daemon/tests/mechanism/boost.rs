@@ -41,7 +41,7 @@ fn weight(machine: &Machine, cgroup: &str) -> String {
     machine.read(&format!("cgroup/{cgroup}/cpu.weight"))
 }
 
-/// Nice value and slice. Kernels before 6.12 report no slice.
+/// Nice value, and slice in nanoseconds. Kernels before 6.12 report no slice.
 fn asking(app: &App) -> (i32, u64) {
     let cpu = Cpu::of(app.pid).unwrap();
     (cpu.nice(), cpu.slice_ns())

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! No process keeps values that it was given or inherited, whatever it does meanwhile.
+//! No process keeps values that the daemon gave it or that it inherited, whatever it does
+//! meanwhile.
 
 use crate::common::{App, Machine};
 use limelight_sys::clock::boottime;
@@ -64,7 +65,7 @@ fn set_score(machine: &Machine, app: &App, score: i16) {
     );
 }
 
-/// Nice value and slice.
+/// Nice value, and slice in nanoseconds.
 fn asking(app: &App) -> (i32, u64) {
     let cpu = Cpu::of(app.pid).unwrap();
     (cpu.nice(), cpu.slice_ns())

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Controllers that are enabled for an app without its own cgroup: those for its weights if the
-//! daemon owns the tree, none if a service manager does.
+//! Controllers that are enabled for an app without its own cgroup: the controllers for its weights
+//! if the daemon owns the tree, none if a service manager owns it.
 
 use crate::common::{App, Machine};
 
 const CONTROL: &str = "cgroup/cgroup.subtree_control";
 
-/// A machine on which all apps share the session's cgroup, with the cgroup that one of them will
-/// get. That one has its files already, because a directory created in a tree of plain files is
-/// empty.
+/// A machine on which all apps share the session's cgroup. The cgroup that one app will get exists
+/// already, with its files, because a directory created in a tree of plain files is empty.
 fn machine(adopt: &str) -> (Machine, App) {
     let machine = Machine::new();
     let state = machine.path("state/coldstart");

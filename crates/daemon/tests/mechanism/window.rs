@@ -175,7 +175,8 @@ fn without_reports_devices_are_opened_and_a_failure_is_named() {
         assert_eq!(state, State::Unavailable);
         assert!(why.contains(lack), "{name}: {why}");
     }
-    // A client that reports repeatedly makes them unnecessary until it disconnects.
+    // A client that reports repeatedly makes the daemon's own sources unnecessary until it
+    // disconnects.
     let mut agent = daemon.connect();
     for event in ["open", "close"] {
         message(daemon.ask_over(&mut agent, &line(event, ago(0), a.pid)));

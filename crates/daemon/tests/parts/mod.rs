@@ -210,7 +210,7 @@ impl Machine {
         self.write(&format!("proc/{pid}/statm"), "9000 6000 1000 0 0 0 0\n");
         self.write(&format!("proc/{pid}/cgroup"), &format!("0::{group}\n"));
         self.write(&format!("proc/{pid}/oom_score_adj"), "0\n");
-        // Its program is this one, whatever its name is.
+        // Every process runs the same program, whatever its name is.
         let exe = self.temp.path().join(format!("proc/{pid}/exe"));
         std::os::unix::fs::symlink(self.temp.path().join("p"), exe).unwrap();
         self.status(pid);
@@ -327,7 +327,7 @@ pub struct TestDaemon {
     collector: Collector,
     pub last: Snapshot,
     pub now: Duration,
-    /// Finds cgroups that are no apps; `None` skips that scan.
+    /// Finds cgroups that are not apps; `None` skips that scan.
     pub services: Option<ServiceGrowth>,
     /// Processes announced as in use.
     pub announced: Vec<(ProcessId, Use)>,
@@ -380,7 +380,7 @@ impl TestDaemon {
         }
     }
 
-    /// The daemon's checks at a tick: apps end, and processes move.
+    /// The daemon's checks at a tick, for apps that have ended and processes that have moved.
     pub fn check_front(&mut self, machine: &Machine) {
         let front = self.topmost.front().map(|front| front.app.clone());
         let before = front.as_ref().map(|app| app.key);
@@ -407,7 +407,8 @@ impl TestDaemon {
             .forget_apps(&mut self.shared, &machine.system, gone);
     }
 
-    /// Plans with this much available memory, and free swap of 128 MiB or none, in MiB.
+    /// Plans with this much available memory and free swap, in MiB. The machine has [`SWAP`] MiB of
+    /// swap, or none if `swap_free` is 0.
     pub fn plan(&mut self, machine: &Machine, available: u64, swap_free: u64) {
         let system = &machine.system;
         let front = self.topmost.front().map(|front| front.app.clone());

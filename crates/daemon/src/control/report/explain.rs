@@ -27,8 +27,8 @@ pub(crate) fn explain(view: View<'_>, pid: i32) -> Result<Explain, Refusal> {
         .front()
         .filter(|front| belongs(&front.app));
     let previous = daemon.model.topmost.previous().filter(|app| belongs(app));
-    // It is the previous app only until another user switches apps, so it could reveal such a
-    // switch.
+    // An app stops being the previous app when another user switches apps, so showing this role
+    // could reveal the switch.
     let previous = previous.filter(|_| viewer.sees_front());
     let (role, app) = match (front, previous) {
         (Some(front), _) => (Role::Topmost, Some(front.app.clone())),

@@ -32,7 +32,7 @@ fn mechanism(name: &str, state: State, detail: String) -> MechanismStatus {
     }
 }
 
-/// The state of a mechanism that works while an app is topmost.
+/// The state of a mechanism that works only while an app is topmost.
 fn while_topmost(daemon: &Reconciler) -> State {
     match daemon.model.front() {
         Some(_) => State::Active,
@@ -79,8 +79,7 @@ fn protect(view: &View<'_>) -> MechanismStatus {
     mechanism("protect", state, detail)
 }
 
-/// State of `boost`. While no app is topmost, it is unknown what would work for an app with a
-/// cgroup of its own, but known what works for none.
+/// State of `boost`. Without a topmost app, the working knobs are unknown.
 fn boost(view: &View<'_>) -> MechanismStatus {
     let daemon = view.viewer.reconciler;
     let settings = &daemon.config.settings.boost;

@@ -117,7 +117,7 @@ fn sources(view: &View<'_>) -> Vec<SourceStatus> {
     let top_app_state = match (view.sources.top_app.group(), config.top_app) {
         (Some(_), _) => active(view.sources.top_app.speaks() && model.topmost.hears_inferred()),
         (None, false) => State::Off,
-        // The cpuset exists on Android only; elsewhere its absence is no defect.
+        // The cpuset exists on Android only; elsewhere its absence is not a defect.
         (None, true) => State::Idle,
     };
     vec![
@@ -203,7 +203,7 @@ fn memory(view: &View<'_>, stalled: Option<Stall>) -> MemoryStatus {
     }
 }
 
-/// Bytes that are reserved and in effect.
+/// Bytes of the topmost app's reservation; 0 if it is not in effect.
 fn reserved_bytes(view: &View<'_>) -> u64 {
     let daemon = view.viewer.reconciler;
     let home = daemon.model.front().and_then(|app| app.own_home());

@@ -36,7 +36,7 @@ pub(crate) fn latency(viewer: Viewer<'_>, app: Option<&str>) -> Result<Response,
     }
 }
 
-/// Windows, for `status`.
+/// State of the response windows, for `status`.
 pub(super) fn status(view: &View<'_>) -> WindowStatus {
     let daemon = view.viewer.reconciler;
     let window = &daemon.mechanisms.window;
@@ -116,7 +116,7 @@ fn sources(view: &View<'_>) -> Vec<SourceStatus> {
     sources
 }
 
-/// What `explain` says of the topmost app.
+/// The note about response windows in `explain` of the topmost app.
 pub(super) fn note(view: &View<'_>) -> Option<String> {
     let status = status(view);
     let name = &view.viewer.reconciler.model.front()?.name;

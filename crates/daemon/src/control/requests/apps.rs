@@ -14,7 +14,7 @@ use crate::system::access::Speaker;
 use crate::system::authorization;
 use crate::system::identify::{no_process, Refusal};
 
-/// Error for a process of no known app.
+/// Error for a process that belongs to no known app.
 fn no_app(pid: i32) -> Refusal {
     Refusal::new(
         ErrorCode::NotAnApp,
@@ -129,7 +129,8 @@ pub(super) fn set_class(
     })
 }
 
-/// Limits what an app's owner may set: only a lower class, and none over root's.
+/// Checks what an app's owner may set: no class above the class that the app has without an
+/// override, and no class at all if root has set one.
 fn may_lower(
     source: &AppsSource,
     key: AppKey,
@@ -193,7 +194,7 @@ pub(super) fn in_use(
         true => format!("pid {pid} {}, until this connection closes", what.clause()),
         false => format!("pid {pid} is not said to be in use so any more"),
     };
-    // The refusal is temporary: the announcement counts once the session is active, without a
-    // repeat.
+    // The refusal is temporary: the announcement counts once the session is active. The client need
+    // not repeat it.
     may_speak.map(|()| Response::Ok { message })
 }

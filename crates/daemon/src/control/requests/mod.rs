@@ -44,7 +44,7 @@ impl From<Refusal> for Response {
     }
 }
 
-/// What answering a request may read and change.
+/// The parts of the daemon that requests read and change.
 #[derive(Debug)]
 pub(crate) struct Desk<'a> {
     pub control: &'a mut ControlSource,
@@ -172,7 +172,7 @@ impl Desk<'_> {
         }
     }
 
-    /// Charges a request to its user. `Some`: the refusal of a user who exceeds the limit.
+    /// Charges a request to its user. Returns a refusal if the user exceeds the limit.
     fn charge(&mut self, speaker: Speaker, cost: Cost) -> Option<Response> {
         let at = now();
         let tokens = match cost {
@@ -239,8 +239,8 @@ impl Desk<'_> {
             self.control.set_holding(line.client);
         }
         self.reconciler.take(Input::Claimed { claim, holder });
-        // The refusal is temporary: the claim counts at the next switch of sessions, without a
-        // repeat.
+        // The refusal is temporary: the claim counts once the user's session is active. The client
+        // need not repeat it.
         may_speak.map(|()| Response::Ok {
             message: standing(self.viewer(speaker), name),
         })
@@ -293,7 +293,7 @@ fn claimed_cgroup(system: &System, peer: PeerCred, path: &str) -> Result<App, Re
     Ok(app)
 }
 
-/// Describes the claim in force after this one.
+/// Describes the claim that is in force after a request.
 fn standing(viewer: Viewer<'_>, claimed: Option<String>) -> String {
     let Some(front) = viewer.reconciler.model.topmost.front() else {
         return "no app is topmost".to_owned();

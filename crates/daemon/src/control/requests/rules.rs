@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! For each request: what its answer shows of other users, and its cost. The match has no wildcard,
-//! so a new request does not compile without both.
+//! so a new request without both does not compile.
 
 use limelight_proto::Request;
 
@@ -9,15 +9,15 @@ use limelight_proto::Request;
 pub(crate) enum Shows {
     /// Only the outcome of the caller's own request.
     Outcome,
-    /// The machine's state, and those apps that the caller may see (`visibility`).
+    /// The machine's state, and the apps that the caller may see (`visibility`).
     Filtered,
 }
 
 /// What a request costs the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cost {
-    /// This many tokens besides those of its line. It is never refused for lack of tokens, because
-    /// session agents send these requests and their reports must not be lost.
+    /// This many tokens, in addition to the tokens for its line. It is never refused for lack of
+    /// tokens, because session agents send these requests and their reports must not be lost.
     Work(u32),
     /// A lookup through `/proc` or all apps. It is refused if the caller exceeds the limit.
     Lookup(u32),

@@ -21,11 +21,11 @@ use crate::system::{authorization, now};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Report<'a> {
     pub event: WindowEvent,
-    /// When, in microseconds of `CLOCK_MONOTONIC`; `None`: now.
+    /// Time of the event, in microseconds of `CLOCK_MONOTONIC`; `None`: now.
     pub at_us: Option<u64>,
     /// A process of the app; `None`: the topmost app.
     pub pid: Option<i32>,
-    /// The name by which the client goes.
+    /// The client's name for itself.
     pub source: &'a str,
 }
 
@@ -151,12 +151,12 @@ fn not_own(refusal: Refusal, uid: u32) -> Refusal {
     }
 }
 
-/// The time of an event, in the daemon's own time.
+/// The time of an event, on the daemon's clock.
 fn happened(at_us: Option<u64>, now: Duration) -> Result<Duration, Refusal> {
     let Some(at_us) = at_us else {
         return Ok(now);
     };
-    // A time that is a little ahead of our clock counts as now.
+    // A time ahead of the clock counts as now.
     let ago = clock::monotonic().saturating_sub(Duration::from_micros(at_us));
     if ago > Duration::from_micros(WINDOW_AGE_MAX_US) {
         return Err(Refusal::new(

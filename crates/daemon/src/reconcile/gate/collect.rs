@@ -21,8 +21,8 @@ const SCAN_EVERY: Duration = Duration::from_secs(10);
 /// loop.
 const ANCESTORS_MAX: usize = 64;
 
-/// Prefix of the units that terminals make for the programs in their tabs: part of the terminal's
-/// app.
+/// Prefix of the units that terminals make for the programs in their tabs. Such a unit is part of
+/// the terminal's app.
 pub const TAB: &str = "vte-spawn-";
 
 /// A protected process that has not been opened yet.
@@ -31,9 +31,9 @@ pub type Wanted = (ProcessId, Option<AppKey>, Why);
 /// The session's processes as of the last scan.
 #[derive(Debug, Default)]
 pub struct Collector {
-    /// The process claimed as topmost and the one before it, and when each was last. They are kept
-    /// because another window of the same app may be topmost now, and the process may have been
-    /// moved away.
+    /// The process claimed as topmost and the process claimed before it, each with the time of its
+    /// last claim. They are kept because another window of the same app may be topmost now, and the
+    /// process may have been moved out of the app's cgroup.
     claimed: Vec<(ProcessId, Duration)>,
     session: Vec<ProcessId>,
     scanned_at: Option<Duration>,
@@ -45,10 +45,11 @@ impl Collector {
         self.scanned_at = None;
     }
 
-    /// Lists the protected processes, the most important ones first: those of `front` with
-    /// `members`, the session's, those of `previous`, and the ancestors of the first. `helpers` are
-    /// the names of programs that serve every app. With `tree`, all processes of the machine,
-    /// descendants in other cgroups are included.
+    /// Lists the protected processes, the most important ones first: the topmost app's (`front`
+    /// with `members`), Limelight's own, the session's, those of the app `previous`, and the
+    /// topmost app's ancestors. `helpers` are the names of programs that serve every app. `tree`
+    /// lists all processes of the machine. If it is given, descendants in other cgroups are
+    /// included.
     pub fn collect(
         &mut self,
         system: &System,
@@ -131,7 +132,7 @@ impl Collector {
     }
 }
 
-/// The own cgroups of the topmost app and of the one before it.
+/// The cgroups of the topmost app and of the previous app, if they have their own.
 pub fn homes(front: Option<&App>, previous: Option<&App>) -> Vec<(String, Why)> {
     let home = |app: &App| app.own_home().map(|home| home.path.clone());
     let front = front.and_then(home).map(|path| (path, Why::Topmost));
@@ -157,8 +158,8 @@ fn of_app(
     )
 }
 
-/// These processes and, given `tree`, their descendants, except those in the unit of an app other
-/// than the one with the cgroup `own`.
+/// These processes and, given `tree`, their descendants. Descendants in the unit of another app are
+/// left out; `own` is the cgroup of this app.
 fn with_descendants(
     system: &System,
     own: Option<&str>,
@@ -192,8 +193,8 @@ fn with_descendants(
     all
 }
 
-/// Whether a process is in a unit that was made for another app. A program started by a file
-/// manager is no part of it; one in a terminal's tab is part of the terminal.
+/// Whether a process is in a unit that was made for another app. A program that a file manager
+/// started is not part of the file manager. A program in a terminal's tab is part of the terminal.
 fn is_another_app(system: &System, own: Option<&str>, id: ProcessId) -> bool {
     let process = system.same_process(id);
     let path = process.and_then(|process| process.cgroup().ok().flatten());
@@ -205,8 +206,8 @@ fn is_another_app(system: &System, own: Option<&str>, id: ProcessId) -> bool {
     unit.is_some_and(|unit| Some(unit.as_str()) != own && !unit.name().starts_with(TAB))
 }
 
-/// The ancestors of these processes, without init and the kernel's own. Without `tree`, only those
-/// of the first process.
+/// The ancestors of these processes, without init and kernel threads. Without `tree`, only the
+/// ancestors of the first process.
 fn ancestors(system: &System, own: &[ProcessId], tree: Option<&ProcessTree>) -> Vec<ProcessId> {
     let mut known: BTreeSet<i32> = own.iter().map(|id| id.pid).collect();
     let parent = |pid: i32| match tree {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Finds out whether another process may be waiting for a process. A process that serves others is
-//! not stopped, because its clients would stop with it.
+//! Finds out whether another process may be waiting for a process. A process that serves other
+//! processes is not stopped, because its clients would stop with it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,8 +15,8 @@ use crate::system::System;
 const PROCESSES_MAX: usize = 64;
 const DESCRIPTORS_MAX: usize = 512;
 
-/// Devices through which the kernel itself sends requests to a process: a file system, a virtual
-/// machine.
+/// Devices through which the kernel itself sends requests to a process: for a file system or a
+/// virtual machine.
 const DEVICES: [&str; 3] = ["/dev/fuse", "/dev/kvm", "/dev/vhost-net"];
 
 /// Access modes `O_RDONLY`, `O_WRONLY`, `O_RDWR`: the last two bits of a descriptor's flags.
@@ -28,9 +28,9 @@ const MODE_BITS: u8 = 3;
 /// Flag of a socket that accepts connections, in `/proc/net/unix` (`__SO_ACCEPTCON`).
 const ACCEPTS: u64 = 1 << 16;
 
-/// Why these processes must not be stopped, if they must not: one of them holds a device with
-/// requests from the kernel, accepts connections, or has a pipe to one of `front`, the topmost
-/// app's processes.
+/// Returns why these processes must not be stopped; `None` if they may be. The reason is a process
+/// that holds a device through which the kernel sends requests, accepts connections, or has a pipe
+/// to one of `front`, the topmost app's processes.
 pub fn served(system: &System, members: &[ProcessId], front: &[ProcessId]) -> Option<String> {
     if members.len() > PROCESSES_MAX {
         return Some("it has more processes than can be checked".to_owned());
@@ -97,8 +97,8 @@ fn mode(process: &Process, number: i32) -> u8 {
     }
 }
 
-/// Sockets of the process's network namespace that accept connections, in the form that descriptors
-/// name them.
+/// Sockets of the process's network namespace that accept connections, in the form of a
+/// descriptor's target: `socket:[INODE]`.
 fn listening(process: &Process) -> BTreeSet<String> {
     let read = |file: &str| {
         process

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The safety gate: what may never be done to which processes.
+//! The safety gate: keeps actions away from protected processes.
 //!
 //! The policy plans for apps, and an app is a name for processes as of the last scan. Meanwhile
 //! processes fork and move between cgroups. So right before an action stops, limits, squeezes or
@@ -10,7 +10,7 @@
 //! scan finds them.
 //!
 //! The event loop decides which processes are protected ([`collect`]); the squeezing thread and the
-//! guard's thread use the gate too. The guard does so when no memory is left. The kernel allocates
+//! guard's thread use the gate too. The guard uses it when no memory is left. The kernel allocates
 //! memory to read `/proc/PID/cgroup` (`proc_cgroup_show()`), so the guard starts from the target
 //! instead, and reads its `cgroup.procs`, which is open ([`Gate::listed`], [`Gate::any_of`]).
 
@@ -29,7 +29,7 @@ use limelight_sys::persistent_file::PersistentFile;
 use crate::system::System;
 
 /// Most protected processes, one descriptor each. Further processes of the topmost app are covered
-/// if they share a cgroup with one of these.
+/// if they share a cgroup with a listed process.
 const GUARDED_MAX: usize = 512;
 
 /// Longest text of `/proc/PID/cgroup` that is read: a path has at most 4095 bytes, and each cgroup
@@ -89,8 +89,8 @@ struct Watched {
 }
 
 impl Watched {
-    /// Whether the rule refuses for the current cgroup of the process. An ended process refuses
-    /// nothing. If the file cannot be read, the last known cgroup counts.
+    /// Whether `rule` refuses an action, given the current cgroup of the process. A process that
+    /// has ended never causes a refusal. If the file cannot be read, the last known cgroup counts.
     fn refuses(&self, rule: impl Fn(&str) -> bool) -> bool {
         let mut buffer = [0; TEXT_MAX];
         let Some(file) = &self.cgroup else {
@@ -131,8 +131,8 @@ impl Gate {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces the protected processes, given the most important ones first, and the protected
-    /// cgroups `homes`. Returns the processes with their current cgroups.
+    /// Replaces the protected processes by `wanted`, with the most important ones first, and the
+    /// protected cgroups by `homes`. Returns the processes with their current cgroups.
     pub fn update(
         &self,
         system: &System,
@@ -170,7 +170,8 @@ impl Gate {
         let homes = homes.into_iter().map(|(path, why)| {
             let group = CgroupPath::parse(&path).and_then(|path| system.cgroups.open(&path).ok());
             let procs = group.and_then(|group| PersistentFile::open(group.dir(), PROCS).ok());
-            // The kernel allocates a file's buffer at the first read.
+            // The kernel allocates a file's buffer at the first read, so the first read happens
+            // here.
             let _ = procs.as_ref().map(|procs| procs.read(&mut buffer));
             Home { path, why, procs }
         });
@@ -185,9 +186,9 @@ impl Gate {
         protected
     }
 
-    /// The process that rules out harm to everything in the cgroup `path` of `app`. Reads the
-    /// current cgroup of each protected process, for which the kernel allocates memory: not for the
-    /// guard's thread.
+    /// The protected process, if any, that rules out `harm` to the cgroup `path` of `app`. Reads
+    /// the current cgroup of each protected process. The kernel allocates memory for that, so the
+    /// guard's thread must not call this.
     pub fn group(&self, path: &str, harm: Harm, app: AppKey) -> Option<Blocked> {
         // The lock is not held while files are read: the guard may need it, and must not wait for
         // memory.
@@ -225,7 +226,7 @@ impl Gate {
     }
 
     /// Whether killing the processes in the text of a `cgroup.procs` is refused. For the guard:
-    /// neither this program nor the kernel allocates.
+    /// neither this program nor the kernel allocates memory.
     pub fn listed(&self, procs: &[u8]) -> Option<Blocked> {
         let mut state = self.state();
         let blocked = pids_in(procs).find_map(|pid| {
@@ -304,7 +305,7 @@ fn watch(system: &System, process: ProcessId, app: Option<AppKey>, why: Why) -> 
     let open = system.same_process(process)?;
     let file = PersistentFile::open(open.dir(), "cgroup").ok();
     let mut buffer = [0; TEXT_MAX];
-    // The kernel allocates a file's buffer at the first read.
+    // The kernel allocates a file's buffer at the first read, so the first read happens here.
     let text = file.as_ref().and_then(|file| file.read(&mut buffer).ok());
     let cgroup = text.and_then(path_in).unwrap_or_default().to_owned();
     Some(Watched {

@@ -12,7 +12,7 @@ use limelight_sys::keyed::Keyed;
 
 use crate::system::System;
 
-/// Limelight's own programs, and those that a login depends on.
+/// Limelight's own programs, and the programs that a login depends on.
 pub const LOGIN: [&str; 10] = [
     "limelightd",
     "limelight-agent",
@@ -168,8 +168,8 @@ pub fn runs_installed(system: &System, id: ProcessId, comm: &str) -> bool {
     };
     match process.program() {
         Ok((program, path)) => program.owner == 0 && is_program_of(&path, comm),
-        // If not even root may read it, it is no ordinary program. A user's own process cannot
-        // reach that state.
+        // If even root may not read the executable's path, the process does not run an ordinary
+        // program. A process that a user owns cannot get into that state.
         Err(_) => process.owner_uid().is_ok_and(|uid| uid == 0),
     }
 }
@@ -186,7 +186,7 @@ fn is_program_of(path: &Path, comm: &str) -> bool {
     }
 }
 
-/// logind's sessions, one table each.
+/// logind's sessions, one table of keys and values for each.
 fn sessions(system: &System) -> Vec<Keyed> {
     let Ok(sessions) = Dir::open(&system.roots.sessions) else {
         return Vec::new();

@@ -27,7 +27,7 @@ const SWAP: u64 = 128 * MIB;
 const NOW: Duration = Duration::from_secs(1000);
 const CLASSES: [Class; 3] = [Class::Keep, Class::Normal, Class::Disposable];
 
-/// Numbers of the apps. The subject is the least or the most recently used one.
+/// Numbers of the apps. The subject is the least or the most recently used app.
 const SUBJECT: u64 = 1;
 const FRONT: u64 = 9;
 const SERVICE: u64 = 99;
@@ -113,9 +113,10 @@ enum Closed {
     Never,
     /// Before any app of the class normal.
     First,
-    /// Only when memory is exhausted and no disposable app was left, but apps in use were.
+    /// Only when memory was exhausted and no disposable app was left, while the app in use was
+    /// still open.
     NothingDisposable,
-    /// Only when memory is exhausted and no other app of its class was left.
+    /// Only when memory was exhausted and no other app of its class, or of a lower class, was left.
     LastOfClass,
     /// None of the above.
     Other,
@@ -154,7 +155,7 @@ impl Machine<'_> {
         all
     }
 
-    /// A snapshot with these apps alive. `oldest`: the subject is the least recently used one.
+    /// A snapshot with these apps alive. `oldest`: the subject is the least recently used app.
     fn snapshot(&self, alive: &[u64], oldest: bool, short: (u64, u64, bool)) -> Snapshot {
         let (available, swap, stalls) = short;
         let swap = if self.subject.no_swap { 0 } else { swap * MIB };
@@ -238,7 +239,8 @@ impl Machine<'_> {
             ..Outcome::default()
         };
         for short in shortages() {
-            // Alone with the foreground app, so that it is next in line for every action.
+            // The only other app is the foreground app, so the subject is next in line for every
+            // action.
             for settled in [false, true] {
                 let mut machine = self.snapshot(&[SUBJECT, FRONT], true, short);
                 machine.settled = settled;
@@ -321,7 +323,7 @@ fn runs_again_after_two_seconds(machine: &Snapshot) -> bool {
     thaws(Duration::from_secs(2)) && !thaws(Duration::from_millis(1900))
 }
 
-/// The cells of a row for apps of these traits and classes, from what was done to them.
+/// The cells of a row for apps of these traits and classes, from the observed outcomes.
 fn cells(system: &System, traits: &[Trait], classes: &[Class]) -> [String; 3] {
     let of = |subject: &Trait, class| {
         let machine = Machine {
@@ -446,7 +448,8 @@ fn rows_of_places() -> BTreeMap<&'static str, Row> {
     ])
 }
 
-/// Rows about an app's activity or missing features of the machine; `servers` accept connections.
+/// Rows about an app's activity or missing features of the machine; `servers` are processes that
+/// accept connections.
 fn rows_of_deeds(servers: Vec<ProcessId>) -> BTreeMap<&'static str, Row> {
     let uses: [fn(&mut Found); 6] = [
         |found| found.uses = vec![Use::Audio],

@@ -19,7 +19,7 @@ const FILE_MAX_BYTES: u64 = 1 << 20;
 /// Most entries that are kept.
 const ENTRIES_MAX: usize = 4096;
 
-/// Programs that run others: their path does not identify the app.
+/// Programs that run other programs: their path does not identify the app.
 const INTERPRETERS: [&str; 12] = [
     "sh", "bash", "dash", "env", "python", "perl", "ruby", "node", "java", "mono", "gjs",
     "electron",
@@ -49,7 +49,8 @@ pub struct Desktop {
 }
 
 impl Desktop {
-    /// Entries in `applications` below these directories; of two with one id the first one counts.
+    /// Entries in `applications` below these directories; if two have the same id, the first one
+    /// counts.
     pub fn new(directories: &[PathBuf]) -> Desktop {
         Desktop {
             directories: directories.to_vec(),
@@ -89,8 +90,8 @@ impl Desktop {
         }
     }
 
-    /// Finds an app's entry by its unit, else by its program. `comm` stands in for the program if
-    /// that is an interpreter.
+    /// Finds an app's entry by its unit, else by its program. `comm` is used instead of the program
+    /// if the program is an interpreter.
     pub fn find(&self, unit: Option<&Unit>, program: Option<&str>, comm: &str) -> Option<&Entry> {
         if let Some(entry) = unit.and_then(|unit| self.of_unit(unit)) {
             return Some(entry);
@@ -137,7 +138,8 @@ fn read(path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Parses the main section of a desktop entry; `None` if it has none or is no application.
+/// Parses the main section of a desktop entry; `None` if there is no main section or the entry is
+/// not an application.
 pub fn parse(id: &str, text: &str) -> Option<Entry> {
     let mut entry = Entry {
         id: id.to_owned(),
@@ -246,7 +248,7 @@ mod tests {
     #[test]
     fn app_is_found_by_its_unit_else_by_its_program() {
         let (_temp, desktop) = system();
-        // This launcher did not escape the id.
+        // The launcher of this unit did not escape the id.
         let unit = unit::parse("app-gnome-firefox-esr-7.scope").unwrap();
         let firefox = desktop.find(Some(&unit), None, "x").unwrap();
         assert_eq!(firefox.name, "Firefox");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Finds the running apps: every unit that a desktop, a sandbox or a terminal made for one,
+//! Finds the running apps: every unit that a desktop, a sandbox or a terminal made for an app,
 //! anywhere in the hierarchy, and every app that has been topmost and still runs.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ pub struct Member {
     pub comm: String,
 }
 
-/// An app that has been found and not yet identified.
+/// An app that has been found but not yet identified.
 #[derive(Debug)]
 pub struct Sighted {
     pub key: AppKey,
@@ -74,8 +74,8 @@ impl Sighted {
         find_place(system, &place).ok()?
     }
 
-    /// Records that its cgroup also holds another app, so its knobs belong to neither. The rest of
-    /// this app is handled process by process.
+    /// Records that its cgroup also holds another app, so the cgroup's knobs belong to neither app.
+    /// From then on this app is handled process by process.
     fn lose_group(&mut self) {
         self.has_group = false;
         if let Some(home) = &mut self.home {
@@ -83,7 +83,7 @@ impl Sighted {
         }
     }
 
-    /// The name of its unit, unless this daemon made that.
+    /// The name of its unit, unless this daemon made the unit.
     pub fn unit_name(&self) -> Option<&str> {
         let home = self
             .home
@@ -93,7 +93,7 @@ impl Sighted {
     }
 }
 
-/// All apps: those in units, and those of `fronts` that still run. Fails if no descriptor or memory
+/// All apps: apps in units, and apps of `fronts` that still run. Fails if no descriptor or memory
 /// is left for the scan.
 pub fn all<'a>(
     system: &System,
@@ -130,8 +130,8 @@ pub fn one(system: &System, app: &App) -> Result<Option<Sighted>> {
     }))
 }
 
-/// The apps in units. An app has the processes of its cgroup that are in no inner app's. The cgroup
-/// is its own while no inner app has processes.
+/// The apps in units. An app has all processes of its cgroup except the processes of inner apps.
+/// The cgroup counts as its own while no inner app has processes.
 fn of_units(system: &System, units: Vec<Unit>) -> Result<Vec<Sighted>> {
     let mut shared = BTreeSet::new();
     let mut found = Vec::new();
@@ -215,8 +215,9 @@ fn divide(tree: &ProcessTree, fronts: &[&App], found: &mut Vec<Sighted>) {
     found.retain(|app| !app.members.is_empty());
 }
 
-/// Process trees without their own cgroup. Processes of `others` remain theirs. A tree inside
-/// another one is an app of its own: a program that starts apps does not include them.
+/// Apps that are process trees without their own cgroup. Processes that belong to `others` are left
+/// out. A tree inside another tree is a separate app, because a program that starts apps does not
+/// include them.
 fn of_trees(tree: &ProcessTree, trees: &[&App], others: &[Sighted]) -> Vec<Sighted> {
     let mut taken: BTreeSet<i32> = others
         .iter()
@@ -270,7 +271,7 @@ fn of_trees(tree: &ProcessTree, trees: &[&App], others: &[Sighted]) -> Vec<Sight
 
 /// How many ancestors a process has.
 fn depth(tree: &ProcessTree, pid: i32) -> usize {
-    // The ids are read at different moments, so reuse could form a loop.
+    // Process ids are read at different moments, so reuse could form a loop.
     const MOST: usize = 4096;
     let parents = std::iter::successors(Some(pid), |pid| tree.parent(*pid));
     parents.take(MOST).count()

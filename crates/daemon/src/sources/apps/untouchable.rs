@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Apps that are never touched because of the processes in them: those that other apps need to be
-//! seen and heard, and those of the session itself.
+//! Apps that are never touched because of the processes in them: programs that other apps need for
+//! display and sound, and programs of the session itself.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,12 +17,12 @@ use crate::system::System;
 
 use crate::sources::apps::sight::{Member, Sighted};
 
-/// Reciprocal of the share of memory that each user's units may hold exempt by their name alone.
+/// Reciprocal of the share of memory that one user's units may exempt by their names alone.
 const NAMED_PART: u64 = 16;
 
-/// Limits the memory that is exempt by unit names alone, because any user can name a unit as a
-/// service of the session. Of the apps in `by_name`, each user's largest lose the exemption until
-/// the rest hold no more than `NAMED_PART` allows.
+/// Limits the memory that is exempt by unit names alone, because any user can name a unit like a
+/// service of the session. Each user's largest apps in `by_name` lose the exemption, until the
+/// user's remaining apps in `by_name` hold no more than `NAMED_PART` allows.
 pub fn limit_named(system: &System, found: &mut [Found], by_name: &BTreeSet<AppKey>) {
     let mut named: Vec<&mut Found> = found
         .iter_mut()
@@ -57,14 +57,14 @@ pub fn limit_named(system: &System, found: &mut [Found], by_name: &BTreeSet<AppK
 /// State read once for all apps.
 pub struct Untouchable<'a> {
     names: BTreeSet<&'a str>,
-    /// First processes of logind's sessions.
+    /// Leaders of logind's sessions.
     leaders: BTreeSet<i32>,
     /// Users whose session is locked.
     locked: BTreeSet<u32>,
 }
 
 impl<'a> Untouchable<'a> {
-    /// `helpers` are the names of programs that serve whichever app is topmost.
+    /// `helpers` are the names of programs that serve the topmost app.
     pub fn new(system: &System, helpers: &'a [String]) -> Untouchable<'a> {
         let mut names: BTreeSet<&str> = helpers.iter().map(String::as_str).collect();
         for name in session::names() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Processes that are in use in the background: those that hold a logind lock against sleep or
-//! shutdown, and those that play or record sound.
+//! Processes that are in use in the background: processes that hold a logind lock against sleep or
+//! shutdown, and processes that play or record sound.
 
 use limelight_core::model::apps::Use;
 use limelight_sys::dir::Dir;
@@ -38,7 +38,7 @@ fn holder(text: &str) -> Option<i32> {
 }
 
 /// Processes with a running sound device. A sound server appears here while its clients play; only
-/// the server knows which clients those are.
+/// the server knows which clients play.
 pub fn sounding(proc: &Proc) -> Vec<(i32, Use)> {
     let Ok(asound) = proc.dir().open_dir("asound") else {
         return Vec::new();

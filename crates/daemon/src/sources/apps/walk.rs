@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Walks the cgroup hierarchy for the units of apps.
 //!
-//! Any user can make cgroups without limit below a delegated one. So the walk keeps names, holds
-//! one group open at a time, skips groups without processes, and has a budget for each top-level
-//! subtree. The subtrees take turns: one that exceeds its budget, or the total, hides no group of
-//! the others.
+//! Any user can make cgroups without limit below a delegated cgroup. So the walk stores only names,
+//! holds one group open at a time, skips groups without processes, and has a budget for each
+//! top-level subtree. The subtrees take turns, so a subtree that exceeds its budget or uses up the
+//! total does not hide the groups of other subtrees.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -27,10 +27,10 @@ const LEVELS_MAX: usize = 64;
 /// Top-level groups without apps.
 const NO_APPS: [&str; 3] = ["/system.slice", "/machine.slice", "/init.scope"];
 
-/// Its children are subtrees, one for each user.
+/// The cgroup of the users' slices. Each slice is a subtree.
 const USERS: &str = "/user.slice";
 
-/// Name of the group in which desktops put apps; it counts even while it has none.
+/// Name of the group in which desktops put apps; it is a nest even while it contains no app.
 const NEST: &str = "app.slice";
 
 /// Results of a scan besides the apps.
@@ -49,7 +49,7 @@ pub struct Unit {
     pub inode: u64,
     /// Index of the innermost unit around this one; always smaller than this one's own index.
     pub outer: Option<usize>,
-    /// Processes in the unit, without those in inner units; in no order.
+    /// Processes in the unit, without the processes of inner units; not sorted.
     pub pids: Vec<i32>,
 }
 
@@ -134,8 +134,8 @@ impl Subtree {
     }
 }
 
-/// The units of apps, outer ones before inner ones. Stores what else this scan learned in `places`.
-/// Fails if no descriptor or memory is left for the scan.
+/// The units of apps, outer ones before inner ones. Stores the other results of the scan in
+/// `places`. Fails if no descriptor or memory is left for the scan.
 pub fn units(system: &System, places: &mut Places) -> Result<Vec<Unit>> {
     places.nests.clear();
     let root = CgroupPath::root();
@@ -173,7 +173,7 @@ pub fn units(system: &System, places: &mut Places) -> Result<Vec<Unit>> {
     Ok(units)
 }
 
-/// The subtree that a path belongs to: that of a user, else the top-level group.
+/// The subtree that a path belongs to: a user's slice, else the top-level group.
 pub fn subtree(path: &str) -> &str {
     let below = path.strip_prefix(USERS);
     let of_user = below.is_some_and(|below| below.starts_with('/'));
@@ -181,7 +181,7 @@ pub fn subtree(path: &str) -> &str {
     end.map_or(path, |(end, _)| path.get(..end).unwrap_or(path))
 }
 
-/// Groups directly below this one. Only root makes these.
+/// Groups directly below this one. Only root can create such groups.
 fn tops(system: &System, path: &CgroupPath) -> Result<Vec<CgroupPath>> {
     let Some(group) = there(system.cgroups.open(path))? else {
         return Ok(Vec::new());
@@ -190,7 +190,7 @@ fn tops(system: &System, path: &CgroupPath) -> Result<Vec<CgroupPath>> {
     Ok(names.iter().map(|name| path.below(name)).collect())
 }
 
-/// Processes in this group and below it, within one subtree's budget. Those in inner units are
+/// Processes in this group and below it, within one subtree's budget. Processes in inner units are
 /// included until the next scan separates them.
 pub fn procs_below(system: &System, group: &Cgroup) -> Result<Vec<i32>> {
     let mut units = vec![Unit {
@@ -204,8 +204,8 @@ pub fn procs_below(system: &System, group: &Cgroup) -> Result<Vec<i32>> {
     Ok(units.into_iter().flat_map(|unit| unit.pids).collect())
 }
 
-/// `None` where the group is gone or of an unreadable kind. Any user can make such a cgroup, and it
-/// must not stop the scan of the others. Only a lack of descriptors or memory is an error.
+/// `None` if the group is gone or cannot be read. Any user can make an unreadable cgroup, and it
+/// must not stop the scan of other cgroups. Only a lack of descriptors or memory is an error.
 pub fn there<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Err(error) if error.is_exhausted() => Err(error),
