@@ -44,7 +44,7 @@ const EXT4_OPTIONS: [&str; 6] = [
     "-O^metadata_csum,^64bit",
 ];
 
-/// Formats `image`, filled from `contents` (a directory or a tar archive) if given.
+/// Formats `image` as ext4 and fills it with the files of the directory `contents`, if given.
 pub fn format_ext4(image: &Path, contents: Option<&Path>) -> Result<()> {
     let mut mkfs = Command::new(shell::need("mkfs.ext4")?);
     mkfs.env("E2FSPROGS_FAKE_TIME", "1").args(EXT4_OPTIONS);
