@@ -13,9 +13,10 @@ use sha2::{Digest, Sha256};
 
 use crate::paths::{self, files_below};
 
-/// Number of entries kept per name; the least recently used ones are removed.
+/// Number of entries kept per name; beyond it, the least recently used entries are removed.
 const KEPT_ENTRIES: usize = 4;
-/// An entry used within this time may still be in use: a matrix of exact runs takes hours.
+/// Entries used more recently than this are never removed: a run may still need them, because a
+/// matrix of exact runs takes hours.
 const IN_USE: Duration = Duration::from_secs(12 * 3600);
 
 /// A hash over named inputs.
@@ -87,8 +88,8 @@ impl Shelf {
     }
 
     /// Returns the entry `name` for `key`. If it is missing, `make` fills an empty directory, which
-    /// is then moved into place; a partial entry is never visible, and of two runs that need the
-    /// same entry one makes it while the other waits.
+    /// is then moved into place, so a partial entry is never visible. Of two concurrent runs that
+    /// need the same entry, one makes it and the other waits.
     pub fn get(
         &self,
         name: &str,
@@ -125,12 +126,12 @@ impl Shelf {
         Ok(entry)
     }
 
-    /// The most recently used entry called `name`, whatever its key.
+    /// The most recently used entry called `name`, with any key.
     pub fn newest(&self, name: &str) -> Result<Option<PathBuf>> {
         Ok(self.entries(name)?.pop().map(|(_, path)| path))
     }
 
-    /// Removes partial entries of killed runs: those whose lock is not held.
+    /// Removes the partial entries that killed runs left behind: no process holds their locks.
     fn remove_abandoned(&self) -> Result<()> {
         for file in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             let part = file.path();

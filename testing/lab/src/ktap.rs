@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The kernel's own tests: KTAP version 1, as KUnit writes it to the console.
+//! Parses the results of the kernel's KUnit tests: KTAP version 1 on the console.
 
 /// One test, or a suite that has no tests below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,8 +21,8 @@ pub enum Outcome {
     Skipped,
 }
 
-/// Parses all tests in `console`, which may contain other lines in between; lines may have a printk
-/// timestamp. A test that began and never ended is a failure.
+/// Parses all tests in `console`, which may contain other messages in between. Lines may begin with
+/// a printk timestamp. A test that began and never ended is a failure.
 pub fn parse(console: &str) -> Vec<Case> {
     let mut reader = Reader::default();
     for line in console.lines().map(without_time) {
@@ -34,14 +34,14 @@ pub fn parse(console: &str) -> Vec<Case> {
 #[derive(Default)]
 struct Reader {
     cases: Vec<Case>,
-    /// Open levels, outermost first.
+    /// Nested suites that have not ended, outermost first.
     levels: Vec<Level>,
 }
 
 #[derive(Default)]
 struct Level {
     indent: usize,
-    /// From `# Subtest: NAME`; the outermost level has none.
+    /// The suite's name, from `# Subtest: NAME`; the outermost level has no name.
     name: Option<String>,
     planned: Option<usize>,
     seen: usize,
@@ -103,7 +103,8 @@ impl Reader {
             return;
         };
         level.seen += 1;
-        // The line that ends a suite repeats its tests' result, unless it had none.
+        // The last line of a suite repeats its tests' result. It is a case of its own if the suite
+        // had no tests, or if the suite failed although its tests passed.
         let repeats = below > 0 && (outcome != Outcome::Failed || self.failed_below(name));
         if !repeats {
             let name = self.full_name(name);
@@ -136,7 +137,8 @@ impl Reader {
         }
     }
 
-    /// Closes the innermost level and returns its number of results.
+    /// Closes the innermost level. Returns the number of its tests; tests that were planned and did
+    /// not end are added as failures.
     fn close(&mut self) -> usize {
         let missing = self.levels.last().map_or(0, |level| {
             level.planned.unwrap_or(0).saturating_sub(level.seen)

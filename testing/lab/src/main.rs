@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `limelight-lab`: kernels, images, virtual machines, measurements.
+//! `limelight-lab`: builds kernels and images, boots virtual machines, measures Limelight.
 
 use std::process::ExitCode;
 

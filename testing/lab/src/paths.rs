@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Locations: the work tree, the lab's output in it, and the cache shared by all clones.
+//! The lab's directories: the work tree, the lab's output in it, and the cache that all clones
+//! share.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -49,7 +50,7 @@ impl Paths {
         self.lab.join("bin")
     }
 
-    /// The same for 64-bit ARM, built by `make android`.
+    /// The static programs for 64-bit ARM, built by `make android`.
     pub fn programs_aarch64(&self) -> PathBuf {
         self.lab.join("bin-aarch64")
     }
@@ -94,7 +95,8 @@ fn cache_dir() -> Result<PathBuf> {
     Ok(base.join("limelight"))
 }
 
-/// Moves a finished directory or file to its final name. If a directory is already there, it wins.
+/// Moves a finished directory or file to its final name. If that name is a directory already, the
+/// directory stays and `finished` is removed.
 pub fn publish(finished: &Path, to: &Path) -> Result<()> {
     match fs::rename(finished, to) {
         Ok(()) => Ok(()),
@@ -104,7 +106,7 @@ pub fn publish(finished: &Path, to: &Path) -> Result<()> {
     }
 }
 
-/// Removes a directory tree; an absent one is no error.
+/// Removes a directory tree. An absent tree is no error.
 pub fn remove_tree(dir: &Path) -> Result<()> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -114,7 +116,8 @@ pub fn remove_tree(dir: &Path) -> Result<()> {
     }
 }
 
-/// Copies `from` to `to` atomically: a reader sees the old or the new file, never a part.
+/// Copies `from` to `to` atomically: a reader sees either the old or the new file, never a partial
+/// one.
 pub fn copy_file(from: &Path, to: &Path) -> Result<()> {
     let part = to.with_extension(format!("part-{}", std::process::id()));
     let copied = fs::copy(from, &part).and_then(|_| fs::rename(&part, to));

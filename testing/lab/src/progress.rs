@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Progress output: a status line that is redrawn on a terminal, or a line every few seconds
-//! elsewhere.
+//! Progress output: on a terminal, a status line that is redrawn; elsewhere, a new line every 15 s.
 
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Interval between lines without a terminal.
+/// Interval between lines where standard error is no terminal.
 const LOG_EVERY: Duration = Duration::from_secs(15);
 /// Redraw interval on a terminal.
 const REDRAW_EVERY: Duration = Duration::from_millis(200);
@@ -26,7 +25,7 @@ struct State {
 }
 
 impl Progress {
-    /// Starts a progress line and the clock for `what`.
+    /// Starts the clock for `what`, whose name every progress line begins with.
     pub fn new(what: impl Into<String>) -> Self {
         Progress {
             what: what.into(),
@@ -39,7 +38,7 @@ impl Progress {
         }
     }
 
-    /// Shows `status`, rate-limited.
+    /// Shows `status`, unless the last update was too recent.
     pub fn update(&self, status: impl AsRef<str>) {
         let every = if self.terminal {
             REDRAW_EVERY
@@ -87,7 +86,7 @@ impl Progress {
         eprintln!("{}", line.as_ref());
     }
 
-    /// Ends with a line with the result and the elapsed time.
+    /// Prints the result and the elapsed time as the last line.
     pub fn finish(self, status: impl AsRef<str>) {
         self.clear();
         eprintln!("{}", self.line(status.as_ref()));
@@ -142,7 +141,7 @@ fn columns() -> usize {
         ws_xpixel: 0,
         ws_ypixel: 0,
     };
-    // SAFETY: TIOCGWINSZ writes one winsize, which `size` is.
+    // SAFETY: TIOCGWINSZ writes one `winsize`, and `size` is a valid `winsize`.
     let result = unsafe { libc::ioctl(2, libc::TIOCGWINSZ, &mut size) };
     if result == 0 && size.ws_col > 0 {
         usize::from(size.ws_col)

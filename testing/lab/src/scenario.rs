@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The interface between a scenario and the lab: which machines to boot, what runs in them, and
+//! The interface between a scenario and the lab: which machines to boot, what to run in them, and
 //! what must hold.
 //!
-//! A [`Spec`] knows nothing of QEMU, images or results files. The lab reads its variants, arms and
-//! tasks, boots one machine per kernel (all repetitions interleaved), and passes the collected
-//! figures to [`Spec::must_hold`].
+//! A [`Spec`] is independent of QEMU, images and results files. The lab reads its variants, arms
+//! and tasks, and boots machines in which the arms take turns. It passes the collected figures to
+//! [`Spec::must_hold`].
 
 mod machine;
 
@@ -25,17 +25,18 @@ pub enum Kernel {
     Debian,
     /// Linux 6.12 with the Limelight series.
     Limelight,
-    /// The same source and configuration without the series, for the cost of the idle series.
+    /// The same source and configuration without the series. The comparison gives the cost of the
+    /// series while it is inactive.
     Unpatched,
     /// `limelight` with KASAN, lockdep and the VM's own assertions.
     Debug,
-    /// The series for a RISC-V CPU with a DMA controller that QEMU emulates; it runs its own tests
-    /// and no scenario.
+    /// The series for SiFive's FU540, a RISC-V CPU with a DMA controller, emulated by QEMU. It runs
+    /// the kernel's KUnit tests and no scenario.
     Fu540,
-    /// The distribution's own package for 64-bit ARM, in an emulated machine of that kind.
+    /// The distribution's own package of Linux 6.12 for 64-bit ARM.
     Arm64,
-    /// The same for Linux 6.1, the oldest supported version: it has cgroup v1 with memory and
-    /// cpuset, as Android uses it.
+    /// The distribution's own package of Linux 6.1, the oldest supported version, for 64-bit ARM.
+    /// It supports memory and cpuset on cgroup v1, as Android uses them.
     Arm64Oldest,
     /// The kernel of the package built by `make kernel-deb`.
     Packaged,
@@ -94,17 +95,17 @@ impl std::str::FromStr for Kernel {
     }
 }
 
-/// Purpose of a scenario, which decides which command runs it.
+/// Purpose of a scenario; it determines which command runs the scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Run by `limelight-lab test`. Its guest sends `Check` records; counters may be judged by
-    /// [`Spec::must_hold`]; times never decide.
+    /// Run by `limelight-lab test`. Its guest sends `Check` records, and [`Spec::must_hold`] may
+    /// judge counters. Times never decide.
     Test,
-    /// Run by `limelight-lab bench`, repeated, and shown in the report. Carries timings.
+    /// Run by `limelight-lab bench`, repeated, and shown in the report. It may measure times.
     Benchmark,
-    /// Run by `limelight-lab soak`, on the debug kernel.
+    /// Run by `limelight-lab soak`: takes too long for every test run, or may crash the emulator.
     Soak,
-    /// Run only by name: its prerequisites take hours to build.
+    /// Run only by name: its prerequisites take hours to build, or it shows known failures.
     Named,
 }
 
@@ -142,9 +143,9 @@ impl Lru {
 pub enum SwapKind {
     /// No swap.
     None,
-    /// A disk of [`MachineSize::swap_mib`]: virtio, or in exact mode one inside the guest.
+    /// A disk of [`MachineSize::swap_mib`]: a virtio disk, or in exact mode a disk in guest memory.
     Disk,
-    /// zram of [`MachineSize::swap_mib`] nominal size.
+    /// zram with a nominal size of [`MachineSize::swap_mib`].
     Zram,
 }
 
@@ -159,7 +160,7 @@ impl SwapKind {
     }
 }
 
-/// One setting of the machine and its background load; arms are compared within a variant.
+/// One setting of the machine and its background load. Arms are compared only within a variant.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Variant {
     /// Page replacement.
@@ -167,7 +168,7 @@ pub struct Variant {
     /// Swap.
     pub swap: SwapKind,
     /// The background load's name (`copy`, `index-read`, ...), or another word that distinguishes
-    /// this variant from its neighbours; letters, digits and `-`.
+    /// this variant from the scenario's others. Letters, digits and `-`.
     pub load: String,
 }
 
@@ -204,8 +205,8 @@ impl fmt::Display for Variant {
     }
 }
 
-/// An arm on its kernel. The same [`Arm`] may run on several kernels, for example `idle` on each to
-/// get the limit of each.
+/// An arm on a kernel. The same [`Arm`] may run on several kernels: `idle`, for example, gives the
+/// limit on each of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ArmOn {
     /// The treatment of the foreground app.
@@ -220,7 +221,7 @@ impl ArmOn {
         ArmOn { arm, kernel }
     }
 
-    /// Whether it has limelightd.
+    /// Whether limelightd runs in this arm.
     pub fn is_ours(self) -> bool {
         matches!(self.arm, Arm::Limelight | Arm::LimelightOnDebian)
     }
@@ -300,7 +301,7 @@ impl Metric {
         Metric::new(name, label, Better::Higher)
     }
 
-    /// The figure `name` of the guest's `values`, as context.
+    /// The figure `name` of the guest's `values`, for which no direction is better.
     pub const fn neutral(name: &'static str, label: &'static str) -> Self {
         Metric::new(name, label, Better::Neutral)
     }
@@ -309,11 +310,11 @@ impl Metric {
 /// The direction of a metric that is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Better {
-    /// Faults, times.
+    /// Less is better: faults, times.
     Lower,
-    /// Throughput, pages kept.
+    /// More is better: throughput, pages kept.
     Higher,
-    /// Neither: context.
+    /// Neither direction is better.
     Neutral,
 }
 
@@ -321,10 +322,10 @@ pub enum Better {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// KVM where it works, else multi-threaded TCG: counters are reliable, times are rough.
+    /// KVM where it works, else multi-threaded TCG. Counters are reliable, times are rough.
     Fast,
-    /// One vCPU, one instruction is one nanosecond, no host clock and no host disk: two runs are
-    /// identical, times can be compared, memory latency is not modelled.
+    /// One vCPU, on which each instruction takes one nanosecond, without the host's clock and
+    /// disks. Two runs are identical, so times can be compared. Memory latency is not modelled.
     Exact,
 }
 
@@ -338,7 +339,7 @@ impl Mode {
     }
 }
 
-/// A promise of a scenario, and whether it held.
+/// A promise of a scenario, and whether it was kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// The promise, as a sentence.
@@ -360,23 +361,24 @@ impl Verdict {
     }
 }
 
-/// Every combination of page replacements, swaps and loads, in this order.
+/// Lists of page replacements, swaps and loads, which stand for every combination of them.
 pub type Product = (&'static [Lru], &'static [SwapKind], &'static [&'static str]);
 
 /// A test, benchmark or soak that runs in virtual machines.
 ///
 /// The guest's initramfs contains `/init` and `/bin/limelight-guest` (the program of
 /// `testing/guest`), `/bin/limelightd`, `/bin/limelight`, `/bin/limelight-agent`, `/bin/busybox`,
-/// `/plan.json`, and the kernel modules that the plan lists. The data disk is `/dev/vda`,
-/// formatted; further disks follow in the order data, swap, root file system, and the plan names
-/// them.
+/// `/plan.json`, and the kernel modules that the plan lists. The three Limelight programs are
+/// missing if the guest installs packages. Virtio disks are `/dev/vda`, `/dev/vdb` and so on, in
+/// the order data (formatted), swap, root file system; a disk that the variant does not have is
+/// skipped. The plan names them.
 #[derive(Debug, Clone, Copy)]
 pub struct Spec {
     /// Name on the command line and of the results folder; letters, digits and `-`.
     pub name: &'static str,
     /// One line for `limelight-lab list`.
     pub about: &'static str,
-    /// Purpose, which decides which command runs it.
+    /// Purpose; it determines which command runs the scenario.
     pub kind: Kind,
     /// The settings under which the arms are compared.
     pub variants: &'static [Product],
@@ -384,30 +386,31 @@ pub struct Spec {
     pub arms: &'static [ArmOn],
     /// Arms that run only when named on the command line.
     pub further_arms: &'static [ArmOn],
-    /// Whether an arm does not run in a variant.
+    /// Returns whether an arm is left out in a variant.
     pub excludes: fn(&Variant, ArmOn) -> bool,
     /// The machine of a variant.
     pub machine: fn(&Variant) -> MachineSize,
     /// The tasks of one repetition of an arm.
     pub tasks: fn(&Variant, ArmOn) -> Vec<Task>,
-    /// Time limit in seconds of one repetition of one arm of a variant, on two cores without KVM;
-    /// the lab multiplies it by the cells in a boot and adds the boot itself.
+    /// Time limit in seconds of one repetition of one arm of a variant, on two cores without KVM.
+    /// The lab multiplies it by the arms and repetitions in a boot, and adds the time of the boot
+    /// itself.
     pub time_limit_s: u64,
-    /// What must hold, judged on everything that ran (an arm or variant that the command line
-    /// excludes is absent from the aggregates). Empty where the guest's checks cover everything.
+    /// Judges the figures of everything that ran. An arm or variant that the command line excludes
+    /// is absent from the aggregates. No verdicts where the guest's checks cover everything.
     pub must_hold: fn(&Aggregates) -> Vec<Verdict>,
     /// The figures that tables and the report show, most important first.
     pub metrics: &'static [&'static [Metric]],
     /// Default number of repetitions.
     pub repetitions: u32,
-    /// Most repetitions that share a boot; the boots of different kernels alternate.
+    /// Most repetitions in one boot. The boots of different kernels alternate.
     pub repetitions_per_boot: u32,
     /// Whether every arm gets its own boot, even where arms share a kernel.
     pub boot_per_arm: bool,
     /// Default mode.
     pub mode: Mode,
-    /// Console texts that the lab would take for a kernel failure but that are expected (an OOM
-    /// report, for example): any line that contains one is ignored.
+    /// Console texts that the lab would otherwise take for a kernel defect. A line that contains
+    /// one of them is ignored.
     pub expected_console: &'static [&'static str],
 }
 
@@ -436,20 +439,20 @@ impl Spec {
         expected_console: &[],
     };
 
-    /// The same as a benchmark, with five repetitions.
+    /// [`Spec::TEST`] as a benchmark, with five repetitions.
     pub const BENCHMARK: Spec = Spec {
         kind: Kind::Benchmark,
         repetitions: 5,
         ..Spec::TEST
     };
 
-    /// The same as a soak.
+    /// [`Spec::TEST`] as a soak.
     pub const SOAK: Spec = Spec {
         kind: Kind::Soak,
         ..Spec::TEST
     };
 
-    /// The same, run only by name.
+    /// [`Spec::TEST`], run only by name.
     pub const NAMED: Spec = Spec {
         kind: Kind::Named,
         ..Spec::TEST

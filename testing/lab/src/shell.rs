@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Runs other programs, with errors that include the command and its output.
+//! Runs other programs. Errors include the command and the end of its output.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::{env, io};
 
 use anyhow::{bail, Context, Result};
 
-/// Lines of a failed program's output that an error shows.
+/// Last lines of a failed program's output that an error shows.
 const TAIL_LINES: usize = 25;
 
 /// Runs `command` to its end; its output appears only in the error if it fails.
@@ -48,8 +48,8 @@ pub fn tail(text: &str, lines: usize) -> String {
     all[all.len().saturating_sub(lines)..].join("\n")
 }
 
-/// The path of `program`, if it is installed. Includes the sbin directories: they are missing from
-/// an ordinary user's `PATH`, but mkfs.ext4 needs no privilege.
+/// The path of `program`, if it is installed. Also searches the sbin directories, because mkfs.ext4
+/// is there and they are missing from an ordinary user's `PATH`.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path)

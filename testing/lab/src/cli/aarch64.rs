@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `aarch64`: the daemon on 64-bit ARM, with the programs built for phones.
+//! `aarch64`: tests the programs built for phones on an emulated 64-bit ARM machine.
 
 use anyhow::{bail, Result};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `demo`: before and after, in a simple table.
+//! `demo`: compares swipe times without and with Limelight in a simple table.
 
 use anyhow::Result;
 
@@ -17,7 +17,7 @@ Limelight. The first time, a kernel is built (10 to 20 minutes on two cores); af
 minutes are enough.
 ";
 
-/// Runs the demo; false when Limelight broke its promise or a machine failed.
+/// Runs the demo. Returns false when a verdict, a check or a machine failed.
 pub fn run(paths: &Paths, how: &How) -> Result<bool> {
     println!("{INTRODUCTION}");
     let options = how.options(Kind::Benchmark, Mode::Fast);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `dma`: our kernel's own tests on a machine with a DMA controller that Linux has a driver for:
-//! SiFive's FU540, as emulated by QEMU. It runs only the kernel, so its own tests (KUnit) do the
-//! work: they fill a pool through the controller and verify every page.
+//! `dma`: runs the kernel's KUnit tests on SiFive's FU540, which QEMU emulates. Linux has a driver
+//! for the FU540's DMA controller. The machine runs only the kernel: its tests fill prezero's pool
+//! through the controller and verify every page.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -23,12 +23,12 @@ const QEMU: &str = "qemu-system-riscv64";
 const LIMIT: Duration = Duration::from_secs(600);
 /// Polling interval.
 const POLL: Duration = Duration::from_millis(200);
-/// QEMU's device tree names the CPU's extensions only in the old form, which Linux parses only with
-/// `riscv_isa_fallback`.
+/// QEMU's device tree lists the CPU's extensions only in the old form. Linux parses that form only
+/// with `riscv_isa_fallback`.
 const PARAMETERS: &str = "console=ttySIF0 earlycon=sifive,0x10010000 riscv_isa_fallback \
                           ignore_loglevel panic=-1 kunit.enable=1 kunit.filter_glob=limelight* \
                           kunit_shutdown=reboot";
-/// A suite that only runs with a DMA controller; skipped tests prove nothing.
+/// The suite that needs the DMA controller. Here, a skipped test of it counts as failed.
 const SUITE: &str = "limelight-prezero-machine";
 
 /// Runs the tests; the last line is `N passed, N failed`.
@@ -81,7 +81,7 @@ pub fn run(paths: &Paths) -> Result<bool> {
     Ok(tally.is_clean())
 }
 
-/// Boots, and waits for the machine to end; the console is left in `dir`.
+/// Boots the machine and waits for its end. Leaves the console's output in `dir`.
 fn boot(image: &Path, dir: &Path) -> Result<()> {
     let complaints = dir.join("qemu.log");
     let errors = File::create(&complaints)

@@ -9,7 +9,7 @@ use crate::results::{table, Aggregates};
 use crate::run::{Finished, Runner};
 use crate::scenario::Spec;
 
-/// Runs scenarios, prints the results, and returns whether everything held.
+/// Runs scenarios and prints the results. Returns whether every machine, check and verdict passed.
 pub fn run(paths: &Paths, specs: &[&Spec], how: &How) -> Result<bool> {
     let mut all_held = true;
     let accelerator = how.accelerator();
@@ -26,7 +26,7 @@ fn show(paths: &Paths, spec: &Spec, finished: &Finished) {
     for table in table::tables(spec, &Aggregates::from_rows(&finished.rows)) {
         println!("\n{}", table.text());
     }
-    // Of the many checks in the guests, only the failed ones are printed.
+    // Guests make many checks; print only the failed ones.
     let checks = finished.checks();
     let held = checks.iter().filter(|check| check.passed).count();
     println!("held   {held} of {} checks in the guests", checks.len());

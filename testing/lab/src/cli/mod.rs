@@ -178,7 +178,7 @@ impl How {
     }
 }
 
-/// Runs a command; false when a check or promise failed.
+/// Runs a command. Returns false when a check, a verdict or a machine failed.
 pub fn run(paths: &Paths, command: Command) -> Result<bool> {
     match command {
         Command::Kernel { name } => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `report`: turns results files into a page and into the README's tables.
+//! `report`: turns results files into an HTML page or into Markdown tables.
 
 use std::iter;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `test`: the kernel's own tests and every test scenario.
+//! `test`: runs the kernel's KUnit tests and every test scenario.
 
 use std::fs;
 use std::path::Path;
@@ -17,10 +17,10 @@ use crate::qemu::{guest, Machine};
 use crate::run::{Options, Runner};
 use crate::scenario::{Kernel, Kind, Mode, Spec};
 
-/// Timeout for a boot without cells, including the kernel's own tests.
+/// Timeout for a boot without cells; it includes the kernel's KUnit tests.
 const BARE_LIMIT: Duration = Duration::from_secs(300);
 
-/// Counts of passed tests, and the failed ones.
+/// The number of passed tests, and each failed test with the observed values.
 #[derive(Default)]
 pub(super) struct Tally {
     passed: usize,
@@ -96,7 +96,7 @@ fn bare_machine(paths: &Paths, runner: &mut Runner, dir: &Path, mode: Mode) -> R
     })
 }
 
-/// Boots our kernel twice in exact mode: the consoles, including timestamps, must be identical.
+/// Boots our kernel twice in exact mode. Both consoles must be identical, timestamps included.
 fn exact(paths: &Paths, runner: &mut Runner, tally: &mut Tally) -> Result<()> {
     let progress = Progress::new("exact mode");
     progress.update("booting twice");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The archive format of an initramfs: cpio, "newc".
+//! Writes cpio archives in the "newc" format, which the kernel expects of an initramfs.
 
 use std::io::{self, Write};
 
@@ -106,7 +106,7 @@ impl<W: Write> Writer<W> {
         self.out.write_all(bytes)
     }
 
-    /// Pads to a multiple of four: headers and contents are aligned.
+    /// Pads to a multiple of 4 bytes, the alignment of headers and contents.
     fn pad(&mut self) -> io::Result<()> {
         let missing = (4 - self.written % 4) % 4;
         self.put(&[0; 3][..missing as usize])

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Disk images. They are sparse, made once per size, and never written to: a machine uses a
-//! snapshot.
+//! Disk images. They are sparse and made once per size. Guests do not change them: QEMU writes to a
+//! temporary snapshot.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -33,8 +33,8 @@ pub fn blank(paths: &Paths, mib: u32) -> Result<PathBuf> {
     Ok(entry.join("disk"))
 }
 
-/// Everything is initialized when the image is made, so that no kernel thread of the guest does it
-/// during a measurement; UUIDs and times are fixed.
+/// mkfs initializes all metadata, so that no kernel thread of the guest does it during a
+/// measurement. UUID and hash seed are fixed, so that equal inputs give equal images.
 const EXT4_OPTIONS: [&str; 6] = [
     "-q",
     "-F",
@@ -44,7 +44,7 @@ const EXT4_OPTIONS: [&str; 6] = [
     "-O^metadata_csum,^64bit",
 ];
 
-/// Formats `image`, filled from `contents` (a directory or a tar archive) if given.
+/// Formats `image` as ext4 and fills it with the files of the directory `contents`, if given.
 pub fn format_ext4(image: &Path, contents: Option<&Path>) -> Result<()> {
     let mut mkfs = Command::new(shell::need("mkfs.ext4")?);
     mkfs.env("E2FSPROGS_FAKE_TIME", "1").args(EXT4_OPTIONS);
@@ -71,7 +71,8 @@ pub fn usage_mib(dir: &Path) -> Result<u32> {
     size.with_context(|| format!("du said {text:?} of {}", dir.display()))
 }
 
-/// Checks that a disk image exists: QEMU's message for a missing one names only the option.
+/// Checks that a disk image exists, because QEMU's message about a missing image names only the
+/// option.
 pub fn check(path: &Path) -> Result<()> {
     fs::metadata(path)
         .map(drop)

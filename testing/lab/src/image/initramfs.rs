@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A guest's initramfs: the project's static programs, busybox, the plan, and the modules that the
-//! kernel needs.
+//! A guest's initramfs: the project's static programs, busybox, the plan, the kernel modules that
+//! the guest loads, and the packages that it installs.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -53,7 +53,8 @@ pub fn package_name(package: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// The programs of an initramfs: those of `make static` or `make android`, and busybox.
+/// The sources of an initramfs's programs: the project's (built by `make static` or `make
+/// android`), and busybox.
 #[derive(Debug, Clone)]
 pub struct Programs {
     dir: PathBuf,
@@ -62,7 +63,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// The programs that run on a kernel.
+    /// The programs for the architecture of `kernel`.
     pub fn of(paths: &Paths, kernel: &Bootable) -> Result<Programs> {
         let (dir, made_by) = match kernel.kernel.is_arm64() {
             true => (paths.programs_aarch64(), "make android"),
@@ -79,8 +80,8 @@ impl Programs {
     }
 }
 
-/// Writes an uncompressed archive to `to`: unpacking a compressed one takes an emulated guest
-/// seconds, while reading it is free for the host.
+/// Writes the archive to `to`. It is not compressed: an emulated guest would take seconds to unpack
+/// it, while QEMU loads a large file quickly.
 pub fn write(
     programs: &Programs,
     plan: &Plan,
@@ -119,7 +120,7 @@ pub fn write(
         for dir in DIRECTORIES {
             archive.directory(dir, 0o755)?;
         }
-        // The kernel opens it for init before anything is mounted.
+        // The kernel opens /dev/console for init before any file system is mounted.
         archive.character_device("dev/console", 0o600, (5, 1))?;
         for (at, bytes) in &contents {
             archive.file(at, 0o755, bytes)?;

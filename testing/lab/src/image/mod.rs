@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A guest's boot files and disk contents. Nothing here needs root.
+//! Makes a guest's boot files and disk images. Nothing here needs root.
 
 pub mod cpio;
 pub mod disk;

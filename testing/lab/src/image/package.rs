@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Limelight's Debian packages, its own and its kernel's, each with a successor of a higher
-//! version.
+//! The Debian packages of Limelight and of its kernel. Each has a successor: the same package with
+//! a higher version, to test upgrades.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,14 @@ use super::initramfs::package_name;
 use crate::paths::Paths;
 use crate::shell;
 
-/// Held while a successor is built: several guests that need it may be prepared at a time.
+/// Held while a successor is built, because several guests that need it may be prepared
+/// concurrently.
 static BUILDING: Mutex<()> = Mutex::new(());
 
 /// Suffix of the successor's version.
 const SUCCESSOR: &str = "+next1";
 
-/// The package built by `make lab-deb`, and the same with a higher version.
+/// The package built by `make lab-deb`, and its successor.
 pub fn pair(paths: &Paths) -> Result<Vec<PathBuf>> {
     let directory = paths.lab.join("deb");
     let made = packages(&directory)?;
@@ -34,12 +35,12 @@ pub fn pair(paths: &Paths) -> Result<Vec<PathBuf>> {
     with_successor(package.clone(), &directory)
 }
 
-/// The kernel package built by `make kernel-deb`, and the same with a higher version.
+/// The kernel package built by `make kernel-deb`, and its successor.
 pub fn kernel_pair(paths: &Paths) -> Result<Vec<PathBuf>> {
     with_successor(kernel(paths)?, &paths.lab.join("kernel-deb"))
 }
 
-/// A package, and the same with a higher version, which is built in `directory`.
+/// `package` and its successor. Builds the successor below `directory` unless it is up to date.
 fn with_successor(package: PathBuf, directory: &Path) -> Result<Vec<PathBuf>> {
     let _building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
     let next = directory.join("next");
@@ -106,7 +107,7 @@ fn packages(directory: &Path) -> Result<Vec<PathBuf>> {
         .collect())
 }
 
-/// A control file with a higher version.
+/// `control` with a higher version.
 fn successor(control: &str) -> Result<String> {
     let mut found = false;
     let lines: Vec<String> = control

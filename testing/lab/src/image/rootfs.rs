@@ -12,7 +12,7 @@ use crate::paths::{self, Paths};
 use crate::progress::Progress;
 use crate::shell;
 
-/// The lab's own Debian release.
+/// The Debian release whose apt sources the lab takes from a host of that release.
 const HOST: &str = "bookworm";
 /// Free space in the image in addition to the packages, in MiB.
 const ROOM_MIB: u32 = 512;
@@ -56,7 +56,8 @@ fn install(suite: &str, packages: &str, tar: &Path) -> Result<()> {
         .arg("--dpkgopt=path-exclude=/usr/share/doc/*")
         .arg(suite)
         .arg(tar);
-    // The host's own apt sources, including mirrors and proxies, if the host runs the same release.
+    // Use the host's apt sources, including its mirrors and proxies, if the host runs the same
+    // release.
     if suite == HOST && host_is_suite() {
         command.args(apt_sources(Path::new("/etc/apt")));
     }
@@ -89,8 +90,8 @@ fn apt_sources(etc: &Path) -> Vec<PathBuf> {
 }
 
 /// Converts the archive into an image. The tools of Debian 12 fill an image only from a directory,
-/// so the archive is unpacked first; file owners are preserved because both steps run in one user
-/// namespace.
+/// so the archive is unpacked first. Without root, both steps run in user namespaces with the same
+/// ID mapping, which preserves file owners.
 fn make_image(tar: &Path, dir: &Path, image: &Path) -> Result<()> {
     let tree = dir.join("tree");
     std::fs::create_dir(&tree).with_context(|| format!("cannot create {}", tree.display()))?;

@@ -16,10 +16,10 @@ use crate::progress::Progress;
 use crate::scenario::Kernel;
 use crate::shell;
 
-/// Estimated object files of a first build, for the progress line; later builds use the previous
-/// count.
+/// Estimated number of object files in a first build, for the progress line. Later builds use the
+/// count of the previous build.
 const ESTIMATED_OBJECTS: usize = 1600;
-/// Lines of a failed build that an error shows.
+/// Lines of `make`'s error output that the error of a failed build shows.
 const ERROR_LINES: usize = 40;
 
 /// The architecture that a kernel is built for.
@@ -69,7 +69,8 @@ impl Architecture {
     }
 }
 
-/// The kernel as a cache entry with its image, `.config` and `System.map`.
+/// Builds the kernel, or takes it from the cache. The cache entry contains the image, `.config` and
+/// `System.map`.
 pub fn get(paths: &Paths, kernel: Kernel) -> Result<PathBuf> {
     let recipe = Recipe::new(paths, kernel)?;
     let key = recipe.key()?;
@@ -85,7 +86,7 @@ struct Recipe {
     files: Option<PathBuf>,
     patches: Vec<PathBuf>,
     fragments: Vec<PathBuf>,
-    /// File with the number of objects of the last build.
+    /// File with the number of object files of the last build.
     objects_file: PathBuf,
 }
 
@@ -147,7 +148,7 @@ impl Recipe {
         Ok(inputs.key())
     }
 
-    /// Builds in `dir` and leaves only the results there.
+    /// Builds the kernel in `dir`, and leaves only the image, `.config` and `System.map` there.
     fn build(&self, dir: &Path) -> Result<()> {
         let progress = Progress::new(format!("kernel {}", self.kernel));
         let tree = dir.join("tree");
@@ -187,7 +188,7 @@ impl Recipe {
         config::verify(&tree.join(".config"), &self.fragments)
     }
 
-    /// Compiles and returns the number of objects.
+    /// Compiles the kernel and returns the number of object files.
     fn compile(&self, tree: &Path, progress: &Progress) -> Result<usize> {
         let jobs = std::thread::available_parallelism().map_or(2, usize::from);
         let log = tree.join("build.log");
@@ -223,8 +224,8 @@ impl Recipe {
         Ok(objects)
     }
 
-    /// `make` with settings that make objects independent of the tree's path, which also lets
-    /// ccache share them.
+    /// `make` with settings that make object files independent of build time, host and path, so
+    /// that ccache can share them between trees.
     fn make(&self, tree: &Path) -> Command {
         let mut command = Command::new("make");
         command

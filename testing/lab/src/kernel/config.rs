@@ -8,7 +8,7 @@ use anyhow::{bail, Result};
 
 use crate::paths;
 
-/// Options by name (with `CONFIG_`) and value; `n` if not set.
+/// Option names (with `CONFIG_`) and their values; `n` for an option that is not set.
 pub type Options = BTreeMap<String, String>;
 
 /// Parses a fragment or a `.config`. `# CONFIG_X is not set` and `CONFIG_X=n` are equivalent.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Debian packages: the distribution's unmodified kernel, its kernel source, and our kernel
-//! package. None of them needs root.
+//! Unpacks kernels from Debian packages: the distribution's unmodified kernel, its kernel source,
+//! and our kernel package. Nothing here needs root.
 
 use std::cmp::Ordering;
 use std::fs;
@@ -16,8 +16,8 @@ use crate::progress::Progress;
 use crate::scenario::Kernel;
 use crate::shell;
 
-/// The newest `linux-image-6.12.*-cloud-amd64-unsigned` as a cache entry with `bzImage`, `.config`
-/// and `modules/`.
+/// The newest `linux-image-6.12.*-cloud-amd64-unsigned`, as a cache entry with `bzImage`, `.config`
+/// and `modules/`. If apt finds no such package, the newest entry in the cache is used.
 pub fn get(paths: &Paths) -> Result<PathBuf> {
     let shelf = Shelf::new(&paths.cache, "kernels")?;
     let apt = Apt::native();
@@ -72,7 +72,7 @@ fn take_apart(unpacked: &Path, image: &str, dir: &Path) -> Result<()> {
     rename(&only(modules, "")?, &dir.join("modules"))
 }
 
-/// The tarball of the package `linux-source-6.12`: the installed one, else fetched with apt.
+/// The tarball of the package `linux-source-6.12`: the installed file, else one fetched with apt.
 pub fn source_tarball(paths: &Paths) -> Result<PathBuf> {
     const TARBALL: &str = "usr/src/linux-source-6.12.tar.xz";
     let installed = Path::new("/").join(TARBALL);
@@ -93,9 +93,9 @@ pub fn source_tarball(paths: &Paths) -> Result<PathBuf> {
     Ok(entry.join(TARBALL))
 }
 
-/// A kernel for 64-bit ARM with a matching busybox: `Image`, `.config`, `modules/` and `busybox`.
-/// It stays until it is removed from the cache, because fetching apt's lists for another
-/// architecture takes a minute.
+/// A kernel for 64-bit ARM, as a cache entry with `Image`, `.config`, `modules/` and a `busybox` of
+/// the same architecture. An existing entry is used without a check for updates, because fetching
+/// apt's lists for another architecture takes a minute.
 pub fn get_arm64(paths: &Paths, kernel: Kernel) -> Result<PathBuf> {
     let name = kernel.name();
     let series = match kernel {
@@ -136,15 +136,15 @@ struct Apt {
 }
 
 impl Apt {
-    /// For this machine's architecture.
+    /// apt for this machine's architecture.
     fn native() -> Apt {
         Apt {
             options: Vec::new(),
         }
     }
 
-    /// The same sources for another architecture, with separate lists in `dir`: the machine does
-    /// not become multi-arch, and root is not needed.
+    /// apt with the host's sources, for another architecture. The package lists are kept in `dir`,
+    /// so the host need not be multi-arch, and root is not needed.
     fn foreign(architecture: &str, dir: &Path) -> Result<Apt> {
         for part in ["lists/partial", "cache/archives/partial"] {
             let part = dir.join(part);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Kernels: built from source with our series, or packages.
+//! Provides kernels: built from source, or unpacked from Debian packages.
 
 mod build;
 mod config;
@@ -22,7 +22,7 @@ pub struct Bootable {
     pub kernel: Kernel,
     /// Its entry in the cache.
     pub dir: PathBuf,
-    /// Hash of its inputs.
+    /// Hash of the inputs that it was built from.
     pub hash: String,
 }
 
@@ -52,7 +52,7 @@ impl Bootable {
         Some(self.dir.join("modules")).filter(|dir| dir.is_dir())
     }
 
-    /// A busybox for its architecture, if the host's does not run on it.
+    /// A busybox for the kernel's architecture; `None` where the host's busybox is used.
     pub fn busybox(&self) -> Option<PathBuf> {
         Some(self.dir.join("busybox")).filter(|file| file.is_file())
     }
@@ -71,7 +71,7 @@ impl Bootable {
     }
 }
 
-/// The kernel, from the cache or built now.
+/// Takes the kernel from the cache, or builds or fetches it.
 pub fn get(paths: &Paths, kernel: Kernel) -> Result<Bootable> {
     let dir = match kernel {
         Kernel::Debian => debian::get(paths),

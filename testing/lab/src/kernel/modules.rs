@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Determines the module files that a kernel needs for a set of drivers, from the modules
-//! themselves (the package contains no `modules.dep`; that is generated at installation, which
-//! needs root).
+//! Determines the module files that a kernel needs for a set of drivers. It reads the dependencies
+//! from the modules themselves: the package contains no `modules.dep`, and generating it at
+//! installation needs root.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ impl Modules {
     }
 
     /// All modules to load for `wanted`, each after its dependencies. Built-in modules are omitted;
-    /// missing ones are an error.
+    /// a missing module is an error.
     pub fn load_order(&self, wanted: &[&str]) -> Result<Vec<Module>> {
         let mut order = Vec::new();
         let mut seen = BTreeSet::new();
@@ -92,7 +92,7 @@ impl Modules {
     }
 }
 
-/// `kernel/fs/ext4/ext4.ko.xz` is `ext4`; names are normalised to underscores.
+/// The module's name: `ext4` for `kernel/fs/ext4/ext4.ko.xz`. Dashes become underscores.
 fn module_name(file: &Path) -> Option<String> {
     let (name, suffix) = file.file_name()?.to_str()?.split_once(".ko")?;
     ["", ".xz", ".zst", ".gz"]
@@ -100,7 +100,8 @@ fn module_name(file: &Path) -> Option<String> {
         .then(|| name.replace('-', "_"))
 }
 
-/// An alias of a built-in module: `crc32c_generic.alias=crypto-crc32c`.
+/// The alias in an entry of `modules.builtin.modinfo`: `crypto_crc32c` for
+/// `crc32c_generic.alias=crypto-crc32c`.
 fn alias(entry: &str) -> Option<String> {
     let (key, name) = entry.split_once('=')?;
     key.ends_with(".alias").then(|| name.replace('-', "_"))
@@ -128,7 +129,7 @@ fn uncompressed(file: &Path) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// Hard dependencies, and soft ones to load before the module.
+/// The module's hard dependencies, and the soft dependencies to load before it (`pre:`).
 fn dependencies(info: &[String]) -> Vec<String> {
     let mut found = Vec::new();
     for entry in info {
@@ -225,7 +226,7 @@ mod tests {
         file
     }
 
-    /// A module tree; `builtin` has the list of built-in files and their modinfo.
+    /// A module tree; `builtin` is the contents of `modules.builtin` and `modules.builtin.modinfo`.
     fn tree(modules: &[(&str, &str)], builtin: (&str, &str)) -> (tempfile::TempDir, Modules) {
         let dir = tempfile::tempdir().unwrap();
         let (builtin, info) = builtin;

@@ -9,11 +9,11 @@ use anyhow::{bail, Context, Result};
 
 use crate::{paths, shell};
 
-/// Lines of a rejected hunk that an error shows.
+/// Most lines of a rejected hunk that an error shows.
 const REJECT_LINES: usize = 40;
 
-/// Copies every file below `files` to the same path below `tree`, which must not exist yet: changes
-/// to existing files are patches.
+/// Copies every file below `files` to the same path below `tree`. Fails if a file exists there:
+/// existing files are changed by patches only.
 pub fn lay_over(files: &Path, tree: &Path) -> Result<()> {
     for file in paths::files_below(files)? {
         let to = tree.join(&file);
@@ -69,7 +69,8 @@ pub fn apply(patch: &Path, tree: &Path) -> Result<()> {
     }
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
-    // Successful files are omitted, but a file's name precedes its complaints.
+    // Omit the names of files that were patched without a message. A file's name stays where
+    // messages about it follow.
     let lines: Vec<&str> = said.lines().collect();
     let is_heading = |line: &str| line.starts_with("patching file");
     let complaints: Vec<&str> = lines

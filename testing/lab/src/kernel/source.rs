@@ -40,7 +40,7 @@ impl Source {
     }
 
     /// Adds the source to a kernel's inputs: a tarball by its contents, a tree by names, sizes and
-    /// modification times (reading it would take as long as copying it).
+    /// modification times, because reading a tree takes as long as copying it.
     pub fn add_to(&self, inputs: &mut Inputs) -> Result<()> {
         match self {
             Source::Tarball(file) => inputs.file("source", file).map(drop),

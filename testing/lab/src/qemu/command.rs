@@ -13,12 +13,12 @@ pub const QEMU: &str = "qemu-system-x86_64";
 /// The emulator for 64-bit ARM.
 pub const QEMU_AARCH64: &str = "qemu-system-aarch64";
 
-/// Execution of the guest's instructions.
+/// What executes the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accelerator {
     /// The host's CPU.
     Kvm,
-    /// QEMU's translator.
+    /// QEMU's translator, which emulates the CPU.
     Tcg,
 }
 
@@ -35,7 +35,7 @@ impl Accelerator {
 /// A machine to boot.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    /// The kernel, for parameters that depend on it.
+    /// The kernel. The architecture and some of the kernel's parameters depend on it.
     pub kernel: Kernel,
     /// The kernel's image.
     pub image: PathBuf,
@@ -45,18 +45,18 @@ pub struct Machine {
     pub memory_mib: u32,
     /// Virtual CPUs; exact mode always uses one.
     pub vcpus: u32,
-    /// Raw images, `/dev/vda` first. They are not written to.
+    /// Raw images, `/dev/vda` first. The guest's writes go to a temporary snapshot.
     pub disks: Vec<PathBuf>,
-    /// Combined speed of the disks; `None`: as fast as the host.
+    /// Combined speed of `disks`; `None` for the host's speed.
     pub disk_speed: Option<DiskSpeed>,
-    /// Zero disks, with their files if they have any.
+    /// Zero disks; a disk with [`Zeroes::File`] has an image.
     pub zero_disks: Vec<(ZeroDisk, Option<PathBuf>)>,
     /// The guest's notion of time.
     pub mode: Mode,
     /// Ignored in exact mode, which uses TCG.
     pub accelerator: Accelerator,
-    /// Whether TCG executes the CPUs in turn, in one thread: then no CPU translates code while
-    /// another one writes it.
+    /// Whether TCG executes the CPUs in turn, in one thread. No CPU can then write code while
+    /// another CPU translates it.
     pub in_turn: bool,
     /// Parameters added to the kernel's command line.
     pub parameters: Vec<&'static str>,
@@ -64,8 +64,8 @@ pub struct Machine {
     pub fast_strings: bool,
     /// A TCG plugin, as the argument of `-plugin`.
     pub plugin: Option<String>,
-    /// Seed of QEMU's random choices for the guest in exact mode: the same seed gives the same
-    /// boot.
+    /// Seed of the random numbers that QEMU gives the guest in exact mode. The same seed gives the
+    /// same boot.
     pub seed: u32,
 }
 
@@ -93,9 +93,9 @@ impl Machine {
 
     /// The CPU model for QEMU.
     ///
-    /// TCG executes `rep stosb` one iteration at a time, which makes clearing pages appear many
-    /// times more expensive than it is: the bits that let the kernel use it are masked, unless
-    /// requested. Exact mode also masks random numbers.
+    /// TCG executes `rep stosb` one iteration at a time, so clearing pages would appear many times
+    /// more expensive than it is. ERMS and FSRM, which let the kernel use it, are therefore masked
+    /// unless `fast_strings` is set. Exact mode also masks the random number instructions.
     pub fn cpu(&self) -> &'static str {
         if self.is_arm() {
             return "max";
@@ -132,7 +132,7 @@ impl Machine {
     /// The kernel's command line.
     pub fn kernel_parameters(&self) -> String {
         let tsc;
-        // A kernel that oopsed ends at once instead of running into its time limit.
+        // An oops ends the guest at once, so that it does not run into its time limit.
         let mut words = vec![
             match self.is_arm() {
                 true => "console=ttyAMA0",
@@ -144,8 +144,8 @@ impl Machine {
             "loglevel=5",
         ];
         if self.accelerator() == Accelerator::Tcg {
-            // A calibration against the host's clock is wrong whenever the host is busy.
             words.push("mitigations=off");
+            // A guest's own calibration is wrong whenever the host is busy.
             tsc = match self.is_arm() {
                 true => None,
                 false => {
@@ -154,8 +154,8 @@ impl Machine {
                 }
             };
             words.extend(tsc.as_deref());
-            // Stalls of an emulated CPU caused by the host are not lock-ups of the guest; the debug
-            // kernel detects real ones, after two minutes.
+            // A busy host stalls an emulated CPU, which is no lock-up of the guest. Only the debug
+            // kernel keeps its detectors, with thresholds of two minutes.
             if self.kernel == Kernel::Debug {
                 words.extend(["watchdog_thresh=60", "rcupdate.rcu_cpu_stall_timeout=120"]);
             } else {
@@ -169,7 +169,8 @@ impl Machine {
         words.join(" ")
     }
 
-    /// The command; console and results are written to the two files.
+    /// The command that runs QEMU. The guest's two serial ports are written to `console` and
+    /// `results`.
     pub fn command(&self, console: &Path, results: &Path) -> Command {
         let mut qemu = Command::new(match self.is_arm() {
             true => QEMU_AARCH64,
@@ -218,7 +219,7 @@ impl Machine {
                 &format!("file,id={name},path={}", comma_safe(file)),
             ]);
             match (self.is_arm(), *name) {
-                // The board's own port.
+                // The `virt` board has one UART of its own; the other port is a PCI device.
                 (true, "console") => qemu.args(["-serial", "chardev:console"]),
                 (true, _) => qemu.args(["-device", &format!("pci-serial,chardev={name}")]),
                 (false, _) => qemu.args([
@@ -230,7 +231,7 @@ impl Machine {
         if let Some(plugin) = &self.plugin {
             qemu.args(["-plugin", plugin]);
         }
-        // One group: they are partitions of one slow disk.
+        // All disks share one throttling group, as partitions of one slow disk do.
         let throttle = self.disk_speed.map_or(String::new(), |speed| {
             format!(
                 ",throttling.group=disk,throttling.iops-total={},throttling.iops-size={}",

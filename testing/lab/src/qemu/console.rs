@@ -19,7 +19,8 @@ const TROUBLE: [&str; 14] = [
     "Attempted to kill init",
 ];
 
-/// The first line of `console` that reports a kernel defect, unless it contains an `expected` text.
+/// The first line of `console` that reports a kernel defect. Lines that contain an `expected` text
+/// are skipped.
 pub fn trouble<'a>(console: &'a str, expected: &[&str]) -> Option<&'a str> {
     console.lines().map(str::trim).find(|line| {
         TROUBLE.iter().any(|text| line.contains(text))
@@ -27,13 +28,14 @@ pub fn trouble<'a>(console: &'a str, expected: &[&str]) -> Option<&'a str> {
     })
 }
 
-/// Whether the kernel died of a breakpoint that is no longer in its memory.
+/// Whether the kernel died of a breakpoint that was no longer in its memory, a defect of QEMU.
 ///
-/// Linux patches its own code with a breakpoint in place of the first byte until the rest is
-/// written. QEMU's multi-threaded TCG occasionally executes the translation of that byte after it
-/// has been replaced, and the kernel finds no owner of the breakpoint. It happens with any kernel
-/// at any jump label, and never under KVM. The oops shows the bytes around the instruction: a
-/// breakpoint (`cc`) that is really there precedes the marked one.
+/// To patch its own code, Linux puts a breakpoint in place of an instruction's first byte until the
+/// other bytes are written. QEMU's multi-threaded TCG occasionally executes the breakpoint's
+/// translation after the breakpoint has been replaced, and the kernel finds no owner for it. This
+/// happens with any kernel at any jump label, and never under KVM. The oops shows the bytes around
+/// the instruction and marks the byte after the breakpoint. A breakpoint that is still in memory
+/// appears as `cc` before the marked byte.
 pub fn stale_translation(console: &str) -> bool {
     let mut lines = console.lines().map(str::trim);
     if !lines.any(|line| line.contains("Oops: int3")) {

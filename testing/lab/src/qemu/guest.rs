@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A running guest: its records as they arrive, and its end.
+//! Runs a guest, reads its records as they arrive, and determines how it ended.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -17,9 +17,9 @@ use crate::{paths, shell};
 
 /// Timeout for the machine to power off after the guest's last record.
 const POWER_OFF: Duration = Duration::from_secs(60);
-/// Polling interval for the files.
+/// Polling interval for QEMU and its output files.
 const POLL: Duration = Duration::from_millis(100);
-/// Lines of the console that a failure shows.
+/// Last lines of the console that a failure shows.
 const CONSOLE_LINES: usize = 45;
 
 /// A running machine.
@@ -37,13 +37,13 @@ pub struct Guest {
 pub enum Ended {
     /// All cells ran and the machine powered off.
     Done,
-    /// It failed; the text is the reason.
+    /// The machine failed; the text is the reason.
     Failed(String),
 }
 
 impl Guest {
-    /// Starts `machine` in `dir`, where `console.log`, `results.jsonl` and `reproduce` are left. It
-    /// is stopped after `limit` of host time.
+    /// Starts `machine` in `dir` and leaves `console.log`, `results.jsonl`, `qemu.log` and
+    /// `reproduce` there. The machine is stopped after `limit` of host time.
     pub fn start(machine: &Machine, dir: &Path, limit: Duration) -> Result<Self> {
         for disk in &machine.disks {
             crate::image::disk::check(disk)?;
@@ -62,7 +62,7 @@ impl Guest {
         // SAFETY: prctl is async-signal-safe, and this call touches no memory.
         unsafe {
             command.pre_exec(|| {
-                // Guests are killed together with the lab.
+                // When the lab dies, the kernel kills its guests.
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 Ok(())
             });
@@ -133,7 +133,8 @@ impl Guest {
         }
     }
 
-    /// Diagnosis for people: the end of the console, QEMU's own output, and how to run it again.
+    /// Diagnosis for people: the end of the console, QEMU's own output, and the script that boots
+    /// the machine again.
     pub fn post_mortem(&self) -> String {
         let console = self.console().unwrap_or_default().replace('\r', "");
         let complaints = fs::read_to_string(self.dir.join("qemu.log")).unwrap_or_default();
@@ -218,8 +219,7 @@ impl Lines {
     }
 }
 
-/// Runs a guest to its end and returns its records and console; for machines without progress
-/// output.
+/// Runs a guest to its end, without progress output. Returns its records and its console.
 pub fn run(machine: &Machine, dir: &Path, limit: Duration) -> Result<(Vec<Record>, String)> {
     let mut guest = Guest::start(machine, dir, limit)?;
     let mut records = Vec::new();

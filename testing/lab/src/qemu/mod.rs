@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Virtual machines.
+//! Runs virtual machines in QEMU.
 
 pub mod command;
 pub mod console;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The cache model: a TCG plugin for QEMU (`testing/lab/plugins/`), built with gcc, which gets the
-//! kernel addresses at which pages are zeroed and tasks are switched.
+//! Builds and configures the cache model, a TCG plugin for QEMU (`testing/lab/plugins/`, compiled
+//! with gcc). The plugin gets the addresses at which the kernel zeroes pages and switches tasks.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ type Level = (u64, u32);
 /// The caches of PREZERO's machine, an i7-6700K: 32 KiB in 8 ways and 256 KiB in 4 ways per core,
 /// and 8 MiB in 16 ways for all cores, inclusive of the others; lines of 64 bytes (Intel 64 and
 /// IA-32 Architectures Optimization Reference Manual, "Cache Parameters of the Skylake
-/// Microarchitecture"). Its replacement policy is not documented; the model's is LRU.
+/// Microarchitecture"). The CPU's replacement policy is not documented; the model uses LRU.
 const CACHES: [(&str, Level); 3] = [
     ("l1", (32 << 10, 8)),
     ("l2", (256 << 10, 4)),
@@ -31,19 +31,20 @@ const CACHES: [(&str, Level); 3] = [
 
 /// Latencies in nanoseconds: hits in L2, hits in the last level, memory. Skylake at 4 GHz: 12
 /// cycles, 42 cycles, 42 cycles + 51 ns (7-cpu.com, Skylake). A real CPU overlaps such waits and
-/// prefetches; the sum is the cost for a program that can do neither, a pointer chaser.
+/// prefetches. Their sum is the cost for a pointer chaser, where neither is possible.
 const WAITS_NS: [f64; 3] = [3.0, 10.5, 61.5];
 
-/// Functions in which every load and store zeroes a page.
+/// Functions whose loads and stores all belong to the zeroing of a page.
 const ZEROING: [&str; 4] = [
     "clear_page_rep",
     "clear_page_orig",
     "clear_page_erms",
     "clear_nontemporal",
 ];
-/// Functions that only the kernel's zeroing thread executes. Kernels without prezero have none.
+/// Functions that only the kernel's zeroing thread executes. Kernels without prezero do not have
+/// them.
 const PREZERO_THREAD: [&str; 1] = ["zeroer_main"];
-/// Functions that load the next task's stack, and that start a new task.
+/// The function that switches to the next task's stack, and the function where a new task starts.
 const SWITCH: &str = "__switch_to_asm";
 const FORK: &str = "ret_from_fork_asm";
 
@@ -53,14 +54,14 @@ const FLAGS: [&str; 6] = ["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPI
 /// The counters of one measured section, as written by the plugin.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Report {
-    /// The number that the guest gave it.
+    /// The section's number, which the guest assigns.
     pub report: u32,
     /// Counters by name.
     pub values: BTreeMap<String, f64>,
 }
 
-/// The argument of QEMU's `-plugin` for a guest of `kernel` with `memory_mib` MiB; reports are
-/// written to `out`.
+/// The argument of QEMU's `-plugin` for a guest with `kernel` and `memory_mib` MiB. The plugin
+/// writes its reports to `out`.
 pub fn cache_model(
     paths: &Paths,
     kernel: &Bootable,
@@ -99,8 +100,8 @@ pub fn cache_model(
     Ok(argument)
 }
 
-/// Reads the reports in `file`; for a number used twice, the last report counts. A machine that
-/// failed to start has none.
+/// Reads the reports in `file`; If two reports have the same number, the last one counts. A machine
+/// that failed to start has no reports.
 pub fn reports(file: &Path) -> Result<BTreeMap<u32, Report>> {
     if !file.exists() {
         return Ok(BTreeMap::new());
@@ -181,7 +182,7 @@ impl Symbols {
         Symbols(symbols)
     }
 
-    /// The range from the function's first byte to the next function's.
+    /// The function's address range; its end is where the next function begins.
     fn get(&self, name: &str) -> Option<(u64, u64)> {
         let (from, _) = self.0.iter().find(|(_, symbol)| symbol == name)?;
         let next = self.0.iter().find(|(address, _)| address > from)?;

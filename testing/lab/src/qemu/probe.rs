@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Checks whether KVM really works here: `/dev/kvm` may open and a kernel still die in it, so one
-//! is booted, once per boot of the host, kernel and QEMU.
+//! Checks whether KVM works on this host. `/dev/kvm` may open although every guest dies, so the
+//! probe boots a guest. The result is cached per boot of the host, kernel and QEMU version.
 
 use std::fs;
 use std::path::Path;

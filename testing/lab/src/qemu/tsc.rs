@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Frequency of an emulated CPU's time stamp counter. A guest that calibrates it measures between
-//! two interrupts, and on a busy host its clock ends up wrong by several times (seen: 3.4).
+//! Determines the frequency of an emulated CPU's time stamp counter. A guest that calibrates the
+//! counter itself measures between two interrupts. On a busy host its clock is then off by several
+//! times (3.4 times was observed).
 
 use crate::scenario::Mode;
 
 /// Frequency of an emulated guest's counter in kHz; `None` if unknown.
 pub fn emulated_khz(mode: Mode) -> Option<u32> {
     match mode {
-        // One instruction is one nanosecond, and the counter counts those.
+        // The counter counts nanoseconds, one per instruction.
         Mode::Exact => Some(1_000_000),
         // QEMU passes the host's counter through.
         Mode::Fast => host_khz(),
@@ -25,7 +26,7 @@ fn host_khz() -> Option<u32> {
     None
 }
 
-/// Compares the counter with the host's clock over a tenth of a second.
+/// Compares the counter with the host's clock over 100 ms.
 #[cfg(target_arch = "x86_64")]
 fn measure_khz() -> u32 {
     use std::time::Duration;
@@ -37,14 +38,15 @@ fn measure_khz() -> u32 {
     ((until - since) as f64 * 1000.0 / micros).round() as u32
 }
 
-/// Counter and clock at the same moment: of several pairs, the one with the least time between its
-/// two counter readings, which excludes preemption.
+/// Reads counter and clock at the same moment. Each clock reading lies between two counter
+/// readings; of 16 such readings, it returns the one with the shortest interval, to exclude
+/// preemption.
 #[cfg(target_arch = "x86_64")]
 fn moment() -> (u64, std::time::Instant) {
     use std::arch::x86_64::_rdtsc;
     use std::time::Instant;
 
-    // SAFETY: every x86-64 processor has the instruction, and Linux lets programs use it.
+    // SAFETY: every x86-64 processor has this instruction, and Linux lets programs execute it.
     let read = || unsafe { _rdtsc() };
     let pairs = (0..16).map(|_| {
         let (before, now, after) = (read(), Instant::now(), read());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Bar charts in SVG: one bar per arm, its repetitions as dots, the limit as a line.
+//! Bar charts in SVG: one bar per arm, repetitions as dots, the limit as a line.
 
 use crate::results::table::Unit;
 use crate::results::Summary;
@@ -20,7 +20,7 @@ pub struct Bar<'a> {
     pub ours: bool,
 }
 
-/// A chart of `bars`; `limit` is the median of the arm without load.
+/// An SVG chart of `bars`. `limit` is the median of the arm without load.
 pub fn bars(title: &str, unit: Unit, bars: &[Bar], limit: Option<f64>) -> String {
     let largest = bars
         .iter()

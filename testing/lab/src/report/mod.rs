@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Reports from results files: one HTML page with charts, and the README's tables.
+//! Reports from results files: an HTML page with charts, and tables in Markdown.
 
 pub mod chart;
 
@@ -12,14 +12,14 @@ use crate::results::table::{self, Table, Unit};
 use crate::results::{Aggregates, Row};
 use crate::scenario::{Spec, Variant, Verdict};
 
-/// Most metrics charted per task; the tables show all.
+/// Most metrics with a chart per task; the tables show all metrics.
 const CHARTS: usize = 3;
 
 /// The newest results of one scenario.
 pub struct Section<'a> {
     /// The scenario.
     pub spec: &'a Spec,
-    /// Its rows: the newest run of each variant.
+    /// Its rows, from the newest run of each variant.
     pub rows: Vec<Row>,
 }
 
@@ -28,7 +28,7 @@ impl Section<'_> {
         Aggregates::from_rows(&self.rows)
     }
 
-    /// Promises, and failed checks and cells.
+    /// The scenario's verdicts, and failed checks and cells.
     fn verdicts(&self) -> Vec<Verdict> {
         let mut verdicts = (self.spec.must_hold)(&self.aggregates());
         let checks = self.rows.iter().filter_map(Row::check);
@@ -36,7 +36,7 @@ impl Section<'_> {
         verdicts
     }
 
-    /// One sentence on the conditions of the measurement.
+    /// A sentence with the conditions of the measurement: commit, kernels, mode, host and machine.
     fn circumstances(&self) -> String {
         let distinct = |of: &dyn Fn(&Row) -> String| {
             let values: BTreeSet<String> = self.rows.iter().map(of).collect();
@@ -74,7 +74,7 @@ pub fn markdown(sections: &[Section]) -> String {
             text.push_str(&table.markdown());
             text.push('\n');
         }
-        // Almost all promises hold: only broken ones are listed.
+        // Almost all promises hold, so only the broken ones are listed.
         let verdicts = section.verdicts();
         let held = verdicts.iter().filter(|verdict| verdict.passed).count();
         text.push_str(&format!("{held} of {} promises held.\n", verdicts.len()));

@@ -7,7 +7,7 @@ use super::row::{Outcome, Row};
 use super::stats::{self, Summary};
 use crate::scenario::{ArmOn, Variant};
 
-/// Key of a sample set: the repetitions of one task of one arm of one variant.
+/// Key of a set of samples: variant, arm and task. The samples are the repetitions.
 type Key = (Variant, ArmOn, String);
 
 /// All figures of one scenario, by variant, arm, task and name.
@@ -23,7 +23,7 @@ struct Figures {
 }
 
 impl Aggregates {
-    /// Collects the results among `rows`, which must belong to one scenario.
+    /// Collects the figures in `rows`, which must belong to one scenario.
     pub fn from_rows<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Self {
         let mut cells: BTreeMap<Key, Figures> = BTreeMap::new();
         for row in rows {
@@ -68,7 +68,7 @@ impl Aggregates {
         distinct.into_iter().collect()
     }
 
-    /// The tasks of `variant` with figures, in any arm.
+    /// The tasks of `variant` that have figures in at least one arm.
     pub fn tasks(&self, variant: &Variant) -> Vec<String> {
         let distinct: BTreeSet<_> = self
             .cells
@@ -79,7 +79,7 @@ impl Aggregates {
         distinct.into_iter().cloned().collect()
     }
 
-    /// The names of values that `task` of `variant` has in any arm.
+    /// The names of all values that any arm has for `task` of `variant`.
     pub fn names(&self, variant: &Variant, task: &str) -> Vec<String> {
         let distinct: BTreeSet<_> = self
             .cells
@@ -121,8 +121,8 @@ impl Aggregates {
             .map(|summary| summary.median)
     }
 
-    /// The median of `arm` divided by the median of `base`: 1.0 when both are 0, `None` when one
-    /// was not measured or only the base is 0.
+    /// The median of `arm` divided by the median of `base`: 1.0 when both are 0; `None` when either
+    /// was not measured, or when only the base is 0.
     pub fn ratio(
         &self,
         variant: &Variant,

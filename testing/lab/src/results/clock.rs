@@ -25,8 +25,8 @@ fn date_and_time(seconds: u64) -> (String, String) {
     )
 }
 
-/// The date `days` days after 1970-01-01. Years are counted from March, so that the leap day is the
-/// last day of its year.
+/// The date `days` days after 1970-01-01. Internally, years begin in March, so that the leap day is
+/// the last day of a year.
 fn civil(days: u64) -> (u64, u64, u64) {
     const DAYS_PER_400_YEARS: u64 = 146_097;
     let since_march_0 = days + 719_468;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Stored results, and the arithmetic shared by tables, report and promises.
+//! Stores results, and computes the figures that tables, report and verdicts share.
 
 pub mod aggregate;
 pub mod clock;

@@ -28,7 +28,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// The verdict of a check in the guest, or on an unfinished cell; `None` for figures.
+    /// The verdict of a check in the guest. A cell that failed gives a failed verdict; figures give
+    /// `None`.
     pub fn check(&self) -> Option<Verdict> {
         let (what, passed, seen) = match &self.outcome {
             Outcome::Result { .. } => return None,
@@ -48,7 +49,7 @@ pub enum Outcome {
     Result {
         /// Counters and times; the unit is the name's suffix.
         values: BTreeMap<String, f64>,
-        /// Samples, same units.
+        /// Samples in the order of measurement; units as in `values`.
         series: BTreeMap<String, Vec<f64>>,
     },
     /// A check inside a test.
@@ -60,7 +61,7 @@ pub enum Outcome {
         /// The observed values.
         seen: String,
     },
-    /// The cell failed, or its machine did.
+    /// The cell or its machine failed.
     Failed {
         /// The reason, for people.
         why: String,
@@ -74,11 +75,11 @@ pub struct Context {
     pub run: String,
     /// Index of the boot within the run, from 0.
     pub boot: u32,
-    /// Commit of the work tree, with `+` if there were changes; `unknown` outside git.
+    /// Commit of the work tree, with `+` if there were uncommitted changes; `unknown` outside git.
     pub commit: String,
-    /// `uname -r` in the guest; empty if it never came up.
+    /// `uname -r` in the guest; empty if the guest did not boot.
     pub kernel_release: String,
-    /// Hash of the kernel's inputs: an equal hash means an equal kernel.
+    /// Hash of the kernel's inputs; equal hashes mean equal kernels.
     pub kernel_hash: String,
     /// The guest's notion of time.
     pub mode: Mode,
@@ -92,7 +93,7 @@ pub struct Context {
     pub host_cpu: String,
     /// Guest memory in MiB as given to QEMU.
     pub memory_mib: u32,
-    /// `MemTotal` of the guest in KiB; 0 if it never came up.
+    /// `MemTotal` of the guest in KiB; 0 if the guest did not boot.
     pub managed_kib: u64,
     /// Virtual CPUs.
     pub vcpus: u32,

@@ -19,7 +19,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Summarizes `samples`; `None` without any. NaN is ignored.
+    /// Summarizes `samples`, ignoring NaN; `None` if no sample is left.
     pub fn of(samples: &[f64]) -> Option<Self> {
         let mut sorted: Vec<f64> = samples.iter().copied().filter(|x| !x.is_nan()).collect();
         sorted.sort_by(f64::total_cmp);
@@ -34,8 +34,8 @@ impl Summary {
         })
     }
 
-    /// Half of the interquartile range, or of the full range with fewer than four samples, for
-    /// which quartiles are meaningless.
+    /// Half of the interquartile range. With fewer than four samples, quartiles mean little, so it
+    /// is half of the full range.
     pub fn spread(&self) -> f64 {
         if self.count < 4 {
             (self.max - self.min) / 2.0
@@ -54,7 +54,7 @@ pub fn quantile(sorted: &[f64], q: f64) -> f64 {
     sorted[below] + (sorted[above] - sorted[below]) * (position - below as f64)
 }
 
-/// `value / base`; a base of 0 gives 1 for 0 and `None` otherwise.
+/// `value / base`. If `base` is 0, the result is 1 for a `value` of 0, else `None`.
 pub fn ratio(value: f64, base: f64) -> Option<f64> {
     if base != 0.0 {
         Some(value / base)

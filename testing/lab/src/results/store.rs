@@ -12,8 +12,8 @@ use super::{clock, Row};
 use crate::paths;
 use crate::scenario::Variant;
 
-/// Appends `rows` to today's file of their scenario and returns its path; each row is written in a
-/// single write, so that lines of two concurrent labs do not mix.
+/// Appends `rows` to today's file of their scenario and returns its path. Each row is a single
+/// write, so that the lines of two concurrent labs do not mix.
 pub fn append(results: &Path, scenario: &str, rows: &[Row]) -> Result<PathBuf> {
     let dir = results.join(scenario);
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
@@ -31,7 +31,7 @@ pub fn append(results: &Path, scenario: &str, rows: &[Row]) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// All rows of `scenario`, oldest file first; none if it never ran.
+/// All rows of `scenario`, oldest file first; empty if it never ran.
 pub fn load(results: &Path, scenario: &str) -> Result<Vec<Row>> {
     let dir = results.join(scenario);
     let mut rows = Vec::new();
@@ -52,7 +52,7 @@ pub fn load(results: &Path, scenario: &str) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The rows of each variant's newest run: arms are compared only within a run.
+/// The rows of each variant's newest run, because arms are compared only within a run.
 pub fn newest(rows: Vec<Row>) -> Vec<Row> {
     let mut runs: BTreeMap<Variant, String> = BTreeMap::new();
     for row in &rows {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Tables: the same cells for the terminal, the README and the report.
+//! Tables of results: the same cells as text, as Markdown and for the report.
 
 use super::stats::{ratio, Summary};
 use super::Aggregates;
 use crate::scenario::{ArmOn, Kernel, Metric, Spec, Variant};
 use limelight_apps::plan::Arm;
 
-/// Cell without a value.
+/// The text of a cell without a value.
 const NOTHING: &str = "-";
 
 /// A table of text.
@@ -21,7 +21,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Removes columns without any value: a ratio to an arm that did not run.
+    /// Removes columns without any value, such as ratios to an arm that did not run.
     fn without_empty_columns(mut self) -> Self {
         for column in (1..self.head.len()).rev() {
             if self.rows.iter().all(|row| row[column] == NOTHING) {
@@ -34,7 +34,7 @@ impl Table {
         self
     }
 
-    /// Text for a terminal: aligned columns, numbers to the right.
+    /// The table as text for a terminal: aligned columns, with numbers to the right.
     pub fn text(&self) -> String {
         let width = |column: usize| {
             let cells = self.rows.iter().map(|row| &row[column]);
@@ -66,7 +66,7 @@ impl Table {
         )
     }
 
-    /// Markdown for the README.
+    /// The table in Markdown.
     pub fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |", cells.join(" | "));
         let rule: Vec<&str> = (0..self.head.len())
@@ -83,8 +83,8 @@ impl Table {
     }
 }
 
-/// One table per task and variant, with one row per arm; each metric with its median, spread, and
-/// ratio to stock, times also with their ratio to the limit.
+/// One table per task and variant, with one row per arm. Each metric has its median, spread and
+/// ratio to stock; times also have their ratio to the limit.
 pub fn tables(spec: &Spec, aggregates: &Aggregates) -> Vec<Table> {
     let mut all = Vec::new();
     for variant in aggregates.variants() {
@@ -146,7 +146,7 @@ pub fn table(spec: &Spec, aggregates: &Aggregates, variant: &Variant, task: &str
     Some(Table { title, head, rows }.without_empty_columns())
 }
 
-/// The arms with figures, in the scenario's order.
+/// The arms with figures, in the scenario's order; arms that the scenario does not list come last.
 pub fn arms_in_order(spec: &Spec, aggregates: &Aggregates, variant: &Variant) -> Vec<ArmOn> {
     let present = aggregates.arms(variant);
     let mut arms: Vec<ArmOn> = spec
@@ -163,8 +163,8 @@ pub fn arms_in_order(spec: &Spec, aggregates: &Aggregates, variant: &Variant) ->
     arms
 }
 
-/// The arm that an arm on `kernel` is compared with: `base` on the same kernel, else on the
-/// distribution's, else on any.
+/// The arm with which an arm on `kernel` is compared: `base` on the same kernel, else on the
+/// distribution's kernel, else on any kernel.
 fn base_arm(arms: &[ArmOn], base: Arm, kernel: Kernel) -> Option<ArmOn> {
     let candidates = || arms.iter().copied().filter(|arm| arm.arm == base);
     candidates()
@@ -178,7 +178,7 @@ fn base_arm(arms: &[ArmOn], base: Arm, kernel: Kernel) -> Option<ArmOn> {
 pub enum Unit {
     /// `_us`, shown in milliseconds.
     Micros,
-    /// `_ns...`.
+    /// `_ns` or `_ns_per_...`, in nanoseconds.
     Nanos,
     /// `_kib_per_s`, shown in MiB/s.
     Throughput,
@@ -200,7 +200,7 @@ impl Unit {
         }
     }
 
-    /// Whether it is a unit of time: only times have a nonzero limit.
+    /// Whether it is a unit of time. Only times have a column for the ratio to the limit.
     pub fn is_time(self) -> bool {
         matches!(self, Unit::Micros | Unit::Nanos)
     }
@@ -238,7 +238,8 @@ impl Unit {
     }
 }
 
-/// Three significant digits or the whole part, whichever is longer, with thousands separators.
+/// Three significant digits or the whole integer part, whichever is longer, with thousands
+/// separators. Values below 1 have three decimals.
 fn short(value: f64) -> String {
     let magnitude = value.abs();
     if value == value.trunc() && magnitude < 1000.0 || magnitude >= 100.0 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Executes one boot: from its schedule to rows of results.
+//! Executes one boot: prepares and runs the machine, and turns the guest's records into rows of
+//! results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,12 +25,12 @@ use crate::scenario::{Kernel, Mode};
 const BOOT_S: u64 = 180;
 /// Assumed slowdown of an exact guest's clock relative to the host's.
 const EXACT_FACTOR: u64 = 20;
-/// Most boots of a machine: after the fault with multi-threaded emulation, the second one uses one
-/// thread.
+/// Most boots of a machine. If the first boot fails with the emulator's int3 fault, the second boot
+/// uses one thread.
 const BOOTS: u32 = 2;
 /// The cache model's output file in the run directory.
 const CACHE_REPORTS: &str = "cache.jsonl";
-/// The value with the number of the cell's cache model report.
+/// Name of the value that is the number of a cell's cache model report.
 const CACHE_REPORT: &str = "cache_report";
 
 /// A boot to execute.
@@ -52,18 +53,18 @@ pub struct Job<'a> {
     pub keep: bool,
     /// Whether the first attempt emulates the CPUs in turn, in one thread.
     pub in_turn: bool,
-    /// The rows' conditions, without those that the guest reports.
+    /// The rows' conditions; the machine's and the guest's fields are filled in during the boot.
     pub context: Context,
 }
 
 /// The result of a boot.
 #[derive(Debug)]
 pub struct Done {
-    /// All its rows; an unfinished cell has one with [`Outcome::Failed`].
+    /// The rows of all cells; an unfinished cell has a row with [`Outcome::Failed`].
     pub rows: Vec<Row>,
     /// If the machine failed: what happened and how to reproduce it, for people.
     pub failure: Option<String>,
-    /// If the machine succeeded but a check failed: its saved directory.
+    /// If the machine succeeded but a check or a cell failed: a message with its saved directory.
     pub saved: Option<String>,
 }
 
@@ -164,8 +165,8 @@ impl Job<'_> {
         })
     }
 
-    /// Saves the console of a boot that failed with the emulator's int3 fault: its bytes are the
-    /// proof.
+    /// Saves the console of a boot that failed with the emulator's int3 fault, because the code
+    /// bytes in the oops are the evidence.
     fn keep_fault(&self, console: &str, in_turn: bool) -> Result<()> {
         let dir = self.paths.int3();
         fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
@@ -279,7 +280,8 @@ impl Job<'_> {
         let programs = initramfs::Programs::of(self.paths, self.kernel)?;
         initramfs::write(&programs, &plan, &modules, &packages, &initial)?;
         let image = dir.join("bzImage");
-        // A hard link or copy: the saved run must survive the cache's pruning.
+        // Link or copy the image, so that a saved run still boots after the cache has removed the
+        // kernel.
         let _ = fs::remove_file(&image);
         if fs::hard_link(self.kernel.image(), &image).is_err() {
             paths::copy_file(&self.kernel.image(), &image)?;
@@ -374,7 +376,7 @@ impl<'a> Collected<'a> {
         }
     }
 
-    /// Stores a record and returns a progress message.
+    /// Stores a record. Returns a progress message if the record is worth one.
     fn take(&mut self, record: Record) -> Option<String> {
         let (cell, outcome) = match record {
             Record::Up { kernel, memory_kib } => {
@@ -398,7 +400,7 @@ impl<'a> Collected<'a> {
             } => (cell, Outcome::Check { what, passed, seen }),
             Record::Failed { cell, why } => (cell, Outcome::Failed { why }),
         };
-        // A record of a cell outside the plan would be the guest's mistake.
+        // Ignore records of cells that are not in the plan.
         let (&id, _) = self.cells.get_key_value(cell.as_str())?;
         self.current = Some(id);
         self.open.remove(id);
@@ -411,7 +413,8 @@ impl<'a> Collected<'a> {
         Some(text)
     }
 
-    /// Adds the cache model's counters to their cells. A cell without its report fails.
+    /// Adds the counters of the cache model's reports to their cells. A cell whose report is
+    /// missing fails.
     fn add_reports(&mut self, reports: &BTreeMap<u32, Report>) {
         for (_, outcome) in &mut self.outcomes {
             let Outcome::Result { values, .. } = outcome else {
@@ -445,7 +448,7 @@ impl<'a> Collected<'a> {
             .count()
     }
 
-    /// Marks cells that have not started, and the running one, as failed.
+    /// Marks the cells without records, and the cell of the last record, as failed.
     fn machine_failed(&mut self, why: &str) {
         let mut hit = std::mem::take(&mut self.open);
         hit.extend(self.current);

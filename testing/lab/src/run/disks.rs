@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The disks of a machine, and how the guest is told about them.
+//! Makes the disks of a machine, and describes them for the guest's plan.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,8 @@ use crate::scenario::{Bus, MachineSize, Mode, SwapKind, Variant, ZeroDisk, Zeroe
 /// Completion time of a request to exact mode's disk.
 pub(super) const EXACT_DISK_NSEC: u32 = 100_000;
 
-/// The guest's device name of a zero disk, with this number of other virtio disks.
+/// The guest's device name of the zero disk at `index`. `disks` is the number of other virtio
+/// disks, which come first.
 pub(super) fn zero_disk(all: &[ZeroDisk], index: usize, disks: usize) -> String {
     let bus = all[index].bus;
     let before = all[..index].iter().filter(|disk| disk.bus == bus).count();
@@ -23,7 +24,7 @@ pub(super) fn zero_disk(all: &[ZeroDisk], index: usize, disks: usize) -> String 
     }
 }
 
-/// The zero disks, with their files if they have any.
+/// The zero disks; a disk with [`Zeroes::File`] has an image.
 pub(super) fn zero_images(
     paths: &Paths,
     disks: &[ZeroDisk],
@@ -35,18 +36,18 @@ pub(super) fn zero_images(
     disks.iter().map(image).collect()
 }
 
-/// Disk images and their description for the guest.
+/// Disk images for QEMU, and the guest's view of all disks.
 pub(super) struct Disks {
     pub(super) images: Vec<PathBuf>,
     pub(super) data: Data,
     pub(super) swap: Swap,
     pub(super) flash: Option<Flash>,
     pub(super) rootfs: Option<String>,
-    /// Size of the root file system in guest memory, if it is copied there.
+    /// Memory in MiB for the root file system, if the guest copies it to memory.
     pub(super) rootfs_in_memory_mib: Option<u32>,
 }
 
-/// Makes the disks of a variant's machine, or finds them in the cache.
+/// Makes the disk images of a variant's machine, or takes them from the cache.
 pub(super) fn disks(
     paths: &Paths,
     variant: &Variant,
@@ -111,7 +112,7 @@ pub(super) fn disks(
     })
 }
 
-/// Makes the disk images of a variant's machine in advance.
+/// Makes the fast-mode disk images of a variant's machine in advance.
 pub fn images(paths: &Paths, variant: &Variant, size: &MachineSize) -> Result<()> {
     disks(paths, variant, size, Mode::Fast).map(drop)
 }

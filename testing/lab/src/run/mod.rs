@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Runs scenarios: schedule, boots, results, verdicts.
+//! Runs scenarios: schedules their boots, executes them, stores the results and judges them.
 
 pub mod boot;
 pub mod disks;
@@ -33,11 +33,11 @@ const KEPT_RUNS: usize = 12;
 pub struct Options {
     /// The selected variants, arms and tasks.
     pub selection: Selection,
-    /// Concurrent guests; with 1 they do not disturb each other.
+    /// Number of concurrent guests. With 1, no guest disturbs another one's times.
     pub jobs: usize,
     /// Whether to keep the run directories of successful boots.
     pub keep: bool,
-    /// Emulate a guest's CPUs in turn, in one thread.
+    /// Whether to emulate a guest's CPUs in turn, in one thread.
     pub in_turn: bool,
     /// Factor on all time limits.
     pub patience: u64,
@@ -65,7 +65,7 @@ impl Finished {
         all
     }
 
-    /// The guests' own checks, and unfinished cells.
+    /// The guests' own checks, and a failed verdict for each unfinished cell.
     pub fn checks(&self) -> Vec<Verdict> {
         self.rows.iter().filter_map(Row::check).collect()
     }
@@ -76,7 +76,7 @@ impl Finished {
     }
 }
 
-/// The lab's runner: its directories and the kernels that are ready.
+/// Runs scenarios. Keeps the kernels that are ready, and the conditions that all rows share.
 pub struct Runner<'a> {
     paths: &'a Paths,
     kernels: BTreeMap<Kernel, (Bootable, Accelerator)>,
@@ -88,7 +88,7 @@ pub struct Runner<'a> {
 }
 
 impl<'a> Runner<'a> {
-    /// Creates a runner; everything it runs belongs to one run in the results.
+    /// Creates a runner. Everything that it executes belongs to one run in the results.
     pub fn new(paths: &'a Paths, accelerator: Option<Accelerator>) -> Result<Self> {
         let (date, time) = clock::now();
         prune_runs(paths)?;
@@ -116,7 +116,7 @@ impl<'a> Runner<'a> {
         let bootable = kernel::get(self.paths, kernel)?;
         let accelerator = match self.accelerator {
             Some(accelerator) => accelerator,
-            // Another architecture than the host's.
+            // KVM cannot run another architecture than the host's.
             None if kernel.is_arm64() => Accelerator::Tcg,
             None => probe::accelerator(self.paths, &bootable)?,
         };
@@ -168,8 +168,9 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// Executes the boots, several at a time if requested, and returns their results in order. An
-    /// error is the lab's, not a guest's; it ends the run after the boots in progress.
+    /// Executes the boots, several at a time if requested, and returns their results in order. A
+    /// guest's failure is a result. An error of the lab itself stops the run once the boots in
+    /// progress have ended.
     fn run_all(
         &self,
         spec: &Spec,
@@ -265,8 +266,8 @@ impl Board<'_> {
     }
 }
 
-/// Default number of concurrent guests: one per CPU, but only one for benchmarks with times that
-/// depend on the host.
+/// Default number of concurrent guests: one per CPU, at most 8, for tests and for benchmarks in
+/// exact mode. Else one, because concurrent guests would distort each other's times.
 pub fn default_jobs(kind: Kind, mode: Mode) -> usize {
     match (kind, mode) {
         (Kind::Test, _) | (Kind::Benchmark, Mode::Exact) => std::thread::available_parallelism()
@@ -276,7 +277,7 @@ pub fn default_jobs(kind: Kind, mode: Mode) -> usize {
     }
 }
 
-/// A scenario's variants, one per line; those that exact mode excludes are marked.
+/// A scenario's variants, one per line. Variants that exact mode does not support are marked.
 pub fn variant_list(spec: &Spec) -> String {
     let lines = spec.variants().into_iter().map(|variant| {
         let note = if schedule::possible(Mode::Exact, &(spec.machine)(&variant)) {
@@ -289,8 +290,8 @@ pub fn variant_list(spec: &Spec) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Removes the oldest saved runs, except those of running labs; their names begin with date, time
-/// and the lab's PID.
+/// Removes the oldest saved runs. Runs of labs that are still running stay: a run's name begins
+/// with date, time and the lab's PID.
 fn prune_runs(paths: &Paths) -> Result<()> {
     let dir = paths.runs();
     if !dir.exists() {
@@ -335,7 +336,7 @@ mod tests {
     fn runs_of_a_running_lab_are_in_use() {
         let run = |pid: u32| format!("target/lab/runs/20260101-000000-{pid}-000-boot");
         assert!(at_work(Path::new(&run(std::process::id()))));
-        // No PID is that large.
+        // The kernel's limit for PIDs is lower.
         assert!(!at_work(Path::new(&run(u32::MAX))));
         assert!(!at_work(Path::new("target/lab/runs/notes")));
     }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The machines that a scenario needs, and the order of the cells in each.
 //!
-//! Arms are compared only within a variant, so anything that changes over time (the host's
-//! temperature, its other work) must affect all arms alike: within a boot the arms take turns,
-//! every repetition starts with a different one, and the boots of different kernels alternate.
+//! Arms are compared only within a variant. Anything that changes over time (the host's
+//! temperature, its other work) must therefore affect all arms of a variant alike. Within a boot
+//! the arms take turns, successive repetitions start with different arms, and the boots of
+//! different kernels alternate.
 
 use limelight_apps::plan::{Arm, Cell, Init};
 
 use crate::scenario::{arm_name, ArmOn, Kernel, MachineSize, Mode, Spec, Variant};
 
-/// The selection on the command line; an empty filter selects everything.
+/// Selects what runs, from the command line. An empty filter selects everything.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     /// Substrings; a variant's name must contain one of them.
@@ -18,9 +19,9 @@ pub struct Selection {
     pub arms: Vec<String>,
     /// Substrings; a task's name must contain one of them.
     pub tasks: Vec<String>,
-    /// Repetitions; the scenario's own number when absent.
+    /// Number of repetitions; by default the scenario's.
     pub repetitions: Option<u32>,
-    /// Mode; the scenario's own when absent.
+    /// Mode; by default the scenario's.
     pub mode: Option<Mode>,
 }
 
@@ -57,7 +58,7 @@ pub struct Boot {
     pub mode: Mode,
     /// Parameters added to the kernel's command line.
     pub parameters: &'static [&'static str],
-    /// The cells, in this order.
+    /// The cells, in the order of execution.
     pub cells: Vec<Scheduled>,
     /// Time limit of all cells together, in seconds of guest time.
     pub limit_s: u64,
@@ -75,8 +76,8 @@ pub struct Scheduled {
 }
 
 impl Boot {
-    /// Seed of the machine's random choices besides those of its cells: different for every boot of
-    /// an arm, the same in all arms.
+    /// Seed of the machine's random numbers; the cells have their own. Each boot of an arm has a
+    /// different seed, and all arms use the same seeds.
     pub fn seed(&self) -> u32 {
         self.cells
             .first()
@@ -84,9 +85,10 @@ impl Boot {
     }
 }
 
-/// Whether `mode` supports the machine: exact mode has only disks in the guest's memory. A machine
-/// with Debian's PID 1 has its whole root file system there; one with a slow disk copies what it
-/// needs from it before the measurement. Fast mode has no cache model.
+/// Whether `mode` supports the machine. Fast mode has no cache model. In exact mode no host disk
+/// may be read during a measurement. So a root file system needs either Debian's PID 1, which runs
+/// from a copy in guest memory, or a slow disk, to which the programs are copied before the
+/// measurement.
 pub fn possible(mode: Mode, size: &MachineSize) -> bool {
     match mode {
         Mode::Fast => !size.cache_model,
@@ -109,7 +111,7 @@ pub fn boots(spec: &Spec, selection: &Selection) -> Vec<Boot> {
     all
 }
 
-/// Kernel parameters that an arm adds; arms with different ones share no boot.
+/// Kernel parameters that an arm adds. Arms with different parameters never share a boot.
 fn kernel_parameters(arm: Arm) -> &'static [&'static str] {
     match arm {
         Arm::InitOnFree => &["init_on_free=1"],

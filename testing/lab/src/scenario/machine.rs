@@ -3,7 +3,7 @@
 
 use limelight_apps::plan::Init;
 
-/// How a disk of zeroes is attached.
+/// The bus of a zero disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Bus {
     /// virtio-blk.
@@ -12,7 +12,7 @@ pub enum Bus {
     Nvme,
 }
 
-/// Source of the zeroes of a zero disk.
+/// Backend of a zero disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Zeroes {
     /// QEMU generates them (`null-co`); writes are discarded.
@@ -23,7 +23,7 @@ pub enum Zeroes {
     Failing,
 }
 
-/// A disk that serves as a source of zeroes; [`ZeroDisk::MIB`] large.
+/// A disk full of zeroes, from which prezero can read zeroed pages. Its size is [`ZeroDisk::MIB`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ZeroDisk {
     /// Its bus.
@@ -33,7 +33,7 @@ pub struct ZeroDisk {
 }
 
 impl ZeroDisk {
-    /// Size of each, in MiB.
+    /// Size of a zero disk, in MiB.
     pub const MIB: u32 = 16;
 
     /// A disk of zeroes.
@@ -56,18 +56,18 @@ pub struct FlashSpeed {
 pub struct DiskSpeed {
     /// Requests per second of host time.
     pub requests_per_s: u32,
-    /// Largest size in KiB that counts as one request.
+    /// Largest size in KiB that counts as one request; larger requests count several times.
     pub request_kib: u32,
 }
 
 /// The machine of a variant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineSize {
-    /// Guest memory in MiB. In exact mode it includes the files that the guest writes, and the swap
-    /// disk is added to it.
+    /// Guest memory in MiB. In exact mode it includes the files on the data disk. The lab adds
+    /// memory for a swap disk and a root file system in guest memory.
     pub memory_mib: u32,
-    /// Free memory in MiB when the first cell begins, whatever the kernel itself uses; with none,
-    /// all that there is.
+    /// Free memory in MiB when the first cell begins, equal for all kernels; PID 1 locks the rest.
+    /// `None`: nothing is locked.
     pub free_mib: Option<u32>,
     /// Virtual CPUs; exact mode always has one.
     pub vcpus: u32,
@@ -75,35 +75,36 @@ pub struct MachineSize {
     pub data_mib: u32,
     /// Size in MiB of the swap disk or zram, if the variant has one.
     pub swap_mib: u32,
-    /// Debian packages of the root file system to mount; empty for no root file system.
+    /// Debian packages in the root file system; without any, there is no root file system.
     pub rootfs_packages: Vec<&'static str>,
-    /// The Debian release of those packages, by its name.
+    /// Code name of the Debian release that the packages come from.
     pub suite: &'static str,
     /// PID 1; the root file system must contain its package.
     pub init: Init,
-    /// Whether the guest gets Limelight as the Debian package built by `make lab-deb`, and that
-    /// package's successor; not with the lab's PID 1.
+    /// Whether the guest installs Limelight from the Debian package built by `make lab-deb`. The
+    /// guest also gets the package's successor. Needs another PID 1 than the lab's.
     pub packaged: bool,
-    /// Time per request of the data disk, in nanoseconds, whatever the number in flight: the disk
-    /// is then in guest memory, with a file system in either mode. 0: as fast as the host.
+    /// Time per request of the data disk, in nanoseconds, for any number of requests in flight. The
+    /// disk is then in guest memory, with a file system, in both modes. 0: as fast as the mode's
+    /// ordinary disk.
     pub request_nsec: u32,
-    /// A flash disk in guest memory for the data disk's files and, if the variant swaps to a disk,
-    /// for its swap; the sizes are those above.
+    /// Speed of a flash disk in guest memory. It replaces the data disk and, if the variant swaps
+    /// to a disk, the swap disk; their sizes stay as above.
     pub flash: Option<FlashSpeed>,
-    /// Combined speed of all virtio disks. `None`: as fast as the host.
+    /// Combined speed of all virtio disks. `None`: the host's speed.
     pub disk_speed: Option<DiskSpeed>,
-    /// Disks that serve as sources of zeroes.
+    /// Disks full of zeroes, for prezero.
     pub zero_disks: Vec<ZeroDisk>,
     /// Whether the guest can use the BFQ scheduler for its disks.
     pub bfq: bool,
-    /// Whether caches are modelled and their misses counted by cause; only in exact mode, and on a
-    /// kernel built by the lab.
+    /// Whether a cache model counts misses by cause. Only in exact mode, and on a kernel built by
+    /// the lab.
     pub cache_model: bool,
-    /// Whether memory and cpuset are on cgroup v1, mounted where Android mounts them; only on a
-    /// kernel that has them.
+    /// Whether the memory and cpuset controllers are on cgroup v1, mounted where Android mounts
+    /// them. Only on a kernel that has them.
     pub cgroup_v1: bool,
     /// Whether the CPU has ERMS and FSRM, with which the kernel clears pages by `rep stosb`. TCG
-    /// executes it one byte at a time, which makes it appear many times more expensive than it is.
+    /// executes that one byte at a time, so clearing appears many times more expensive than it is.
     pub fast_strings: bool,
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! limelightd as installed on phones, on a 64-bit ARM machine with Debian's kernels: the topmost
-//! app's pages are kept, protection follows the focus, a leaking app is killed, and everything is
-//! restored, however the daemon ends. Not part of every test run: it needs another emulator and
+//! limelightd as built for phones, on a 64-bit ARM machine with Debian's kernels. It keeps the
+//! topmost app's pages, protection follows the focus, and a leaking app is killed. All values are
+//! restored however the daemon ends. Not part of `make test`, because it needs another emulator and
 //! programs for another architecture.
 
 use limelight_apps::scenario::Leaker;
@@ -11,14 +11,16 @@ use super::terms::*;
 use super::{focus, guest_checks, leak};
 
 const FOCUS: &str = "focus";
-/// Name of the task, and of the variant with room for an app to grow before others are killed.
+/// Name of the leak task, and of the variant that has free memory for an app to grow before others
+/// are killed.
 const LEAK: &str = "leak";
-/// The variant with a machine laid out as Android's.
+/// The variant whose machine has Android's cgroup v1 mounts.
 const ANDROID: &str = "android";
 const MODERN: ArmOn = ArmOn::new(Arm::LimelightOnDebian, Kernel::Arm64);
 const OLDEST: ArmOn = ArmOn::new(Arm::LimelightOnDebian, Kernel::Arm64Oldest);
 
-/// limelightd on 64-bit ARM. The guest's checks cover the rest.
+/// limelightd on 64-bit ARM. The verdicts judge protection and the leak; the guest's checks cover
+/// the rest.
 pub const AARCH64: Spec = Spec {
     name: "aarch64",
     about: "limelightd protects, kills and puts everything back on a 64-bit ARM machine",

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! EIMOS's scheduler experiments: a nested loop of additions alone and next to ten of its kind,
-//! Linpack next to ten of those, a task that draws 60 frames a second next to ten loads and next to
-//! a build; and a helper of the app: the app's boost must not delay its frames.
+//! EIMOS's scheduler experiments. A nested loop of additions runs alone and next to ten such loops.
+//! Linpack runs next to ten loops. A task that draws 60 frames a second runs next to ten loops and
+//! next to a build. In addition, a helper of the app draws frames, which the app's boost must not
+//! delay.
 //!
-//! On one CPU instructions are the clock. Two CPUs need fast mode, with the host's times; there the
-//! app's CPU share is judged, which does not depend on the host.
+//! On one CPU, exact mode gives exact times. Two CPUs need fast mode, where times depend on the
+//! host. There the verdicts judge the app's CPU share, which does not.
 
 use limelight_apps::scenario::{Boost, Helper, Place, Spin};
 
@@ -16,28 +17,28 @@ const ROOT: &str = "no-cgroup";
 /// EIMOS's number of loads.
 const LOADS: u32 = 10;
 
-/// Share of the idle machine's throughput that the app must keep.
+/// Lowest speed of the app with its own cgroup, relative to an idle machine.
 const SPEED: f64 = 0.97;
-/// The same without a cgroup, where CPU-bound programs are reniced by seven: a weight of 102,400
-/// against ten times 215.
+/// Lowest speed of an app without a cgroup. CPU-bound background programs are then reniced by
+/// seven, so a weight of 102,400 competes with ten times 215.
 const SPEED_ALONE: f64 = 0.95;
-/// The same next to ten groups with a weight each: a weight of 10,000 against ten times 100 is
-/// 0.91.
+/// Lowest speed of an app next to ten loads with a cgroup each. A weight of 10,000 against ten
+/// times 100 gives 0.91.
 const SPEED_BY_NICE: f64 = 0.88;
-/// Longest 99th percentile of the frame time, relative to an idle machine.
+/// Highest 99th percentile of the frame time, relative to an idle machine.
 const SLOWER: f64 = 2.0;
-/// Missed frames beyond those of the idle machine, in percentage points.
+/// Most missed frames in excess of the idle machine's, in percentage points.
 const MISSED: f64 = 1.0;
-/// The app that draws, and its frames per run. The loads take their hundredth of the CPU one clock
-/// tick at a time, which is one frame in 109: out of a hundred frames that would be none, one or
-/// two.
+/// The app that draws, and its frames per run. The loads get a hundredth of the CPU, one clock tick
+/// at a time, which delays one frame in 109. Among only 100 frames, 0, 1 or 2 would be late: too
+/// coarse for `MISSED`.
 const DRAWING: (Spin, u32) = (Spin::Frames, 300);
-/// Time in microseconds within which the boost must have moved.
+/// Longest time from a focus change until the boost has moved, in microseconds.
 const MOVED_US: f64 = 50_000.0;
 
 const ALONE: &str = "add-alone";
 const ADD: &str = "add-loads";
-/// Long enough that the time until competitors are found counts little.
+/// A task of 10 s, so that the time until the daemon finds the competitors hardly matters.
 const LONG: &str = "add-loads-10s";
 const LONG_RUNS: u32 = 1700;
 const LINPACK: &str = "linpack-loads";
@@ -45,8 +46,8 @@ const FRAMES: &str = "frames-loads";
 const BUILD: &str = "frames-build";
 const HELPER: &str = "helper-known";
 const UNKNOWN: &str = "helper-unknown";
-/// A frame takes a third of a second where the helper is unknown, or where the weight was set by
-/// hand.
+/// Fewer frames where the helper is unknown: there, or with a weight set by hand, a frame takes a
+/// third of a second.
 const HELPER_FRAMES: u32 = 100;
 const UNKNOWN_FRAMES: u32 = 20;
 const SWITCHES: &str = "switches";
@@ -106,12 +107,12 @@ fn machine(vcpus: u32) -> MachineSize {
     }
 }
 
-/// The app's speed relative to an idle machine, by the time of a run.
+/// The app's speed relative to an idle machine, computed from the time of a run.
 fn by_time(seen: &Seen<'_>, arm: ArmOn) -> Option<f64> {
     Some(seen.median(IDLE, "run_us")? / seen.median(arm, "run_us")?)
 }
 
-/// The same by the app's CPU share.
+/// The app's speed relative to an idle machine, computed from its CPU share.
 fn by_share(seen: &Seen<'_>, arm: ArmOn) -> Option<f64> {
     Some(seen.median(arm, "cpu_percent")? / seen.median(IDLE, "cpu_percent")?)
 }
@@ -134,7 +135,7 @@ fn judge(aggregates: &Aggregates, speed: fn(&Seen<'_>, ArmOn) -> Option<f64>) ->
 }
 
 fn fast(seen: &Seen<'_>, arm: ArmOn, speed: f64) -> Verdict {
-    // What no weight can achieve on one CPU is not promised.
+    // The promised speed depends on what the scheduler's weights can achieve.
     let promised = match (seen.task, place(seen.variant)) {
         (ALONE, _) | (_, Place::Background) => SPEED,
         (_, Place::Root) => SPEED_ALONE,
@@ -147,7 +148,7 @@ fn fast(seen: &Seen<'_>, arm: ArmOn, speed: f64) -> Verdict {
     )
 }
 
-/// Lateness of the slowest frame in a hundred.
+/// Verdict on the 99th percentile of the frame time.
 fn in_time(seen: &Seen<'_>, arm: ArmOn) -> Option<Verdict> {
     let slowest = |arm| seen.median(arm, "frame_p99_us");
     let (idle, ours) = (slowest(IDLE)?, slowest(arm)?);
@@ -161,8 +162,8 @@ fn in_time(seen: &Seen<'_>, arm: ArmOn) -> Option<Verdict> {
     ))
 }
 
-/// Number of missed frames. A helper must not miss frames either, although it shares the CPU with
-/// an app that never sleeps.
+/// Verdict on the share of missed frames. It also applies to a helper, which shares the CPU with an
+/// app that never sleeps.
 fn shown(seen: &Seen<'_>, arm: ArmOn) -> Option<Verdict> {
     let missed = |arm| seen.median(arm, "missed_frames_percent");
     let (idle, ours) = (missed(IDLE)?, missed(arm)?);
@@ -185,7 +186,7 @@ fn moved(seen: &Seen<'_>, arm: ArmOn) -> Option<Verdict> {
     ))
 }
 
-/// One CPU, exact times.
+/// The experiments on one CPU, with exact times.
 pub const EXACT: Spec = Spec {
     name: "boost-exact",
     about: "EIMOS's loops, Linpack and a frame task on one processor beside ten loads and a build",
@@ -213,7 +214,7 @@ pub const EXACT: Spec = Spec {
     ..Spec::BENCHMARK
 };
 
-/// Two CPUs.
+/// The experiments on two CPUs, judged by CPU share.
 pub const TWO_PROCESSORS: Spec = Spec {
     name: "boost",
     about: "the same on two processors",

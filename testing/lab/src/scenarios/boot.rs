@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Boots, of each kernel and with the daemon.
+//! Scenarios that only boot: each kernel, and repeatedly with the daemon.
 
 use super::terms::*;
 
@@ -39,11 +39,11 @@ pub const BOOT: Spec = Spec {
     ..Spec::TEST
 };
 
-/// Starts of the daemon in one boot.
+/// Number of daemon starts per boot.
 const TIMES: u32 = 2;
 
-/// Boots that start limelightd and power off: many boots expose rare failures. A failed boot fails
-/// the run; the verdict counts the boots that reported.
+/// Boots the machine once per repetition, starts limelightd in each boot and powers off. Many boots
+/// expose rare failures. A failed boot fails the run; the verdict covers the boots that reported.
 pub const STARTS: Spec = Spec {
     name: "starts",
     about: "a machine boots, limelightd starts and stops twice; each repetition is a boot of its \

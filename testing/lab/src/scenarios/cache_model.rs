@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The cache model on a guest with known accesses: the number of misses, their attribution, and the
-//! task that evicted the line. Interrupts and page tables come on top, hence the tolerances.
+//! Tests the cache model with programs whose accesses are known: the number of misses, their
+//! causes, and the cause that evicted the line. Interrupts and page tables add misses, hence the
+//! tolerances.
 
 use limelight_apps::scenario::CachePattern;
 
@@ -8,7 +9,7 @@ use super::terms::*;
 
 const LINES_IN_MIB: f64 = 16384.0;
 const LINES_IN_PAGE: f64 = 64.0;
-/// Zeroed pages: 8 MiB, as large as the last-level cache.
+/// Number of zeroed pages: 8 MiB, the size of the last-level cache.
 const ZEROED: u32 = 2048;
 
 const TASKS: [(&str, CachePattern); 5] = [
@@ -27,7 +28,7 @@ fn expected() -> Vec<(&'static str, &'static str, f64, f64)> {
     let zeroed = f64::from(ZEROED) * LINES_IN_PAGE;
     let own = 6.0 * LINES_IN_MIB;
     vec![
-        // Of 100 rounds only the first misses.
+        // Only the first of 100 rounds misses.
         (
             "inside-l1",
             "cache_app_accesses",
@@ -35,8 +36,7 @@ fn expected() -> Vec<(&'static str, &'static str, f64, f64)> {
             small * 250.0,
         ),
         ("inside-l1", "cache_app_l1_misses", small, small * 4.0),
-        // Every round misses L2; the last-level cache keeps all lines except those for which a set
-        // is full.
+        // Every round misses L2. The last-level cache keeps all lines except where a set is full.
         (
             "inside-llc",
             "cache_app_l2_misses",
@@ -49,8 +49,8 @@ fn expected() -> Vec<(&'static str, &'static str, f64, f64)> {
             middle * 0.99,
             middle * 1.3,
         ),
-        // Each access of each round misses; after the first round the app has evicted its own
-        // lines.
+        // Each access in each of three rounds misses. From the second round on, the app itself has
+        // evicted the lines.
         (
             "beyond-llc",
             "cache_app_llc_misses",
@@ -63,7 +63,7 @@ fn expected() -> Vec<(&'static str, &'static str, f64, f64)> {
             large * 1.9,
             large * 2.1,
         ),
-        // Each line of each page once, plus the pages of page tables.
+        // Each line of each page misses once; page table pages are zeroed, too.
         (
             "zeroing",
             "cache_app_zeroing_l1_misses",
@@ -72,8 +72,8 @@ fn expected() -> Vec<(&'static str, &'static str, f64, f64)> {
         ),
         ("zeroing", "cache_prezero_accesses", 0.0, 0.0),
         ("zeroing", "cache_background_accesses", 0.0, 0.0),
-        // The zeroed memory is as large as the cache: nearly all lines of the background program
-        // are evicted, and by the zeroing.
+        // The zeroed memory is as large as the cache, so zeroing evicts nearly all lines of the
+        // background program.
         (
             "displaced",
             "cache_background_llc_misses",

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Everything that limelightd depends on fails: it is killed, as are a session's agent and X
-//! server, cgroups vanish, descriptors and disks run out, /sys is read-only, clocks jump, the
-//! machine suspends. The guest checks that the state is correct after each trouble and that nothing
-//! is left behind.
+//! Everything that limelightd depends on fails. The daemon, its watcher, a session's agent and its
+//! X server are killed; cgroups vanish; descriptors and disk space run out; /sys is read-only; the
+//! clock jumps; the machine suspends. The guest checks that the state is correct after each fault
+//! and that no changed value is left behind.
 
 use limelight_apps::scenario::Chaos;
 
 use super::terms::*;
 
 const TASK: &str = "chaos";
-/// The troubles that every machine supports.
+/// The faults that every machine supports.
 const EVERYWHERE: [&str; 14] = [
     "killed",
     "killed_for_good",
@@ -26,9 +26,9 @@ const EVERYWHERE: [&str; 14] = [
     "clock_ahead",
     "stopped",
 ];
-/// A trouble of a machine with a session.
+/// The fault that needs a session.
 const SERVER_KILLED: &str = "server_killed";
-/// A trouble of a machine that suspends.
+/// The fault that needs a machine that can suspend.
 const SUSPENDED: &str = "suspended";
 const KINDS: u32 = EVERYWHERE.len() as u32;
 
@@ -41,8 +41,8 @@ fn tasks(steps: u32, sleep: bool) -> Vec<Task> {
     vec![Task::new(TASK, Work::Chaos(work))]
 }
 
-/// The guest checks the state; here only the number of troubles counts: each one of `EVERYWHERE`
-/// and of `further` must have occurred.
+/// Verdict that each fault of `EVERYWHERE` and `further` has occurred at least once. The guest
+/// checks the state after each fault.
 fn all_troubles_occur(aggregates: &Aggregates, further: &[&str]) -> Vec<Verdict> {
     let troubles = [&EVERYWHERE[..], further].concat();
     Seen::each_arm(aggregates, TASK, |seen, arm| {
@@ -65,7 +65,7 @@ fn all_troubles_occur(aggregates: &Aggregates, further: &[&str]) -> Vec<Verdict>
     })
 }
 
-/// Each trouble once, without a session: in every test run.
+/// Each fault once, without a session; part of every test run.
 pub const SHORT: Spec = Spec {
     name: "chaos-short",
     about: "everything around limelightd breaks once, and the state is right afterwards",
@@ -76,7 +76,7 @@ pub const SHORT: Spec = Spec {
     ..Spec::TEST
 };
 
-/// Each trouble once, with a user's session and Debian's X server.
+/// Each fault once, with a user's session and Debian's X server.
 pub const SESSION: Spec = Spec {
     name: "chaos-session",
     about: "the same beside a session with an X server and limelight-agent, which are killed too",
@@ -92,8 +92,8 @@ pub const SESSION: Spec = Spec {
     ..SHORT
 };
 
-/// Each trouble once, and the machine suspends. An emulator was lost in this once, so it runs on
-/// demand, and separate from long runs. Our kernel is built without suspend.
+/// Each fault once, and the machine suspends. The emulator crashed during one such run, so this is
+/// separate from the other scenarios. Our kernel is built without suspend.
 pub const SLEEP: Spec = Spec {
     name: "chaos-sleep",
     about: "chaos-short on a machine that sleeps, too",
@@ -104,7 +104,7 @@ pub const SLEEP: Spec = Spec {
     ..SHORT
 };
 
-/// Hundreds of troubles.
+/// 400 faults in random order.
 pub const LONG: Spec = Spec {
     name: "chaos",
     about: "everything around limelightd and a session breaks, 400 times in random order",

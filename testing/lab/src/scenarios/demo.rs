@@ -8,7 +8,7 @@ use super::terms::*;
 use crate::results::table::{Table, Unit};
 
 const TASK: &str = "swipe";
-/// Time between two swipes.
+/// Pauses before a swipe, and the number of swipes with each.
 const PAUSES: [Pause; 2] = [
     Pause {
         ms: 300,
@@ -74,8 +74,8 @@ fn gallery() -> Gallery {
     }
 }
 
-/// The table for people: each arm's typical and worst swipe, and how often the viewer waited for
-/// the disk. `None` while an arm is missing.
+/// The demo's table: each arm's median and longest swipe, and its major faults. `None` if an arm
+/// did not run.
 pub fn table(aggregates: &Aggregates) -> Option<Table> {
     let variant = DEMO.variants().remove(0);
     let row = |name: &str, arm: ArmOn| {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A topmost app larger than memory, or than its cgroup's limit: protection gives way, and no
-//! process is killed that stock would not have killed.
+//! A topmost app needs more than all memory, or more than its cgroup's limit. Protection must give
+//! way, and limelightd must cause no kill that stock does not have.
 
 use limelight_apps::scenario::{HogMemory, SelfHog};
 
 use super::gallery;
 use super::terms::*;
 
-/// More than the guest's memory.
+/// Sizes that exceed the guest's memory.
 const ANON_MIB: u32 = 180;
 const FILE_MIB: u32 = 240;
-/// A cgroup limit, and one and a half times as much memory inside it.
+/// A cgroup limit, and the size of an app inside it: one and a half times the limit.
 const LIMIT_MIB: u32 = 48;
 const LIMITED_MIB: u32 = 72;
 /// Longest run time of the topmost app, relative to stock.
@@ -19,8 +19,9 @@ const SLOWER: f64 = 1.15;
 const LOAD: &str = "itself";
 const LIMITED_ANONYMOUS: &str = "limited-anonymous";
 
-/// Repetitions of the work in which a kill is a matter of chance: a last resort that gave up before
-/// the disk had answered killed in one of three runs.
+/// Number of times that the work with a limit on anonymous memory is repeated, because a wrong kill
+/// there is a matter of chance. A defect in which reclaim gave up before the disk had answered
+/// killed the app in one of three runs.
 const CHANCES: u32 = 4;
 
 fn hog(name: &str, memory: HogMemory, mib: u32, rounds: u32, limit_mib: Option<u32>) -> Task {
@@ -43,7 +44,7 @@ fn limited_anonymous(name: &str, rounds: u32) -> Task {
     )
 }
 
-/// All work that fits into the variant's swap.
+/// The tasks that the variant's swap allows.
 fn tasks(variant: &Variant, rounds: u32) -> Vec<Task> {
     use HogMemory::{Anonymous, Mapping};
     let mut all = vec![
@@ -57,7 +58,7 @@ fn tasks(variant: &Variant, rounds: u32) -> Vec<Task> {
         ),
     ];
     if variant.swap == SwapKind::None {
-        // Here stock kills too: the point is that the machine keeps running.
+        // Here stock kills, too. The task tests that the machine keeps running.
         all.push(hog("anonymous-too-large", Anonymous, 2 * ANON_MIB, 1, None));
     } else {
         all.push(hog("anonymous", Anonymous, ANON_MIB, rounds, None));
@@ -77,7 +78,7 @@ fn each_task<V: IntoIterator<Item = Verdict>>(
     })
 }
 
-/// Counters: the work is completed, without kills.
+/// Judges counters: the work is completed as on stock, without more kills.
 pub const FALLBACK: Spec = Spec {
     name: "fallback",
     about: "a topmost app larger than memory or its limit goes on as on stock",
@@ -115,7 +116,7 @@ pub const FALLBACK: Spec = Spec {
     ..Spec::TEST
 };
 
-/// Times: the cost of protection for an app that does not fit.
+/// Judges times: the cost of protection for an app that does not fit into memory.
 pub const SELF_HOG: Spec = Spec {
     name: "self-hog",
     about: "the time that a topmost app larger than memory takes, against stock",

@@ -8,20 +8,22 @@ use super::gallery;
 use super::terms::*;
 
 const TASK: &str = "move";
-/// Two of these and the kernel fit into the guest.
+/// Footprint of one app. Two such apps and the kernel fit into the guest.
 const FOOTPRINT: Footprint = Footprint {
     photos_mib: 16,
     heap_mib: 8,
     thumbnails_mib: 4,
     library_mib: 4,
 };
-/// Pages that only the app faulted in; its library is shared with another process.
+/// Number of pages that only the app itself faulted in. The library is not counted, because another
+/// process shares it.
 const OWN_PAGES: f64 = ((16 + 8 + 4) * 256) as f64;
 const KEPT: f64 = 0.95;
-/// If more than this share of the first app is left, it is still protected.
+/// Highest share of the first app's pages that may be left; with more, the app must still be
+/// protected.
 const LEFT: f64 = 0.60;
 
-/// Protection after a focus change.
+/// Judges both apps' resident pages after a focus change.
 pub const FOCUS: Spec = Spec {
     name: "focus",
     about: "protection follows the focus from one app to the next",
@@ -44,7 +46,7 @@ pub fn task(name: &str, variant: &Variant) -> Task {
     Task::new(name, Work::FocusMove(work))
 }
 
-/// Verdicts on such a task; none if it did not run.
+/// Verdicts on a task made by [`task`]; none if it did not run.
 pub fn kept(seen: &Seen<'_>, arm: ArmOn) -> Vec<Verdict> {
     let own = |app: &str| -> Option<f64> {
         ["photos", "heap", "thumbnails"]

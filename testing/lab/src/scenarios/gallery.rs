@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Shared by all scenarios with the synthetic gallery: loads by name, the machine, the figures.
+//! What all scenarios with the synthetic gallery share: loads by name, the machine, the figures.
 
 use limelight_apps::scenario::{Access, Family, Footprint, Gallery, Load, Pause};
 
@@ -16,13 +16,13 @@ pub const HURTING: &[Product] = &[
     (&[Lru::Mglru], &[SwapKind::Disk], &[INDEX_MAPPING]),
 ];
 
-/// The size of a background file: more than twice the guest's memory.
+/// Size of a background file in MiB: more than twice the guest's memory.
 const FILE_MIB: u32 = 400;
-/// With the viewer's 56 MiB more than the guest has, but it fits when zram halves the hog's memory:
-/// a hog that does not fit is a case for the killer.
+/// Size of the hog in MiB. Together with the viewer's 56 MiB it exceeds the guest's memory, but it
+/// fits when zram halves the hog's memory. A hog that does not fit would have to be killed.
 const GROW_MIB: u32 = 104;
 
-/// Free memory with the lab's kernel on 160 MiB; other kernels leave less.
+/// Free memory in MiB that the lab's own kernel leaves of 160 MiB; other kernels leave less.
 const FREE_MIB: u32 = 124;
 
 /// The loads of a variant, by name.
@@ -40,7 +40,7 @@ pub fn loads(name: &str) -> Vec<Load> {
     }]
 }
 
-/// The synthetic gallery with a load, with short pauses only.
+/// The synthetic gallery beside a load, with short pauses only.
 pub fn brief(load: &str) -> Gallery {
     Gallery {
         footprint: Footprint::SMALL,
@@ -58,8 +58,8 @@ pub fn brief(load: &str) -> Gallery {
     }
 }
 
-/// A machine with too little memory for both the viewer and a load: the viewer's files, a
-/// background file and a copy fit onto its disk.
+/// A machine with too little memory for both the viewer and a load. Its disk has room for the
+/// viewer's files, a background file and a copy of it.
 pub fn machine(swap_mib: u32) -> MachineSize {
     MachineSize {
         memory_mib: 160,
@@ -69,11 +69,11 @@ pub fn machine(swap_mib: u32) -> MachineSize {
     }
 }
 
-/// The same for times and counters that are compared between kernels: free memory is the same on
-/// each.
+/// [`machine`] with the same free memory on each kernel, so that times and counters can be compared
+/// between kernels.
 pub fn comparable_machine(swap_mib: u32) -> MachineSize {
     MachineSize {
-        // Room for the larger of the two kernels and for the programs in the initramfs.
+        // Enough for the larger of the two kernels and for the programs in the initramfs.
         memory_mib: 224,
         free_mib: Some(FREE_MIB),
         ..machine(swap_mib)

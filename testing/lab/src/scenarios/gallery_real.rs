@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! FMP's experiment with real programs: Xvfb, openbox, feh, real key events, `cp` and recoll's
-//! indexer. In Limelight's arms the per-session agent reports the topmost app.
+//! indexer. In Limelight's arms, limelight-agent reports the topmost app.
 
 use limelight_apps::scenario::{Pause, RealGallery, RealLoad};
 

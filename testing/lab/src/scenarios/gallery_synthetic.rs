@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! FMP's experiment with synthetic programs, as benchmarks: in fast mode with disks and real
-//! concurrency, in exact mode with comparable times.
+//! FMP's experiment with synthetic programs, as benchmarks. Fast mode has the host's disks and real
+//! concurrency, exact mode has comparable times.
 
 use limelight_apps::scenario::{Gallery, Pause};
 
@@ -8,20 +8,21 @@ use super::gallery::{self, COPY, GROW, INDEX_MAPPING, INDEX_READ};
 use super::terms::*;
 
 const TASK: &str = "swipe";
-/// Swap size: more than could ever be swapped out. In exact mode a disk of this size is part of the
-/// guest's memory.
+/// Swap size in MiB: more than the guest can ever swap out. In exact mode a disk of this size is
+/// part of the guest's memory.
 const SWAP_MIB: u32 = 192;
-/// Each Limelight arm is compared with arms on the same kernel, or with the distribution's stock
-/// arm if stock did not run on ours.
+/// The arms with which each Limelight arm (the last column) is compared: idle, stock and the best
+/// knob on the same kernel. If stock did not run on our kernel, the distribution's stock arm
+/// replaces it.
 const PAIRS: [(ArmOn, ArmOn, ArmOn, ArmOn); 2] = [
     (IDLE, STOCK, BEST_STOCK, ON_DEBIAN),
     (IDLE_OURS, STOCK_OURS, BEST_STOCK_OURS, LIMELIGHT),
 ];
-/// Pauses before a swipe in milliseconds, of a user who views photos, and the number of such
-/// swipes.
+/// The pauses of a user who views photos: milliseconds before a swipe, and the number of swipes
+/// with that pause.
 const THINK: [(u32, u32); 5] = [(200, 4), (1_000, 2), (3_000, 2), (10_000, 1), (30_000, 1)];
 
-/// Counters and rough times, with every page replacement, swap and load.
+/// The gallery in fast mode, with every page replacement, swap and load: counters, and rough times.
 pub const FAST: Spec = Spec {
     name: "gallery-synthetic",
     about: "an image viewer of 56 MiB in 160 MiB beside copy, index and grow",
@@ -54,8 +55,8 @@ pub const FAST: Spec = Spec {
     ..Spec::BENCHMARK
 };
 
-/// Times without noise, on one CPU. A busy second of such a guest costs the host ten: the warm-up
-/// only fills its memory once.
+/// The gallery in exact mode, on one CPU: times without noise. A busy second of such a guest takes
+/// ten seconds of host time, so the warm-up only fills its memory once.
 pub const EXACT: Spec = Spec {
     name: "gallery-exact",
     about: "the same viewer where one instruction takes one nanosecond: times to compare",
@@ -101,7 +102,8 @@ pub const THINKING: Spec = Spec {
     ..EXACT
 };
 
-/// The gallery on one CPU with a short warm-up: sharing that CPU is another mechanism's job.
+/// The gallery on one CPU with a short warm-up. The viewer has priority over the load, because
+/// sharing the CPU is boost's subject.
 fn alone_on_cpu(variant: &Variant) -> Gallery {
     Gallery {
         warm_up_ms: 3_000,
@@ -111,15 +113,15 @@ fn alone_on_cpu(variant: &Variant) -> Gallery {
     }
 }
 
-/// The task with these pauses before a swipe in milliseconds, and the number of such swipes.
+/// The task with `pauses`: milliseconds before a swipe, and the number of swipes with that pause.
 fn swipe(work: Gallery, pauses: &[(u32, u32)]) -> Task {
     let pause = |&(ms, swipes): &(u32, u32)| Pause { ms, swipes };
     let pauses = pauses.iter().map(pause).collect();
     Task::new(TASK, Work::GallerySynthetic(Gallery { pauses, ..work }))
 }
 
-/// Without swap only a kill stops a hog: such variants show which process dies, and promise no
-/// more.
+/// Whether only a kill can stop the hog, because there is no swap. Such variants only promise that
+/// the viewer is not killed.
 fn hopeless(variant: &Variant) -> bool {
     variant.load == GROW && variant.swap == SwapKind::None
 }
@@ -132,7 +134,8 @@ fn against_pairs(aggregates: &Aggregates) -> Vec<Verdict> {
             if hopeless(seen.variant) {
                 continue;
             }
-            // Reported without a promise: stock may reach the limit next to a copy.
+            // Next to a copy, faults are only reported, because stock itself may reach the limit
+            // there.
             if seen.variant.load != COPY {
                 let gone = seen
                     .faults_gone(idle, stock, limelight)
@@ -146,7 +149,7 @@ fn against_pairs(aggregates: &Aggregates) -> Vec<Verdict> {
     })
 }
 
-/// The first swipe after a pause decides, however long the pause: judges the worst of each length.
+/// Verdicts on the swipe with the most major faults, for each length of pause.
 fn after_each_pause(aggregates: &Aggregates) -> Vec<Verdict> {
     Seen::each_variant(aggregates, TASK, |seen| {
         let verdict = |(ms, _)| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Scenarios whose guests check everything themselves.
+//! Scenarios in which the guest's own checks are the only verdicts.
 
 use limelight_apps::scenario::{Gate, OwnTree, Sharing};
 
@@ -7,7 +7,7 @@ use super::gallery::{self, INDEX_MAPPING};
 use super::leak;
 use super::terms::*;
 
-/// `limelightd` where it cannot work: message and exit code of each case.
+/// limelightd where it cannot work: each cause has its own message and exit code.
 pub const STARTUP: Spec = Spec {
     name: "startup",
     about: "each reason not to start has its own message and exit code",
@@ -16,8 +16,8 @@ pub const STARTUP: Spec = Spec {
     ..Spec::TEST
 };
 
-/// The unused part of the topmost app's reservation, which the cgroup file system distributes among
-/// its siblings.
+/// The part of the topmost app's reservation that the app does not use, which the kernel
+/// distributes among sibling cgroups. It must not protect them.
 pub const SIBLINGS: Spec = Spec {
     name: "siblings",
     about: "what is reserved for an app that comes back from swap protects no other app",
@@ -28,7 +28,7 @@ pub const SIBLINGS: Spec = Spec {
     ..Spec::TEST
 };
 
-/// Limits that premap must respect.
+/// The limits that premap must respect.
 pub const PREMAP_RULES: Spec = Spec {
     name: "premap-rules",
     about: "premap beside limits, borders, locks, userfaultfd and fork",
@@ -39,7 +39,7 @@ pub const PREMAP_RULES: Spec = Spec {
     ..Spec::TEST
 };
 
-/// Readahead's promises, one by one.
+/// Readahead's promises other than speed.
 pub const READAHEAD: Spec = Spec {
     name: "readahead",
     about: "starts are recorded and read ahead, changed files are not; only the topmost app reads \
@@ -54,8 +54,8 @@ pub const READAHEAD: Spec = Spec {
     ..Spec::TEST
 };
 
-/// `kill -9 limelightd` under load: the kernel drops its state at once, and a successor restores
-/// every value.
+/// limelightd is killed by SIGKILL under load. The kernel drops its state at once, and the next
+/// daemon restores every value.
 pub const RESTORE: Spec = Spec {
     name: "restore",
     about: "limelightd is killed in the middle of load: nothing is left behind",
@@ -73,7 +73,7 @@ pub fn daemon_killed(variant: &Variant) -> Task {
     Task::new("kill", Work::DaemonKilled(work))
 }
 
-/// The lease of the topmost set. In exact mode, so that its five minutes pass in seconds.
+/// The lease of the topmost set. It lasts five minutes, which pass in seconds in exact mode.
 pub const LEASE: Spec = Spec {
     name: "lease",
     about: "a stopped limelightd loses the topmost set, and sets it again when it runs again",
@@ -113,7 +113,8 @@ pub const HEIRS: Spec = Spec {
     ..Spec::TEST
 };
 
-/// Apps and their classes: where classes come from, who may change them, and what is never touched.
+/// Apps and their classes: the sources of a class, which users may change it, and which processes
+/// are never touched.
 pub const CLASS_RULES: Spec = Spec {
     name: "class-rules",
     about: "apps have the class that was meant for them, and others' kills are noted",
@@ -125,14 +126,14 @@ pub const CLASS_RULES: Spec = Spec {
     ..Spec::TEST
 };
 
-/// Several users of one machine: which users may name the foreground app, what each user sees, and
-/// that none can overload or blind the daemon.
+/// Several users on one machine: which users may claim the foreground, and what each user sees. No
+/// user can overload the daemon or stop it from noticing events.
 pub const ACCESS_RULES: Spec = Spec {
     name: "access-rules",
     about: "users see and claim their own apps only, and none keeps the daemon busy",
     variants: &[(&[Lru::Mglru], &[SwapKind::None], &["users"])],
     arms: &[LIMELIGHT],
-    // Thousands of cgroups take memory.
+    // The test makes thousands of cgroups, which take memory.
     machine: |_| MachineSize {
         memory_mib: 384,
         ..gallery::machine(256)
@@ -142,8 +143,8 @@ pub const ACCESS_RULES: Spec = Spec {
     ..Spec::TEST
 };
 
-/// A machine without systemd, where apps have no cgroups of their own: the daemon creates them. On
-/// our kernel it does so only if configured, because the device needs none.
+/// A machine without systemd, where apps have no cgroups of their own, so the daemon creates them.
+/// On our kernel it does so only if configured, because the device protects apps without cgroups.
 pub const OWN_TREE: Spec = Spec {
     name: "own-tree",
     about: "without systemd, apps get cgroups in a tree of limelightd's, and nothing of it is \
@@ -184,8 +185,8 @@ pub const GATE: Spec = Spec {
     ..Spec::TEST
 };
 
-/// A CPU goes offline and comes back, repeatedly: work on it still wakes limelightd's guard. On
-/// demand: one of sixteen returns of a CPU was not noticed in time, for an unknown reason.
+/// A CPU goes offline and comes back, repeatedly. Work on it must still wake limelightd's guard.
+/// Not part of the test run: for an unknown reason, one of sixteen returns was not noticed in time.
 pub const PROCESSORS: Spec = Spec {
     name: "processors",
     about: "a processor comes and goes, and a task that runs on it wakes the guard",
@@ -194,8 +195,8 @@ pub const PROCESSORS: Spec = Spec {
     ..Spec::SOAK
 };
 
-/// The machine suspends at the end, which an emulator may not survive: on demand. Our kernel is
-/// built without suspend.
+/// [`PROCESSORS`], and the machine suspends at the end, which the emulator may not survive. Our
+/// kernel is built without suspend.
 pub const PROCESSORS_SLEEP: Spec = Spec {
     name: "processors-sleep",
     about: "processors on a machine that sleeps, too",
@@ -204,7 +205,7 @@ pub const PROCESSORS_SLEEP: Spec = Spec {
     ..PROCESSORS
 };
 
-/// An X server with a keyboard and no display, a window manager and an app.
+/// An X server with a keyboard and a dummy display, a window manager and an app.
 const WAKE_PACKAGES: &[&str] = &[
     "xserver-xorg-core",
     "xserver-xorg-input-evdev",
@@ -213,9 +214,9 @@ const WAKE_PACKAGES: &[&str] = &[
     "xterm",
 ];
 
-/// Without an agent, the daemon infers the foreground app from the client that the display server
-/// wakes after a key: how often is it right? That depends on wake-up latency, so this is a
-/// measurement and not a test.
+/// Measures how often the daemon infers the right foreground app. Without an agent, it infers the
+/// app from the client that the display server wakes after a key press. The share depends on
+/// wake-up latency, so this is a benchmark and not a test.
 pub const WAKE_GRAPH: Spec = Spec {
     name: "wake-graph",
     about: "keys for apps in turn, without a source: how often the daemon infers the foreground \

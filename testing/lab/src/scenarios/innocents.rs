@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Apps that did nothing wrong: none of them is worse off beside the daemon than on stock Linux.
+//! Apps that do nothing wrong while memory runs short. None of them may be worse off with the
+//! daemon than on stock Linux.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +16,13 @@ const HELD_DAYS: [(&str, Day); 3] = [
 ];
 const OPEN_DAYS: [(&str, Day); 1] = [("open", Day::Open)];
 
-/// Suffix of the values that tell whether an app lost something to the daemon, and whether it died
-/// by the kernel's OOM killer.
+/// Suffixes of the values for each app: whether it lost (docs/lab.md defines that), and whether the
+/// kernel's OOM killer killed it.
 const LOST: &str = "_lost";
 const OOM: &str = "_oom";
 
-/// Number of innocent apps by which the kernel's OOM killer may exceed stock, in all situations
-/// together: its coming and its choice are chance on stock, too.
+/// Number of innocent apps that the kernel's OOM killer may kill beyond the number on stock, in all
+/// situations together. When it runs and which app it kills is chance on stock, too.
 const OOM_MORE: f64 = 1.0;
 
 fn tasks(days: &[(&str, Day)]) -> Vec<Task> {
@@ -46,12 +47,12 @@ pub const HELD: Spec = Spec {
     tasks: |_, _| tasks(&HELD_DAYS),
     time_limit_s: 500,
     must_hold: |aggregates| compare(aggregates, &HELD_DAYS),
-    // Without swap it is what ends a leak of the foreground app.
+    // Without swap, the OOM killer ends a leak of the foreground app.
     expected_console: OUT_OF_MEMORY,
     ..Spec::TEST
 };
 
-/// Situations in which an app is worse off than on stock, and no cure is known yet: on demand.
+/// Situations in which an app is still worse off than on stock. They run only by name.
 pub const OPEN: Spec = Spec {
     name: "innocents-open",
     about: "the same where one is worse off, and no cure is known yet",
@@ -61,7 +62,8 @@ pub const OPEN: Spec = Spec {
     ..HELD
 };
 
-/// A verdict for each situation: no app loses anything that it does not lose on stock.
+/// Verdicts for each situation, that no app loses unless it also loses on stock, and on the OOM
+/// killer.
 fn compare(aggregates: &Aggregates, days: &[(&str, Day)]) -> Vec<Verdict> {
     let mut verdicts: Vec<Verdict> = OURS
         .iter()
@@ -79,7 +81,7 @@ fn compare(aggregates: &Aggregates, days: &[(&str, Day)]) -> Vec<Verdict> {
     verdicts
 }
 
-/// The verdict on the kernel's OOM killer, if both arms were run.
+/// The verdict on the kernel's OOM killer; `None` unless both arms ran.
 fn compare_oom_kills(aggregates: &Aggregates, days: &[(&str, Day)], arm: ArmOn) -> Option<Verdict> {
     let mut deaths = Vec::new();
     for variant in aggregates.variants() {

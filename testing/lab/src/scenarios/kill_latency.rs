@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Time from when a kill is due until the memory is free, on a machine that is busy and short of
-//! memory.
+//! Time from the moment when a kill is due until the memory is free, on a machine that is busy and
+//! short of memory.
 
 use limelight_apps::scenario::KillLatency;
 
@@ -13,7 +13,7 @@ const KILLS: u32 = 40;
 /// Limit for the 99th percentile, in microseconds.
 const P99_US: f64 = 100_000.0;
 
-/// Latency of kills.
+/// Measures the latency of kills.
 pub const KILL_LATENCY: Spec = Spec {
     name: "kill-latency",
     about: "from the crossing of the kill threshold to freed memory, under pressure",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! An app leaks memory. In the background it is killed, and no other app is; in the foreground it
-//! is reported to listeners, and the others are killed in the order of their classes.
+//! An app leaks memory. In the background, only that app is killed. In the foreground, the leak is
+//! reported to listeners, and the other apps are killed in the order of their classes.
 
 use limelight_apps::scenario::{Leak, Leaker};
 
@@ -8,12 +8,12 @@ use super::terms::*;
 
 const FAST: &str = "fast";
 const SLOW: &str = "slow";
-/// Name of the task, and of the variant with room for the pinned caches.
+/// Name of a task, and of its variant, which has memory for the pinned caches.
 const PINNED: &str = "pinned";
-/// Rate of a slow leak and of the topmost app's: slower than swap, too fast to ask the user.
+/// Rate of the slow leaks: swap can keep up with it, but it is too fast for asking the user.
 const SLOW_MIB_PER_S: u32 = 24;
 
-/// The killing scenarios' machine: free memory is the same on every kernel.
+/// The machine of the scenarios with kills, with the same free memory on every kernel.
 pub fn machine(data_mib: u32) -> MachineSize {
     MachineSize {
         free_mib: Some(150),
@@ -23,7 +23,7 @@ pub fn machine(data_mib: u32) -> MachineSize {
     }
 }
 
-/// A task with an app that leaks at this rate; 0 is as fast as possible.
+/// A task with an app that leaks at `mib_per_s`; 0 is as fast as possible.
 pub fn task(name: &str, leaker: Leaker, mib_per_s: u32) -> Task {
     Task::new(name, Work::Leak(Leak { leaker, mib_per_s }))
 }
@@ -35,10 +35,10 @@ pub const LEAK: Spec = Spec {
             reported",
     variants: &[
         (&[Lru::Mglru], &[SwapKind::None, SwapKind::Disk], &["leak"]),
-        // With swap, stalls and the remaining swap are signals as well.
+        // No swap here: stalls and the remaining swap would also signal the shortage.
         (&[Lru::Mglru], &[SwapKind::None], &[PINNED]),
     ],
-    // Stock shows what happens to the others without a daemon.
+    // Stock shows what happens to the other apps without a daemon.
     further_arms: &[STOCK],
     machine: |variant| match variant.load.as_str() {
         PINNED => MachineSize {
@@ -71,7 +71,7 @@ pub const LEAK: Spec = Spec {
     ..Spec::TEST
 };
 
-/// Verdict on the end of a leak; `None` if it did not run.
+/// Verdict that the leaking app died and no other app; `None` if the task did not run.
 pub fn ended(seen: &Seen<'_>, arm: ArmOn) -> Option<Verdict> {
     let value = |name| seen.median(arm, name);
     let (dead, innocent, kills) = (

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The scenarios. One whose verdicts are the guest's own checks is in `guest_checks`, each family
-//! with figures to judge in a file of its own.
+//! The scenarios. Scenarios without verdicts other than the guest's own checks are in
+//! `guest_checks`. Each family of scenarios that judges figures has a file of its own.
 
 pub mod aarch64;
 mod boost;

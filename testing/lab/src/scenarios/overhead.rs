@@ -8,7 +8,7 @@ use super::terms::*;
 
 const UNPATCHED: ArmOn = ArmOn::new(Arm::Stock, Kernel::Unpatched);
 const TASK: &str = "paths";
-/// Ratio up to which a difference counts as not measurable.
+/// Highest ratio that counts as no measurable difference.
 const MORE: f64 = 1.005;
 const FIGURES: [Metric; 3] = [
     Metric::lower("anon_fault_ns_per_page", "anonymous fault"),

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Limelight on a whole Debian: its package on a fresh system with systemd, the package of our
-//! kernel, and a system with OpenRC.
+//! Limelight on complete Debian systems: its package on a fresh system with systemd, the package of
+//! our kernel, and a system with OpenRC.
 
 use limelight_apps::scenario::Package;
 
 use super::terms::*;
 
 const TASK: &str = "life";
-/// Time from a change of focus to what follows it.
+/// Longest time from a focus change until protection and boost have moved, in microseconds.
 const FOCUS_US: f64 = 100_000.0;
-/// The package's dependencies that Debian's smallest system does not have.
+/// Dependencies of the package that Debian's minimal system does not include.
 const BASE: [&str; 4] = ["systemd", "dbus", "libpam-systemd", "passwd"];
 /// A small desktop.
 const DESKTOP_PACKAGES: [&str; 5] = [
@@ -20,7 +20,7 @@ const DESKTOP_PACKAGES: [&str; 5] = [
     "fonts-dejavu-core",
 ];
 
-/// A machine with systemd and a pair of Debian packages to install.
+/// A machine with systemd, and with Limelight's package and its successor to install.
 fn machine(memory_mib: u32, packages: &[&'static str]) -> MachineSize {
     MachineSize {
         memory_mib,
@@ -31,7 +31,7 @@ fn machine(memory_mib: u32, packages: &[&'static str]) -> MachineSize {
     }
 }
 
-/// The release of a variant: 252 and 257 are the versions of systemd.
+/// The Debian release of a variant: bookworm has systemd 252, trixie has 257.
 fn suite(variant: &Variant) -> &'static str {
     match variant.load.as_str() {
         "debian-13" => "trixie",
@@ -43,8 +43,9 @@ fn tasks(desktop: bool) -> Vec<Task> {
     vec![Task::new(TASK, Work::Package(Package { desktop }))]
 }
 
-/// The package without a desktop: root names the foreground app. A guest with a whole Debian takes
-/// minutes to boot on an emulated CPU, and repetitions add nothing to pass-or-fail checks.
+/// The package without a desktop: root names the foreground app. It runs once, because a complete
+/// Debian takes minutes to boot on an emulated CPU and repetitions add nothing to pass-or-fail
+/// checks.
 pub const PLAIN: Spec = Spec {
     name: "package",
     about: "the Debian package installed, used, upgraded, removed and purged",
@@ -76,12 +77,12 @@ pub const PLAIN: Spec = Spec {
     ..Spec::BENCHMARK
 };
 
-/// The package where a user is logged in, under sway without a display, with three apps; in exact
-/// mode, because focus latency would otherwise be the host's.
+/// The package beside a user's session: sway without a display, and three apps. In exact mode,
+/// because in fast mode focus latency depends on the host.
 pub const DESKTOP: Spec = Spec {
     name: "package-desktop",
     about: "the same beside a user's session with sway and three apps",
-    // Through the session's bus units of users are started.
+    // User units are started through the session bus, which dbus-user-session provides.
     machine: |variant| MachineSize {
         suite: suite(variant),
         ..machine(
@@ -95,7 +96,7 @@ pub const DESKTOP: Spec = Spec {
     ..PLAIN
 };
 
-/// Protection and boost are where the focus is.
+/// Verdicts that protection and boost follow the focus in time.
 fn follows_the_focus(aggregates: &Aggregates) -> Vec<Verdict> {
     Seen::each_variant(aggregates, TASK, |seen| {
         [
@@ -113,13 +114,13 @@ fn follows_the_focus(aggregates: &Aggregates) -> Vec<Verdict> {
     })
 }
 
-/// The result of `make kernel-deb`: its kernel is booted, with its modules, and the package is
-/// installed and removed on the machine that runs it, together with Limelight's own package.
+/// The kernel package of `make kernel-deb`. The machine boots its kernel and modules; the guest
+/// installs and removes the package, together with Limelight's own package.
 pub const KERNEL: Spec = Spec {
     name: "package-kernel",
     about: "the Debian package of our kernel booted, installed, used and removed",
     arms: &[ArmOn::new(Arm::Limelight, Kernel::Packaged)],
-    // Debian's tools for creating an initramfs.
+    // The kernel package's installation needs Debian's tools for creating an initramfs.
     machine: |_| machine(768, &["initramfs-tools", "zstd"]),
     tasks: |_, _| vec![Task::new(TASK, Work::KernelPackage)],
     time_limit_s: 600,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! PREMAP's experiment: page faults of an app with a growing heap, with the distribution's page
-//! sizes, with system-wide large folios, and with Limelight; on a fresh machine and on one whose
-//! free memory is fragmented into single pages.
+//! PREMAP's experiment: page faults of an app with a growing heap. It compares the distribution's
+//! page sizes, system-wide large folios, and Limelight. The machine is fresh, or its free memory is
+//! fragmented into single pages.
 
 use limelight_apps::scenario::{Growth, Heap, Pages};
 
@@ -10,13 +10,14 @@ use super::terms::*;
 
 const PLAIN: &str = "plain";
 const FRAGMENTED: &str = "fragmented";
-/// Share of stock's faults that must be gone.
+/// Lowest share of stock's faults that premap must save.
 const GONE: f64 = 0.8;
 /// Highest peak memory, relative to stock.
 const MEMORY: f64 = 1.03;
-/// The same for an app that uses little of its reservation: its memory need only be bounded.
+/// Highest peak memory of an app that uses little of its reservation, relative to stock. It only
+/// has to be bounded.
 const MEMORY_SPARSE: f64 = 2.0;
-/// Share of the saving that must remain on a fragmented machine.
+/// Lowest share of the saved faults that must still be saved on a fragmented machine.
 const LEFT: f64 = 0.9;
 /// Free memory of the fragmented machine, in MiB.
 const FRAGMENTED_MIB: u32 = 110;
@@ -27,7 +28,8 @@ const ARENAS: &str = "arenas";
 const SPARSE: &str = "sparse";
 const PROGRAM: &str = "perl";
 
-/// Growth patterns. The two swipes are those of the paper's browsers: 9,326 and 13,637 faults.
+/// Growth patterns, and their rounds. The two swipes correspond to the paper's browsers, with 9,326
+/// and 13,637 faults.
 const WORKS: [(&str, Growth, u32); 5] = [
     (SWIPE, Growth::Swipe { pages: 9_500 }, 3),
     (SWIPE_LARGE, Growth::Swipe { pages: 13_900 }, 3),
@@ -52,7 +54,8 @@ const WORKS: [(&str, Growth, u32); 5] = [
 
 const VARIANTS: &[Product] = &[(&[Lru::Mglru], &[SwapKind::None], &[PLAIN, FRAGMENTED])];
 
-/// System-wide large folios, the best option of a stock kernel; each has its own tasks.
+/// Settings of system-wide large folios, the best option of a stock kernel. Each setting has its
+/// own tasks.
 const LARGE: [(&str, Pages); 4] = [
     ("mthp-16k", Pages::Mthp { kib: 16 }),
     ("mthp-32k", Pages::Mthp { kib: 32 }),
@@ -61,7 +64,8 @@ const LARGE: [(&str, Pages); 4] = [
 ];
 const MTHP_64K: &str = "mthp-64k";
 
-/// The tasks of an arm: the growth patterns, with large page sizes in the name.
+/// The tasks of an arm: each growth pattern with each of the arm's page sizes. A large page size is
+/// part of the name.
 fn tasks(variant: &Variant, arm: ArmOn, timed: bool) -> Vec<Task> {
     let settings: &[(&str, Pages)] = match arm.arm {
         Arm::BestStock if timed => &LARGE[2..3],
@@ -95,7 +99,7 @@ fn name(work: &str, setting: &str) -> String {
     }
 }
 
-/// Faults and memory.
+/// Judges faults and peak memory.
 pub const PREMAP: Spec = Spec {
     name: "premap",
     about: "page faults of a growing heap: stock, large folios for all, and ours",
@@ -162,7 +166,7 @@ fn memory_bounded(seen: &Seen<'_>, sparse: bool) -> Option<Verdict> {
     ))
 }
 
-/// Share of the saving on the plain machine that remains on the fragmented one.
+/// Verdict on the faults saved on the fragmented machine, relative to the plain one.
 fn saving_left(aggregates: &Aggregates, task: &str) -> Option<Verdict> {
     let saving = |load: &str, arm, large: &str| {
         let variants = aggregates.variants();
@@ -184,7 +188,7 @@ fn saving_left(aggregates: &Aggregates, task: &str) -> Option<Verdict> {
     ))
 }
 
-/// Time, in exact mode.
+/// Judges times, in exact mode.
 pub const PREMAP_TIME: Spec = Spec {
     name: "premap-time",
     about: "instructions of a round of a growing heap",

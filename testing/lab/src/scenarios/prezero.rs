@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! PREZERO's experiment. A task allocates, touches, computes and frees, with idle gaps between its
-//! runs: the time of a run, alone; and the task's cost for background programs, in time and in
-//! modelled cache misses.
+//! runs. The scenarios measure the time of a run without other programs, and the task's cost for
+//! background programs, in time and in modelled cache misses.
 //!
-//! In the instruction model zeroing a page by `rep stosq` takes 512 steps, by `rep stosb` (ERMS)
-//! 4096, while on silicon both take about as long: both are reported, and neither is a time of
-//! silicon.
+//! In the instruction model, zeroing a page takes 512 steps by `rep stosq` and 4096 by `rep stosb`
+//! (ERMS). On real CPUs, both take about as long. Both are reported, and neither is a real CPU's
+//! time.
 
 use limelight_apps::scenario::{Engine, Mechanisms, Prezero, Program};
 
@@ -17,14 +17,14 @@ const INIT_ON_FREE: ArmOn = ArmOn::new(Arm::InitOnFree, Kernel::Limelight);
 
 const STOSQ: &str = "stosq";
 const STOSB: &str = "stosb";
-/// Pages of one run alone, and of one run next to a program: the latter as large as the last-level
-/// cache.
+/// Pages per run without a program, and next to a program. The latter are as large as the
+/// last-level cache.
 const PAGES: u32 = 4096;
 const PAGES_BESIDE: u32 = 2048;
 const RUNS: u32 = 10;
 
-/// A program that saturates the CPU, and the idle time after each gap in the other variants: at 256
-/// MiB/s, the kernel's highest zeroing rate, a run's pages take 31 ms.
+/// The variant whose program saturates the CPU, and the idle time after each gap in the other
+/// variants. At 256 MiB/s, the kernel's highest zeroing rate, a run's pages take 31 ms.
 const SATURATED: &str = "chaser-saturated";
 const REST_MS: u32 = 60;
 
@@ -38,11 +38,11 @@ fn program(variant: &Variant) -> Program {
     }
 }
 
-/// The program's misses on lines evicted by zeroing in the task's page faults.
+/// The program's misses on lines that were evicted by zeroing in the task's page faults.
 const LOST_TO_ZEROING: &str = "cache_background_llc_misses_by_app_zeroing";
 
-/// The task's name in arms without an engine, and its names by engine and mechanisms in Limelight's
-/// arm.
+/// Names of the task: `churn` in arms without an engine, the others by engine and mechanisms in
+/// Limelight's arm.
 const TASK: &str = "churn";
 const CPU: &str = "churn-cpu";
 const VIRTIO: &str = "churn-virtio";
@@ -52,17 +52,18 @@ const NVME_TRUSTED: &str = "churn-nvme-trusted";
 const PREMAP: &str = "churn-premap";
 const WITH_PREMAP: &str = "churn-cpu-premap";
 
-/// Zero disks of the machines, in this order: QEMU generates the zeroes.
+/// The machine's zero disks, in this order. QEMU generates the zeroes.
 const DISKS: [ZeroDisk; 2] = [
     ZeroDisk::new(Bus::Virtio, Zeroes::Null),
     ZeroDisk::new(Bus::Nvme, Zeroes::Null),
 ];
 
-/// Share of stock's response time that must be gone.
+/// Lowest share of stock's response time that must be saved.
 const FASTER: f64 = 0.20;
 /// Share of the pages that must come from the pool.
 const SERVED: f64 = 0.99;
-/// Longest run time of a program relative to alone, without the task's own CPU time.
+/// Highest run time of a program next to the task, relative to the program alone; the task's own
+/// CPU time is subtracted.
 const SLOWER: f64 = 1.03;
 
 fn block(disk: u32, trusted: bool) -> Engine {
@@ -73,7 +74,8 @@ fn block(disk: u32, trusted: bool) -> Engine {
     }
 }
 
-/// Limelight's tasks: the paper's mechanism alone with each engine, and together with the others.
+/// Limelight's tasks: prezero alone with each engine, all mechanisms but prezero, and all
+/// mechanisms.
 fn engines() -> Vec<(&'static str, Engine, Mechanisms)> {
     vec![
         (CPU, Engine::Cpu, Mechanisms::PrezeroOnly),
@@ -86,7 +88,8 @@ fn engines() -> Vec<(&'static str, Engine, Mechanisms)> {
     ]
 }
 
-/// The tasks of an arm, from their common parameters.
+/// The tasks of an arm, with the parameters of `work`. `premap` adds the tasks with other
+/// mechanisms than prezero.
 fn tasks(arm: ArmOn, work: &Prezero, premap: bool) -> Vec<Task> {
     if arm != LIMELIGHT {
         return vec![Task::new(TASK, Work::Prezero(work.clone()))];
@@ -105,7 +108,7 @@ fn tasks(arm: ArmOn, work: &Prezero, premap: bool) -> Vec<Task> {
         .collect()
 }
 
-/// The pool's promises wherever it is used.
+/// Verdicts on the pool: it serves nearly all pages, and no page is zeroed inside a window.
 fn pool_serves(seen: &Seen<'_>) -> Vec<Verdict> {
     let value = |name| seen.median(LIMELIGHT, name);
     let counts = (
@@ -130,12 +133,12 @@ fn pool_serves(seen: &Seen<'_>) -> Vec<Verdict> {
     ]
 }
 
-/// The task alone.
+/// The task without other programs.
 pub const EXACT: Spec = Spec {
     name: "prezero-exact",
     about: "PREZERO's task alone: how long a run takes, zeroing by words and by bytes",
     variants: &[(&[Lru::Mglru], &[SwapKind::None], &[STOSQ, STOSB])],
-    // Nothing runs next to the task, so stock is the idle machine.
+    // Nothing runs next to the task, so stock needs no idle arm as its limit.
     arms: &[STOCK_OURS, INIT_ON_FREE, LIMELIGHT],
     machine: |variant| MachineSize {
         fast_strings: variant.load == STOSB,
@@ -179,7 +182,7 @@ pub const EXACT: Spec = Spec {
     ..Spec::BENCHMARK
 };
 
-/// The loss of time of programs next to the task.
+/// The time that programs next to the task lose.
 pub const BACKGROUND: Spec = Spec {
     name: "prezero-background",
     about: "what PREZERO's task costs a chaser, a stream, gzip and perl in time",
@@ -199,7 +202,7 @@ pub const BACKGROUND: Spec = Spec {
     ..EXACT
 };
 
-/// The programs' loss of cache lines, by cause.
+/// The cache lines that programs next to the task lose, by cause.
 pub const CACHE: Spec = Spec {
     name: "prezero-cache",
     about: "modelled cache misses of the same programs, by who took their lines",
@@ -244,7 +247,8 @@ fn machine() -> MachineSize {
     }
 }
 
-/// Exact mode has no host disk except the one from which programs are copied at the start.
+/// Only programs from Debian need a root file system. In exact mode they are copied to a disk in
+/// guest memory at the start.
 fn machine_beside(variant: &Variant) -> MachineSize {
     match program(variant) {
         Program::Compressor | Program::Interpreter => MachineSize {
@@ -279,7 +283,7 @@ fn judge_beside(seen: &Seen<'_>) -> Vec<Verdict> {
     let mut verdicts = Vec::from_iter(stock_is_seen(seen));
     for task in [CPU, VIRTIO, VIRTIO_TRUSTED, NVME, NVME_TRUSTED] {
         let seen = seen.of(task);
-        // The zeroing thread does not run when no CPU time is left.
+        // The zeroing thread does not run while the CPU is saturated.
         if seen.variant.load != SATURATED {
             verdicts.extend(pool_serves(&seen));
             verdicts.extend(program_keeps_its_lines(&seen));
@@ -289,7 +293,7 @@ fn judge_beside(seen: &Seen<'_>) -> Vec<Verdict> {
     verdicts
 }
 
-/// Verdict on the response time with a pool, relative to another arm and task.
+/// Verdict on Limelight's response time, relative to the arm `base` and its task.
 fn faster(seen: &Seen<'_>, base: ArmOn, base_task: &str) -> Option<Verdict> {
     let base_us = seen.of(base_task).median(base, "response_us")?;
     let ours = seen.median(LIMELIGHT, "response_us")?;
@@ -301,8 +305,8 @@ fn faster(seen: &Seen<'_>, base: ArmOn, base_task: &str) -> Option<Verdict> {
     ))
 }
 
-/// Verdict that the program loses fewer lines to zeroing, by any thread, than on stock. The task's
-/// number of runs next to it differs between stock and Limelight, so losses are counted per run.
+/// Verdict that the program loses fewer lines to zeroing, by any thread, than on stock. Losses are
+/// counted per run of the task, because the number of runs differs between stock and Limelight.
 fn program_keeps_its_lines(seen: &Seen<'_>) -> Option<Verdict> {
     let lost = |seen: &Seen<'_>, arm| {
         let value = |name: &str| seen.median(arm, name);
@@ -310,7 +314,7 @@ fn program_keeps_its_lines(seen: &Seen<'_>) -> Option<Verdict> {
             .iter()
             .map(|who| value(&format!("cache_background_llc_misses_by_{who}_zeroing")))
             .sum();
-        // The zeroing thread's other work is part of the cost.
+        // The zeroing thread's other work also evicts lines, and is part of the cost.
         let thread = value("cache_background_llc_misses_by_prezero")?;
         Some((all? + thread) / value("runs")?)
     };
@@ -322,7 +326,7 @@ fn program_keeps_its_lines(seen: &Seen<'_>) -> Option<Verdict> {
     ))
 }
 
-/// Verdict that the program takes as long as alone, apart from the task's CPU time.
+/// Verdict that the program takes about as long as alone, after the task's CPU time is subtracted.
 fn program_keeps_its_time(seen: &Seen<'_>) -> Option<Verdict> {
     let alone = seen.of(TASK).median(IDLE_OURS, "background_us")?;
     let value = |name| seen.median(LIMELIGHT, name);
@@ -337,8 +341,8 @@ fn program_keeps_its_time(seen: &Seen<'_>) -> Option<Verdict> {
     ))
 }
 
-/// Verdict that the model detects the baseline: lines that the program loses because stock zeroes
-/// pages for the task.
+/// Verdict that the model detects the baseline: on stock, the program loses lines because pages are
+/// zeroed for the task.
 fn stock_is_seen(seen: &Seen<'_>) -> Option<Verdict> {
     let lost = |arm| seen.median(arm, LOST_TO_ZEROING);
     let (alone, stock) = (lost(IDLE_OURS)?, lost(STOCK_OURS)?);

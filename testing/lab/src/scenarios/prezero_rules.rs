@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `prezero`'s promises other than speed. The guest checks them.
+//! The promises of `prezero` other than speed, checked by the guest.
 
 use limelight_apps::scenario::{Damage, Engine, PrezeroEngines};
 
 use super::terms::*;
 use crate::scenario::{Bus, ZeroDisk, Zeroes};
 
-/// The variant with the first response window of a previously seen app.
+/// The variant that tests the first response window of an app that was seen before.
 const FIRST: &str = "first-window";
 
-/// The checks as a test.
+/// The checks as a test, on a small number of pages.
 pub const RULES: Spec = Spec {
     name: "prezero-rules",
     about: "only zeroes are handed out, whatever becomes of the engine; memory goes back, nothing \
@@ -28,7 +28,7 @@ pub const RULES: Spec = Spec {
     ..Spec::TEST
 };
 
-/// The same over millions of pages.
+/// [`RULES`] over millions of pages.
 pub const SOAK: Spec = Spec {
     name: "prezero-soak",
     about: "the same over two million pages",
@@ -39,14 +39,14 @@ pub const SOAK: Spec = Spec {
     ..RULES
 };
 
-/// The disks, in this order.
+/// The zero disks of `ENGINES`, in this order.
 const DISKS: [ZeroDisk; 4] = [
     ZeroDisk::new(Bus::Virtio, Zeroes::Null),
     ZeroDisk::new(Bus::Nvme, Zeroes::Null),
     ZeroDisk::new(Bus::Virtio, Zeroes::File),
     ZeroDisk::new(Bus::Virtio, Zeroes::Failing),
 ];
-/// Offset of the failing disk's bad sector: its middle.
+/// Offset of the failing disk's bad sector in MiB: the middle of the disk.
 const BAD_MIB: u32 = ZeroDisk::MIB / 2;
 
 fn disk(disk: u32, offset_mib: u32) -> Engine {
@@ -57,8 +57,9 @@ fn disk(disk: u32, offset_mib: u32) -> Engine {
     }
 }
 
-/// `prezero` in a whole machine: each engine serves a topmost app, window by window, with every
-/// page verified as it is handed out; then disks fail, are overwritten, and are unplugged.
+/// `prezero` in a whole machine. Each engine serves a topmost app, window by window, and every page
+/// is verified when it is handed out. Then one disk has a bad sector, one is overwritten, and one
+/// is unplugged.
 pub const ENGINES: Spec = Spec {
     name: "prezero",
     about: "the pool serves windows with every engine, and survives disks that break",
@@ -71,7 +72,7 @@ pub const ENGINES: Spec = Spec {
     },
     tasks: |_, _| vec![Task::new("engines", engines())],
     time_limit_s: 240,
-    // The kernel reports an unreadable disk and a missing one.
+    // The kernel reports I/O errors of the bad sector and of the unplugged disk.
     expected_console: &["I/O error"],
     ..Spec::TEST
 };
@@ -83,7 +84,7 @@ fn engines() -> Work {
         ("nvme", disk(1, 0)),
         ("file", disk(2, 0)),
     ];
-    // The unplugged disk comes last: it does not come back.
+    // The unplugged disk comes last, because it does not return.
     let broken = [
         ("bad sector", disk(3, BAD_MIB), Damage::None),
         ("written", disk(2, 0), Damage::Written),

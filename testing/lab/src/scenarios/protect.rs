@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The core of `protect` as a test: pages that the load evicts on stock stay resident with
-//! Limelight, under the load that hurts each LRU, with and without a cgroup, whichever process
-//! faulted them in.
+//! The core of `protect` as a test. Pages that a load evicts on stock stay resident with Limelight,
+//! with and without a cgroup, whichever process faulted them in. Each LRU has the load that hurts
+//! it most.
 
 use limelight_apps::scenario::{Family, Gallery, Pause};
 
@@ -10,7 +10,7 @@ use super::terms::*;
 
 const SWIPE: &str = "swipe";
 
-/// Limelight keeps what stock loses.
+/// Limelight keeps the pages that stock loses.
 pub const PROTECT: Spec = Spec {
     name: "protect",
     about: "the topmost app's pages stay under the load that hurts each LRU",
@@ -40,22 +40,23 @@ pub const PROTECT: Spec = Spec {
     ..Spec::TEST
 };
 
-/// The tasks of [`BEYOND_CGROUPS`]: name, whether the app has a cgroup, and which process does its
-/// work.
+/// The tasks of Limelight's arm in [`BEYOND_CGROUPS`]: name, whether the app has a cgroup, and
+/// which process does its work.
 const FAMILIES: [(&str, bool, Family); 3] = [
     ("no-cgroup", false, Family::Single),
     ("no-cgroup-child", false, Family::ChildBeforeFocus),
     ("no-cgroup-later-child", false, Family::ChildAfterFocus),
 ];
 const OTHERS_PAGES: &str = "others-pages";
-/// Share of the pages of each kind that must be resident at the end.
+/// Lowest share of the pages of each kind that must be resident at the end.
 const KEPT: f64 = 0.95;
-/// Share of the library that locks must keep. The load is already running when the app comes to the
-/// foreground, and pages evicted before they are locked come back only when they are used.
+/// Lowest share of the library that locks must keep. It is lower because the load is already
+/// running when the app comes to the foreground. Pages evicted before they are locked return only
+/// when they are used.
 const KEPT_BY_LOCKS: f64 = 0.9;
 
-/// Beyond the reach of any stock knob: no cgroup of its own, pages charged to other cgroups,
-/// unmapped pages, and processes created later.
+/// Cases that no knob of a stock kernel covers: an app without a cgroup of its own, pages charged
+/// to other cgroups, unmapped pages, and processes created later.
 pub const BEYOND_CGROUPS: Spec = Spec {
     name: "beyond-cgroups",
     about: "pages that no cgroup knob reaches are kept, and on our kernel those of children too",
@@ -63,9 +64,9 @@ pub const BEYOND_CGROUPS: Spec = Spec {
     arms: &[MEMORY_LOW, MEMORY_MIN, ON_DEBIAN, STOCK_OURS, LIMELIGHT],
     machine: |variant| MachineSize {
         memory_mib: match variant.lru {
-            // With more memory, a read load would not evict the library.
+            // With more memory, the load would not evict the library.
             Lru::TwoList => 160,
-            // Large enough that the budget has room for locking the library as well.
+            // Large enough that the budget also covers the locked library.
             Lru::Mglru => 192,
         },
         ..gallery::machine(256)

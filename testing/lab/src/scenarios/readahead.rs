@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! EIMOS's experiment: a file of 30 MB read in pieces of 48 bytes, at the paper's factors, on a
-//! disk with one millisecond per request; the same in pages, and in random clusters.
+//! EIMOS's experiment: a file of 30 MB is read in pieces of 48 bytes, with the paper's readahead
+//! factors, on a disk with one millisecond per request. Variations read pages, random clusters, and
+//! from a disk with 10 ms per request.
 //!
-//! In the instruction model a read of 48 bytes takes 1.7 us, so 128 KiB take 4.6 ms: longer than a
-//! request to that disk, so the reader never waits for it. A disk of 10 ms is slower than the
-//! reader; there, and for pages on both disks, read-ahead can close the gap to the cached file.
+//! In the instruction model, a read of 48 bytes takes 1.7 us, so 128 KiB take 4.6 ms. That is
+//! longer than a request to the fast disk, so this reader never waits for it. The disk of 10 ms is
+//! slower than the reader. There, and for page reads on both disks, readahead can close the gap to
+//! the cached file.
 //!
-//! And the cold start of a real program from such a disk.
+//! `cold-start` measures the cold start of a real program from the fast disk.
 //!
-//! Read-ahead cannot save copying the data out and filling the page cache, so the limit is the same
-//! file cached, and a part of the gap to it remains with any kernel.
+//! The limit is the same file in the page cache. Readahead still has to fill the page cache, so a
+//! part of the gap to the limit remains with any kernel.
 
 use limelight_apps::scenario::{Access, ColdStart, Pattern, Reading};
 
 use super::gallery_real::PACKAGES;
 use super::terms::*;
 
-/// Size of the file in MiB: the paper's.
+/// Size of the file in MiB, from the paper.
 const FILE_MIB: u32 = 30;
-/// Share of stock's gap to the limit that must be closed.
+/// Lowest share of stock's gap to the limit that readahead must close.
 const CLOSED: f64 = 0.5;
-/// Factor by which the topmost reader's requests must be fewer than stock's.
+/// Lowest ratio of stock's requests to the topmost reader's.
 const FEWER: f64 = 4.0;
-/// Difference up to which a background process's requests count as unchanged.
+/// Highest relative difference at which a background process's requests count as unchanged.
 const UNCHANGED: f64 = 0.05;
 
 const FAST_DISK: &str = "1ms-disk";
@@ -32,7 +34,7 @@ const PAGES: &str = "4-kib";
 const CLUSTERS_READ: &str = "clusters-read";
 const CLUSTERS_MAPPED: &str = "clusters-mapped";
 
-/// Access patterns and factors.
+/// Tasks: access patterns with readahead factors.
 fn works() -> Vec<(String, Reading)> {
     let work = |name: &str, pattern, factor| {
         let work = Reading {
@@ -104,7 +106,7 @@ pub const SMALL_READS: Spec = Spec {
 fn judge_reading(seen: &Seen<'_>, work: &Reading, arm: ArmOn) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     if let (Pattern::Sequential { bytes }, true) = (work.pattern, work.factor > 1) {
-        // The reader of few bytes never waits for the fast disk.
+        // The reader of 48 bytes never waits for the fast disk.
         if seen.variant.load == SLOW_DISK || bytes >= 4096 {
             verdicts.extend(gap_closed(seen, arm));
         }
@@ -137,7 +139,7 @@ fn requests_fewer(seen: &Seen<'_>, arm: ArmOn) -> Option<Verdict> {
     ))
 }
 
-/// Each kernel treats a background process in its own way; Limelight must not change that.
+/// Verdict that a background process's requests are the same as on stock.
 fn background_unchanged(seen: &Seen<'_>, arm: ArmOn) -> Option<Verdict> {
     let requests = |arm| seen.median(arm, "background_requests");
     let (stock, ours) = (requests(STOCK)?, requests(arm)?);
@@ -154,9 +156,9 @@ fn verdict(seen: &Seen<'_>, what: String, passed: bool, figures: String) -> Verd
     Verdict::new(what, passed, figures)
 }
 
-/// Longest start with a record, relative to stock.
+/// Highest start time with a record, relative to stock.
 const FASTER: f64 = 0.70;
-/// Longest start without a record, relative to stock: no slower, except for noise.
+/// Highest start time without a record, relative to stock: no slower, except for noise.
 const NO_SLOWER: f64 = 1.03;
 
 const FIRST: &str = "first-start";
@@ -180,7 +182,7 @@ pub const COLD_START: Spec = Spec {
     tasks: |variant, _| {
         let loads = if variant.load == ALONE { 0 } else { 5 };
         let task = |name, record| Task::new(name, Work::ColdStart(ColdStart { loads, record }));
-        // Nothing is recorded on stock: there the two are the same.
+        // On stock nothing is recorded, so both tasks are the same there.
         vec![task(FIRST, false), task(RECORDED, true)]
     },
     time_limit_s: 400,

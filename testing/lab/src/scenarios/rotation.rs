@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! SWAP's experiment: 24 apps launched in turn on a phone of 2 GB with 2 GB of swap, at an eighth
-//! of its size.
+//! SWAP's experiment: 24 apps are launched in turn. SWAP's phone has 2 GB of memory and 2 GB of
+//! swap; the guest has an eighth of that.
 //!
 //! The phone's own system uses about two fifths of its memory, so 1.25 GB are left for apps: 160
-//! MiB here. Its flash is a mid-range eMMC 5.0 of that time, specified at 260 MB/s and 6,000 and
-//! 5,000 random 4 KiB requests per second for reads and writes (Samsung, 128 GB, 2015). One request
-//! at a time, each of 180 us and at most 48 KiB, gives 5,500 requests and 270 MB per second. Files
-//! and swap share it.
+//! MiB here. The modelled flash is a mid-range eMMC 5.0 of that time. Its specification is 260
+//! MB/s, with 6,000 random 4 KiB reads or 5,000 such writes per second (Samsung, 128 GB, 2015). The
+//! model serves one request at a time, each of 180 us and at most 48 KiB, which gives 5,500
+//! requests and 270 MB per second. Files and swap share the flash.
 //!
-//! `rotation-rivals` is the same next to Debian's packaged OOM daemons, which need systemd and a
-//! machine with disks outside its own memory. Those disks are as fast as the eMMC would be for the
-//! guest: an emulated CPU does about a seventh as much per second of host time as exact mode's CPU
-//! per second of guest time, and the disk is slowed down accordingly. `rotation-real` launches ten
-//! of Debian's programs there.
+//! `rotation-rivals` adds arms with Debian's packaged OOM daemons. They need systemd, and a machine
+//! with disks outside its own memory, hence fast mode. Per second of host time, an emulated CPU
+//! does about a seventh of the work that exact mode's CPU does per second of guest time. The disks
+//! are slowed down by the same factor. `rotation-real` launches ten of Debian's programs on such a
+//! machine.
 
 use limelight_apps::scenario::Rotation;
 
@@ -32,16 +32,16 @@ const EMMC: FlashSpeed = FlashSpeed {
     request_nsec: 180_000,
     request_kib: 48,
 };
-/// The same for a guest at a seventh of exact mode's speed.
+/// The eMMC for a guest at a seventh of exact mode's speed.
 const EMMC_OUTSIDE: DiskSpeed = DiskSpeed {
     requests_per_s: 800,
     request_kib: 48,
 };
-/// SWAP's published gain: the mean launch delay relative to both of the others.
+/// SWAP's published gain: its mean launch delay relative to `swap-all` and to `kill-only`.
 const OF_SWAP_ALL: f64 = 0.57;
 const OF_KILL_ONLY: f64 = 0.84;
 
-/// The launched programs of Debian.
+/// The programs from Debian that `rotation-real` launches.
 const APPLICATIONS: [&str; 10] = [
     "abiword",
     "gnumeric",
@@ -55,7 +55,7 @@ const APPLICATIONS: [&str; 10] = [
     "mupdf",
 ];
 
-/// The OOM daemons, and the dependencies of them and of a user's session.
+/// The OOM daemons, and the packages that they and a user's session depend on.
 const PACKAGES: [&str; 6] = [
     "systemd",
     "dbus",
@@ -65,7 +65,7 @@ const PACKAGES: [&str; 6] = [
     "nohang",
 ];
 
-/// Synthetic apps in exact mode.
+/// 24 synthetic apps, in exact mode.
 pub const ROTATION: Spec = Spec {
     name: "rotation",
     about: "24 apps launched in turn where memory is for eight",
@@ -76,7 +76,7 @@ pub const ROTATION: Spec = Spec {
     )],
     arms: &[KILL_ONLY, SWAP_ALL, ON_DEBIAN, LIMELIGHT],
     machine: |_| MachineSize {
-        // Includes the flash disk's files.
+        // Includes the memory of the flash disk's files.
         memory_mib: 640,
         free_mib: Some(160),
         data_mib: 240,
@@ -107,7 +107,7 @@ pub const ROTATION: Spec = Spec {
     ..Spec::BENCHMARK
 };
 
-/// The same next to Debian's OOM daemons.
+/// 24 synthetic apps, with Debian's OOM daemons as further arms.
 pub const RIVALS: Spec = Spec {
     name: "rotation-rivals",
     about: "the same beside earlyoom, nohang and systemd-oomd, where systemd is PID 1",
@@ -124,13 +124,13 @@ pub const RIVALS: Spec = Spec {
     machine: |_| machine(PACKAGES.to_vec()),
     tasks: |_, _| vec![Task::new(TASK, Work::Rotation(work(3, 1_000)))],
     repetitions_per_boot: 1,
-    // A killer's damage to systemd's services must not affect the next arm.
+    // One arm's killer may damage systemd's services, which must not affect the next arm.
     boot_per_arm: true,
     mode: Mode::Fast,
     ..ROTATION
 };
 
-/// Real programs from Debian.
+/// Ten real programs from Debian.
 pub const REAL: Spec = Spec {
     name: "rotation-real",
     about: "ten of Debian's programs on Xvfb launched in turn",
@@ -163,7 +163,7 @@ fn work(rounds: u32, think_ms: u32) -> Rotation {
     Rotation { rounds, think_ms }
 }
 
-/// The promises wherever the experiment runs; absent arms are not judged.
+/// The promises of all three scenarios. Comparisons with absent arms are left out.
 fn must_hold(aggregates: &Aggregates, task: &str) -> Vec<Verdict> {
     Seen::each_arm(aggregates, task, |seen, arm| {
         let variant = seen.variant;

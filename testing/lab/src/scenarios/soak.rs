@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Random focus changes, forks and exits under memory pressure: long on the debug kernel, short on
-//! the ordinary one.
+//! Random focus changes, forks and exits under memory pressure: 1,000 on the debug kernel, 60 on
+//! our ordinary kernel.
 
 use limelight_apps::scenario::Soak;
 
@@ -20,7 +20,8 @@ fn tasks(variant: &Variant, steps: u32) -> Vec<Task> {
     vec![Task::new(TASK, Work::Soak(work))]
 }
 
-/// The guest checks what was left behind; here only the number of steps counts.
+/// Verdict that all steps were made and that each kind of step occurred. The guest checks that
+/// nothing is left behind.
 fn all_steps_were_made(aggregates: &Aggregates, steps: u32) -> Vec<Verdict> {
     Seen::each_arm(aggregates, TASK, |seen, arm| {
         let count = |name| seen.median(arm, name);
@@ -45,7 +46,7 @@ pub const LONG: Spec = Spec {
     about: "1,000 random focus changes, forks and exits under pressure on the debug kernel",
     variants: gallery::HURTING,
     arms: &[ArmOn::new(Arm::Limelight, Kernel::Debug)],
-    // KASAN takes an eighth of the memory, and more for its quarantine.
+    // KASAN takes an eighth of the memory, and its quarantine takes more.
     machine: |_| MachineSize {
         memory_mib: 384,
         ..gallery::machine(256)

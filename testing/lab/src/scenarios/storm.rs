@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! 200 processes a second and cgroups come and go while apps leak and exit by themselves, often
-//! while they are selected as victims: no wrong app is killed, and nothing is left behind.
+//! 200 processes a second start and exit, and cgroups come and go. Meanwhile apps leak and exit by
+//! themselves, often while the daemon selects them as victims. No wrong app may be killed, and
+//! nothing may be left behind.
 
 use limelight_apps::scenario::Storm;
 
@@ -8,9 +9,10 @@ use super::leak;
 use super::terms::*;
 
 const TASK: &str = "storm";
-/// The storm lasts until this many processes have run, however slow the machine is.
+/// The storm lasts until the guest has created this many processes, even on a slow machine.
 const PROCESSES: u64 = 2000;
-/// Least share of the storm's own processes; the guest also counts those of the apps and of
+/// Lowest number of processes that the storm itself created, relative to `PROCESSES`. The guest
+/// ends the storm by the number of all forks, which includes processes of the apps and of
 /// limelightd.
 const OWN: f64 = 0.9;
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! An hour of use in a few minutes: apps in turn, leaks, storms. Checks that the daemon keeps
+//! An hour of use in a few minutes: app switches, leaks and storms. Checks that the daemon keeps
 //! running and uses few resources.
 //!
-//! A user who changes the app every 15 s does so 240 times an hour. Here each is in the foreground
-//! for a second, with twelve leaks and six storms in between: about ten times faster, so the
-//! daemon's CPU share is about ten times that of an ordinary hour. The CPU executes one instruction
-//! per nanosecond, whatever the host is (exact mode).
+//! A user who changes the app every 15 s makes 240 changes an hour. Here each app is in the
+//! foreground for a second, and twelve leaks and six storms occur in between. This is about ten
+//! times faster, so the daemon's CPU share is about ten times as high as in an ordinary hour. In
+//! exact mode the CPU executes one instruction per nanosecond on any host.
 
 use limelight_apps::scenario::SwapSoak;
 
@@ -16,10 +16,10 @@ const TASK: &str = "hour";
 /// Microseconds in an hour, to scale the CPU share from the measured time.
 const HOUR_US: f64 = 3600e6;
 
-/// Limits for the daemon's memory and CPU share.
+/// Limits for the daemon's memory in KiB and its CPU share in percent.
 const RSS_KIB: f64 = 10.0 * 1024.0;
 const CPU_PERCENT: f64 = 1.0;
-/// Descriptors that come and go with the currently running apps.
+/// Difference in open descriptors that the currently running apps explain.
 const SLACK: f64 = 16.0;
 
 /// The accelerated hour.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The vocabulary of all scenarios: the lab's types, the arms by name, and the common promises.
+//! What all scenarios share: the lab's types, the arms by name, and common verdicts.
 
 use std::fmt::Display;
 
@@ -28,11 +28,11 @@ pub const OURS: [ArmOn; 2] = [ON_DEBIAN, LIMELIGHT];
 /// Console texts of the kernel's OOM killer.
 pub const OUT_OF_MEMORY: &[&str] = &["Out of memory", "oom-kill", "invoked oom-killer"];
 
-/// Share of the load-caused faults that may remain.
+/// Highest share of the faults caused by the load that may remain.
 const FAULTS_LEFT: f64 = 0.05;
-/// With fewer faults on stock the load was too weak to prove anything.
+/// Fewest faults that the load must cause on stock; with fewer, the comparison proves nothing.
 const FAULTS_MEANINGFUL: f64 = 100.0;
-/// Longest response time, relative to the limit.
+/// Highest response time, relative to the limit.
 const RESPONSE: f64 = 1.10;
 /// Lowest throughput of the background, relative to the best stock arm.
 const THROUGHPUT: f64 = 0.97;
@@ -46,8 +46,8 @@ pub struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// The verdicts of `judge` on each variant that ran, with the figures of `task` (others by
-    /// [`Seen::of`]).
+    /// Calls `judge` for each variant that ran, with the figures of `task`, and collects its
+    /// verdicts. [`Seen::of`] gives the figures of other tasks.
     pub fn each_variant<V: IntoIterator<Item = Verdict>>(
         aggregates: &Aggregates,
         task: &str,
@@ -62,7 +62,8 @@ impl Seen<'_> {
         seen.flat_map(|seen| judge(&seen)).collect()
     }
 
-    /// The same on each arm with limelightd that ran, variant by variant.
+    /// Calls `judge` for each arm with limelightd that ran in each variant, and collects its
+    /// verdicts.
     pub fn each_arm<V: IntoIterator<Item = Verdict>>(
         aggregates: &Aggregates,
         task: &str,
@@ -96,13 +97,13 @@ impl Seen<'_> {
             .ratio(self.variant, self.task, name, arm, base)
     }
 
-    /// A verdict on `what`, based on `seen`.
+    /// A verdict on `what`, based on the figures `seen`. Variant and task are put before `what`.
     pub fn verdict(&self, what: impl Display, passed: bool, seen: impl Into<String>) -> Verdict {
         let what = format!("{} {}: {what}", self.variant, self.task);
         Verdict::new(what, passed, seen)
     }
 
-    /// Verdict that stock loses enough for the other arms' figures to be meaningful.
+    /// Verdict that stock has enough faults for a meaningful comparison.
     pub fn stock_is_hurt(&self, idle: f64, stock: ArmOn) -> Option<Verdict> {
         let faults = self.median(stock, "major_faults")?;
         Some(self.verdict(
@@ -112,9 +113,10 @@ impl Seen<'_> {
         ))
     }
 
-    /// At least 95 % of the faults that the load causes on `stock` are gone on `arm`; `idle` has no
-    /// load. On the distribution's kernel this can only be promised for pages charged to the app's
-    /// cgroup: a library charged to another cgroup is locked, as far as the budget allows.
+    /// Verdict that `arm` avoids at least 95 % of the major faults that the load causes on `stock`;
+    /// `idle` has no load. On the distribution's kernel, this is promised only for pages charged to
+    /// the app's cgroup. A library charged to another cgroup is locked only as far as the budget
+    /// allows.
     pub fn faults_gone(&self, idle: ArmOn, stock: ArmOn, arm: ArmOn) -> Option<Verdict> {
         let name = match arm.kernel {
             Kernel::Debian => "own_major_faults",
@@ -130,8 +132,9 @@ impl Seen<'_> {
         ))
     }
 
-    /// At least 95 % of the major faults in the library, which is charged to another cgroup, that
-    /// remain with a reservation on `knob` are gone on `arm`.
+    /// Verdict that `arm` avoids at least 95 % of the major faults in the library that occur on
+    /// `knob`. The library is charged to another cgroup, so the reservation on `knob` does not
+    /// cover it.
     pub fn library_faults_gone(&self, knob: ArmOn, arm: ArmOn) -> Option<Verdict> {
         let library = |arm| {
             let own = self.median(arm, "own_major_faults")?;
@@ -145,7 +148,7 @@ impl Seen<'_> {
         ))
     }
 
-    /// The response time on `arm` is at most 1.10 times that on `limit`.
+    /// Verdict that the response time on `arm` is at most 1.10 times the response time on `limit`.
     pub fn response_near(&self, limit: ArmOn, arm: ArmOn) -> Option<Verdict> {
         let ratio = self.ratio("response_us", arm, limit)?;
         Some(self.verdict(
@@ -155,7 +158,8 @@ impl Seen<'_> {
         ))
     }
 
-    /// Each load's throughput on `arm` is within 3 % of `base`'s.
+    /// Verdicts that each load's throughput on `arm` is at least 0.97 times its throughput on
+    /// `base`.
     pub fn throughput_near(&self, base: ArmOn, arm: ArmOn) -> Vec<Verdict> {
         self.aggregates
             .names(self.variant, self.task)
@@ -172,7 +176,8 @@ impl Seen<'_> {
             .collect()
     }
 
-    /// At least `part` of `of` pages are still resident, as counted by `kept`.
+    /// Verdict that the value `kept`, a number of resident pages, is at least the share `part` of
+    /// `of` pages.
     pub fn kept(&self, arm: ArmOn, kept: &str, of: f64, part: f64) -> Option<Verdict> {
         let pages = self.median(arm, kept)?;
         Some(self.verdict(
@@ -182,7 +187,7 @@ impl Seen<'_> {
         ))
     }
 
-    /// The topmost app survived in all repetitions.
+    /// Verdict that the topmost app survived in all repetitions.
     pub fn viewer_lives(&self, arm: ArmOn) -> Option<Verdict> {
         let alive = self.samples(arm, "viewer_alive");
         if alive.is_empty() {
@@ -196,7 +201,7 @@ impl Seen<'_> {
         ))
     }
 
-    /// No more OOM kills on `arm` than on `stock`.
+    /// Verdict that `arm` has no more OOM kills than `stock`.
     pub fn no_new_kills(&self, stock: ArmOn, arm: ArmOn) -> Option<Verdict> {
         let kills = |arm| self.median(arm, "oom_kills");
         let (was, is) = (kills(stock)?, kills(arm)?);

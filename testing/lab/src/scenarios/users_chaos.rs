@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Three users run random operations without privilege, and one of them takes all memory: the
-//! others lose no more than on stock Linux, and none learns what another one does.
+//! Three users run random operations without privilege, and one of them takes all memory. The other
+//! users lose no more than on stock Linux, and no user learns what another one does.
 
 use limelight_apps::scenario::UsersChaos;
 
@@ -8,11 +8,11 @@ use super::leak;
 use super::terms::*;
 
 const TASK: &str = "mingle";
-/// Deaths by the kernel's OOM killer differ by so many from run to run. That the daemon causes
-/// none, the guest checks.
+/// Number of deaths by the kernel's OOM killer that may differ from run to run. The guest checks
+/// that the daemon itself kills no innocent app.
 const CHANCE: f64 = 1.0;
 
-/// Users against each other.
+/// Three users on one machine.
 pub const USERS_CHAOS: Spec = Spec {
     name: "users-chaos",
     about: "whatever three users do, none harms another one's apps or learns of them",
@@ -28,12 +28,13 @@ pub const USERS_CHAOS: Spec = Spec {
     },
     time_limit_s: 240,
     must_hold,
-    // On stock it is what ends the growth.
+    // On stock, the OOM killer ends the growth.
     expected_console: OUT_OF_MEMORY,
     ..Spec::TEST
 };
 
-/// The guest checks the rest. Memory must have run short, or nothing was tested.
+/// Verdicts on innocent deaths, and that memory ran short on stock, because otherwise nothing was
+/// tested. The guest checks everything else.
 fn must_hold(aggregates: &Aggregates) -> Vec<Verdict> {
     Seen::each_variant(aggregates, TASK, |seen| {
         let variant = seen.variant;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Response windows: their promises with real programs, the error of the daemon's response times
-//! relative to an independent observer, and the cost of a window.
+//! against an independent measurement, and the cost of a window.
 
 use limelight_apps::scenario::{OracleDisplay, WindowOracle};
 
@@ -12,14 +12,15 @@ const LOOPS: &str = "4-add-loops";
 const KMS: &str = "kms";
 const KMS_LOOPS: &str = "kms-4-add-loops";
 const TASK: &str = "windows";
-/// Number of keys with compared answers.
+/// Number of keys pressed in a run.
 const KEYS: u32 = 40;
-/// Tolerance of the daemon's figure relative to the oracle's: a share, and microseconds by which
-/// two clients of one server may differ. The timestamped value is the lower bound, the received one
-/// the upper bound.
+/// Tolerance of the daemon's times: a share of the oracle's time, plus the microseconds by which
+/// two clients of one server may differ. The oracle's `oracle` times come from event time stamps
+/// and give the lower bound. Its `heard` times are taken when it receives the event and give the
+/// upper bound.
 const OFF: f64 = 0.05;
 const OFF_US: f64 = 3_000.0;
-/// Highest cost of a window for the daemon, in microseconds.
+/// Highest CPU time of a window in the daemon, in microseconds.
 const COST_US: f64 = 200.0;
 
 fn machine() -> MachineSize {
@@ -31,7 +32,7 @@ fn machine() -> MachineSize {
     }
 }
 
-/// The promises of response windows, one by one. The guest's checks cover everything.
+/// The promises of response windows, checked by the guest.
 pub const RULES: Spec = Spec {
     name: "windows",
     about: "real keys open response windows, the frames of a real app close them, and nothing \
@@ -49,8 +50,8 @@ pub const RULES: Spec = Spec {
     ..Spec::TEST
 };
 
-/// The daemon's figures next to those of a second X client, or of an app with frame events from the
-/// kernel.
+/// Compares the daemon's response times with the times of an oracle: a second X client, or an app
+/// that gets frame events from the kernel.
 pub const ORACLE: Spec = Spec {
     name: "window-oracle",
     about: "the daemon's response times beside those that a second X client, or the app, measures",
@@ -123,7 +124,7 @@ fn agrees(seen: &Seen<'_>, arm: ArmOn) -> Vec<Verdict> {
     verdicts
 }
 
-/// CPU time per window, in exact mode.
+/// Measures CPU time per window, in exact mode.
 pub const COST: Spec = Spec {
     name: "window-cost",
     about: "instructions that a response window costs the daemon",
