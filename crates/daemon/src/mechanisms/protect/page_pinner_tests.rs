@@ -15,7 +15,7 @@ fn inner_pages_of_a_run_are_not_queried_if_its_ends_agree() {
         page.index < 42
     });
     assert_eq!((reserved.len(), others.len()), (NEAR as usize + 2, 2));
-    // The ends of both runs, and all of the second.
+    // Both ends of each run, and all four pages of the second run.
     assert_eq!(asked, 2 + 2 + 4);
 }
 
