@@ -104,7 +104,7 @@ pub(super) fn failed(error: impl Display) -> Outcome {
     }
 }
 
-/// What all mechanisms share.
+/// The state that all mechanisms share.
 #[derive(Debug)]
 pub struct Shared {
     /// The restore record: all changes, on disk.
