@@ -23,7 +23,7 @@ pub fn both(left: &[AddressRange], right: &[AddressRange]) -> Vec<AddressRange> 
     all
 }
 
-/// What is in `left` and not in `right`.
+/// The addresses in `left` that are not in `right`.
 pub fn without(left: &[AddressRange], right: &[AddressRange]) -> Vec<AddressRange> {
     let mut all = Vec::new();
     let mut j = 0;
