@@ -67,7 +67,7 @@ pub struct Tuned {
     pub tid: i32,
     /// Start time in clock ticks since boot.
     pub starttime: u64,
-    /// The values before.
+    /// The values before Limelight.
     pub original: Asking,
     /// The values that Limelight gave it.
     pub ours: Asking,

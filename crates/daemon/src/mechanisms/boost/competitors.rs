@@ -154,8 +154,8 @@ impl Competitors {
         }
     }
 
-    /// Whether a process has run or waited for a CPU for most of the time since its last
-    /// measurement: at least [`DEMANDED_PERCENT`].
+    /// Whether a process has run or waited for a CPU during at least [`DEMANDED_PERCENT`] of the
+    /// time since its last measurement.
     fn demands(&mut self, system: &System, id: ProcessId, now: Duration) -> bool {
         let process = system.same_process(id);
         let Some(demand) = process.and_then(|process| process.cpu_demand().ok()) else {

@@ -30,8 +30,7 @@ pub struct Boost {
     pub surroundings: Surroundings,
     /// Programs that compete with the topmost app for a CPU.
     pub competitors: Competitors,
-    /// Apps whose cgroup lacks the controllers that weights need, and which cannot be enabled
-    /// there.
+    /// Apps whose cgroup lacks the controllers that weights need and cannot be given them.
     not_weighable: BTreeSet<AppKey>,
 }
 

@@ -20,7 +20,7 @@ use crate::restore::undo::oom_score_adj::Inheritance;
 use crate::restore::undo::{lineage, undo, Undone};
 use crate::restore::{Entry, Moment, Place};
 
-/// -1000 would exempt a process from the OOM killer altogether.
+/// Lowest value that is written. -1000 would exempt a process from the OOM killer altogether.
 const LOWEST: i16 = -999;
 
 fn lowered(found: i16, points: u16) -> i16 {

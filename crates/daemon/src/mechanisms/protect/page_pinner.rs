@@ -55,14 +55,14 @@ pub struct Order {
     pub members: Vec<ProcessId>,
     /// Cgroups that a reservation protects, by inode number.
     pub reserved: BTreeSet<u64>,
-    /// Most that may be locked, in bytes.
+    /// Limit of the locked memory, in bytes.
     pub limit: u64,
 }
 
-/// What is locked.
+/// The locked memory of the present app.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Locked {
-    /// Bytes.
+    /// Locked bytes.
     pub bytes: u64,
     /// Files with locked pages.
     pub files: usize,
@@ -84,7 +84,7 @@ pub struct PagePinner {
 enum Command {
     /// Lock pages of this app from now on; `None`: of no app.
     Order(Option<Order>),
-    /// The loop has scanned the app.
+    /// The event loop has scanned the app.
     Look,
 }
 
@@ -107,7 +107,8 @@ impl PagePinner {
         self.say(Command::Order(order));
     }
 
-    /// Reports that the loop has scanned the app. The thread scans too, unless its own timer runs.
+    /// Reports that the event loop has scanned the app. The thread scans too, unless its own timer
+    /// runs.
     pub fn look(&self) {
         self.say(Command::Look);
     }
@@ -185,11 +186,11 @@ fn run(proc: &str, words: &Receiver<Command>, shelf: &Mutex<Locked>) {
     }
 }
 
-/// Time until the next scan.
+/// The interval between scans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pace {
     pause: Duration,
-    /// Scans at the longest interval that found nothing.
+    /// Number of scans in a row at the longest interval that found nothing.
     late: u32,
 }
 
@@ -252,7 +253,7 @@ struct Holdings {
     former: BTreeMap<(u64, u64), Holding>,
     bytes: u64,
     full: bool,
-    /// The last scan locked something.
+    /// Whether the last scan locked something.
     fresh: bool,
 }
 

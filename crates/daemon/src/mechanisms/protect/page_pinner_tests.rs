@@ -83,7 +83,7 @@ fn scans_that_find_nothing_slow_down_and_then_follow_the_loop() {
     assert_eq!(pace.pause(), Some(LATE / 2));
 }
 
-/// Waits until the thread reports a state that `holds`.
+/// Waits until the thread reports a state that `holds` accepts.
 fn wait(pinner: &PagePinner, holds: impl Fn(&Locked) -> bool) -> Locked {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {

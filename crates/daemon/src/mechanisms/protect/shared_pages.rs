@@ -51,7 +51,7 @@ fn change(limit: u64, locked: &Locked, context: Context<'_>) -> Change {
 /// Locks shared pages of the topmost app.
 #[derive(Debug, Default)]
 pub struct SharedPages {
-    /// Started for the first app that needs it.
+    /// The page pinner, which is started for the first app that needs it.
     pinner: Option<PagePinner>,
 }
 

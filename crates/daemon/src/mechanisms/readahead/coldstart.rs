@@ -5,8 +5,8 @@
 //! When a program starts, it is unknown whether it will become an app that a person uses. So the
 //! most recently started programs are followed for as long as a start may take. The names of the
 //! files that they and their children opened are kept in memory only. When one of the programs
-//! becomes topmost, the cached parts of its files are what its start has read, and they are
-//! recorded on disk. The names that belong to the other programs are discarded.
+//! becomes topmost, the cached parts of its files are recorded on disk, because its start has read
+//! them. The names that belong to the other programs are discarded.
 //!
 //! A replay begins with the execution itself: execve() opens the program's file first, and the
 //! daemon waits for the event of that open.
@@ -37,11 +37,11 @@ const EXECUTED_MAX: usize = 16;
 /// executes something later counts as a new start.
 const ONE_EXECUTION: Duration = Duration::from_secs(1);
 
-/// Generations of helpers that count as part of the app.
+/// Number of generations of helper processes that count as part of the app.
 const DEPTH: usize = 4;
 
-/// How long after its start a program may become topmost and still be recorded: under load, a
-/// window can take long to appear.
+/// Longest time between a program's start and its becoming topmost for the start to be recorded.
+/// Under load a window can take long to appear.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// The same record is not replayed again within this time. A second instance finds everything
@@ -140,7 +140,7 @@ impl ColdStart {
         self.young.len()
     }
 
-    /// Where the records are.
+    /// Directory of the records.
     pub fn directory(&self) -> &Path {
         &self.directory
     }

@@ -28,8 +28,8 @@ use tracing::{debug, info, warn};
 
 use crate::system::System;
 
-/// Budget of events that are of no use, per kind: events per second on average, and events in one
-/// burst.
+/// Budget of events per kind: events per second on average, and events in one burst. Opens by the
+/// topmost app and by followed programs do not count.
 const PER_SECOND: u64 = 500;
 const BURST: u64 = 5000;
 
@@ -46,7 +46,7 @@ const MOUNTS: Duration = Duration::from_secs(1);
 /// Longest time that opens wait before they are handled.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// File systems without a device number of their own that lie on disks nevertheless.
+/// File systems that lie on disks although their device numbers do not belong to a disk.
 const ON_DISKS: [&str; 3] = ["btrfs", "overlay", "bcachefs"];
 
 /// The watch for one kind of event, and its budget.
@@ -72,7 +72,7 @@ impl Watch {
         }
     }
 
-    /// Charges events that are of no use to the budget. Returns whether the watch must be paused.
+    /// Charges events to the budget. Returns whether the watch must be paused.
     fn spend(&mut self, events: u64, now: Duration) -> bool {
         if !self.on || self.rate.take(events, now) == events {
             return false;
@@ -96,7 +96,7 @@ impl Watch {
 pub struct Opens {
     /// Executions, and reads of single files.
     prompt: Fanotify,
-    /// Opens.
+    /// Opens of files.
     patient: Fanotify,
     /// When the queued opens are handled; `None`: no open is queued.
     take_at: Option<Duration>,
@@ -171,7 +171,7 @@ impl Opens {
         self.opens.on && self.opens.since <= since
     }
 
-    /// Disables pauses: a test shares its machine with compilers.
+    /// Disables pauses, because compilers may run beside a test.
     #[cfg(test)]
     pub fn never_pause(&mut self, now: Duration) {
         for watch in [&mut self.opens, &mut self.execs] {
@@ -251,7 +251,7 @@ impl Opens {
         }
     }
 
-    /// Watches new file systems. Unmounting has removed the watches of the old ones.
+    /// Watches new file systems. Unmounting has already removed the watches of old ones.
     fn watch_mounts(&mut self, system: &System) -> Result<(), String> {
         let mounts = system.proc.mounts().map_err(|error| error.to_string())?;
         let wanted: BTreeMap<(u32, u32), PathBuf> = mounts

@@ -17,10 +17,11 @@ use tracing::debug;
 
 use crate::mechanisms::readahead::disk::Disks;
 
-/// Starts that read fewer bytes than this need no record.
+/// Smallest amount of data, in bytes, for which a record of a start is made.
 const WORTH: u64 = 256 << 10;
 
-/// Larger files are not recorded: their cached parts say little about one app's start.
+/// Largest file that is recorded, in bytes. The cached parts of larger files say little about one
+/// app's start.
 const FILE_MAX: u64 = 8 << 30;
 
 /// Bytes that a replay reads between two checks of the machine's memory.

@@ -28,7 +28,7 @@ use crate::mechanisms::readahead::disk::{Disk, Disks};
 use crate::mechanisms::readahead::reader::{Job, Reader};
 use crate::system::System;
 
-/// Smaller files are read whole by the kernel's own read-ahead.
+/// Smallest file that is followed, in bytes. The kernel's own read-ahead reads smaller files whole.
 const SIZE_MIN: u64 = 256 << 10;
 
 /// Most streams that are followed at once.
@@ -165,7 +165,7 @@ impl Streams {
         }
     }
 
-    /// Whether a stream of this file moves. Its next pieces are requested anyway.
+    /// Whether a stream of this file moves, so that its next pieces are requested anyway.
     pub fn moves(&self, file: (u64, u64)) -> bool {
         self.followed.iter().any(|followed| {
             (followed.stat.id.device, followed.stat.id.inode) == file

@@ -16,7 +16,7 @@ use limelight_sys::pagecache::cached;
 
 use crate::system::{now, Roots};
 
-/// Long enough for anything; a longer wait is a failure.
+/// Longest wait for an expected state; a test fails after it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Machine {

@@ -178,8 +178,8 @@ impl Waits {
     /// The pages that entered the page cache since the last call, as runs of adjacent pages.
     fn take(&mut self) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
-        // Read every watch: a check for readability resets that state, and the queue has made such
-        // a check.
+        // Read every watch: a check for readability resets that state, and the epoll queue has made
+        // such a check.
         for watch in self.watches.values_mut() {
             for contents in &watch.take().events {
                 let Some(run) = run(&self.tracepoint, contents) else {
@@ -197,7 +197,7 @@ impl Waits {
         runs
     }
 
-    /// Drops the watches of threads that have ended, which would stay readable for ever.
+    /// Drops the watches of threads that have ended, because such watches stay readable for ever.
     fn drop_ended(&mut self) {
         let mut ready = Vec::with_capacity(THREADS_MAX);
         let at_once = Timespec {
@@ -254,7 +254,7 @@ fn run(tracepoint: &Tracepoint, contents: &[u8]) -> Option<Run> {
     // MAJOR() and MINOR() of include/linux/kdev_t.h.
     let device = u32::try_from(number("s_dev")?).ok()?;
     let device = rustix::fs::makedev(device >> 20, device & ((1 << 20) - 1));
-    // Before Linux 6.9 there were only single pages.
+    // Before Linux 6.9 the event had no order, because it covered a single page.
     let order = number("order").unwrap_or(0).min(20);
     Some(Run {
         file: (device, number("i_ino")?),
@@ -435,7 +435,7 @@ mod tests {
         assert!(list.find(key, &system, &[own], soon).is_none());
         let found = list.find(key, &system, &[own], LIST_AGAIN).unwrap();
         assert_eq!(FileStat::of(&found).unwrap(), stat);
-        // From now on its place is known.
+        // The list now has an entry for the file.
         assert!(list.find(key, &system, &[own], LIST_AGAIN).is_some());
     }
 }

@@ -42,7 +42,7 @@ use swapper::{Errand, Squeeze, Swapper};
 /// A notice for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoryNotice {
-    /// An action was done to an app.
+    /// An action was taken on an app.
     Did {
         /// When, since boot.
         at: Duration,
@@ -338,7 +338,7 @@ fn refusal(shared: &Shared, step: &Step) -> Option<(AppKey, Harm, Blocked)> {
     Some((*app, harm, blocked))
 }
 
-/// Why an app must not be frozen, if another process may be waiting for it.
+/// Returns why an app must not be frozen: another process may be waiting for it.
 fn refusal_to_freeze(shared: &Shared, app: AppKey, context: Context<'_>) -> Option<String> {
     let known = context.apps.iter().find(|known| known.key() == app)?;
     let front = shared.gate.topmost();

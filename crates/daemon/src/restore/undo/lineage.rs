@@ -173,9 +173,9 @@ fn made_since(system: &System, lineages: &[&Lineage]) -> limelight_sys::Result<(
     Ok((found, missed))
 }
 
-/// A lower bound: all PIDs given out since a moment are above the returned one. It saves checking
-/// thousands of older processes; 0 if unknown. There is no upper bound, because a process that
-/// forks and ends without pause would stay above any bound.
+/// A lower bound: all PIDs given out since `then` are above the returned one; 0 if unknown. The
+/// bound saves checking thousands of older processes. There is no upper bound, because a process
+/// that forks and ends without pause would stay above any bound.
 fn first_pid(system: &System, then: Moment) -> i32 {
     let (Some(from), Some(before)) = (then.last_pid, then.forks) else {
         return 0;

@@ -20,7 +20,7 @@ use crate::system::{System, MEMORY};
 /// Result of restoring one thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Undone {
-    /// The value from before is in force again.
+    /// The value from before Limelight is in force again.
     Restored,
     /// Another program has changed the value since, so it was left alone.
     Theirs {

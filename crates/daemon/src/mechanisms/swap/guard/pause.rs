@@ -15,9 +15,9 @@ pub const SELDOM: Duration = Duration::from_secs(1);
 /// rarely wakes an idle machine.
 pub const HARDLY: Duration = Duration::from_secs(60);
 
-/// The kernel reports a stall within the `TOLD_PART`-th part of the window, and the first reclaim
-/// counts as a stall. A process that may not use the shortest window (CAP_SYS_RESOURCE) receives
-/// the report at the window's end.
+/// The kernel reports a stall within the window's length divided by this number, and the first
+/// reclaim counts as a stall. A process that may not use the shortest window (CAP_SYS_RESOURCE)
+/// receives the report at the window's end.
 const TOLD_PART: u32 = 10;
 
 /// Assumed limits: no machine fills all of its memory within less than this time, and none fills

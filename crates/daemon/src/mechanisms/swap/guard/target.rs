@@ -30,7 +30,7 @@ const GROUPS_MAX: usize = 64;
 /// Buffer for `/proc/PID/status` up to its memory lines, in bytes.
 const STATUS_ROOM: usize = 4096;
 
-/// How often the release of a process's memory is tried while another task holds that memory.
+/// Most attempts to release a process's memory while another task holds that memory.
 const RELEASE_TRIES: u32 = 4;
 
 /// An app with its open descriptors.
@@ -45,7 +45,7 @@ pub struct Target {
 /// The app's own cgroup.
 #[derive(Debug)]
 struct Group {
-    /// Its `cgroup.procs` and those of the cgroups below it.
+    /// The `cgroup.procs` files of this cgroup and of all cgroups below it.
     procs: Vec<PersistentFile>,
     /// `cgroup.stat`, which counts the cgroups below it.
     stat: Option<PersistentFile>,
@@ -84,7 +84,7 @@ impl Held {
 /// Result of a kill.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Killed {
-    /// All processes were killed at once, through the cgroup.
+    /// Whether all processes were killed at once, through the cgroup.
     pub by_group: bool,
     /// Processes that were sent SIGKILL, directly or through the cgroup.
     pub processes: u32,

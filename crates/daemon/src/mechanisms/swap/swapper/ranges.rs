@@ -59,7 +59,7 @@ pub fn either(left: &[AddressRange], right: &[AddressRange]) -> Vec<AddressRange
     joined(all, 0)
 }
 
-/// Merges ascending ranges with a gap of at most `gap` bytes.
+/// Merges ascending ranges that are at most `gap` bytes apart.
 pub fn joined(ranges: Vec<AddressRange>, gap: u64) -> Vec<AddressRange> {
     let mut joined: Vec<AddressRange> = Vec::new();
     for range in ranges {

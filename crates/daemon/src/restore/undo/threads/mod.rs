@@ -166,8 +166,9 @@ pub(crate) fn restore_thread(tuned: &Tuned, slice: u64) -> limelight_sys::Result
     Ok((!theirs.is_empty()).then(|| format!("thread {}: {}", tuned.tid, theirs.join(" and "))))
 }
 
-/// Whether a nice value is Limelight's, or lies between Limelight's and the original. A thread can
-/// raise Limelight's value that far without privilege, but cannot lower the original that far.
+/// Whether a nice value is Limelight's, or lies between Limelight's and the original. Without
+/// privilege, a thread can raise its nice value that far from Limelight's, but cannot lower it that
+/// far from the original.
 pub fn is_lowered(found: i32, original: i32, ours: i32) -> bool {
     found == ours || (ours..original).contains(&found)
 }
