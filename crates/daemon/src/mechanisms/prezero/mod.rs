@@ -25,7 +25,7 @@ use pool::{switch, ZeroedDisk};
 pub const FOLDER: &str = "kernel/mm/limelight/prezero";
 
 /// Counters in `/proc/vmstat` of the zeroed pages that the topmost app was given: pages from the
-/// pool, and pages that the pool did not have.
+/// pool, and pages that had to be zeroed during faults.
 const TAKEN: [&str; 2] = ["limelight_prezero_served", "limelight_prezero_missed"];
 
 /// Shortest time between two writes of the demand.

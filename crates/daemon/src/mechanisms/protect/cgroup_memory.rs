@@ -20,7 +20,7 @@ use crate::restore::undo::{open_place, undo, Undone};
 use crate::restore::{Entry, Ledger, Place};
 use crate::system::{System, MEMORY};
 
-/// How often a reservation is made again after another program has overwritten it.
+/// Most times that a reservation is made again after another program has overwritten it.
 const DISTURBANCES_MAX: u8 = 3;
 
 fn memory_knob(knob: Knob) -> MemoryKnob {
@@ -141,8 +141,9 @@ fn recorded(ledger: &Ledger, inode: u64, knob: MemoryKnob) -> Option<(Limit, Vec
     })
 }
 
-/// Bytes that are reserved for other cgroups and in use. With [`Knob::Min`] only `memory.min`
-/// counts, because `memory.low` has no effect; with [`Knob::Low`] the larger of both counts.
+/// Bytes that are reserved for other cgroups and in use. `knob` is the one that is effective under
+/// the kernel's LRU: with [`Knob::Min`] only `memory.min` counts, with [`Knob::Low`] the larger of
+/// both.
 pub fn protected_by_others(system: &System, ledger: &Ledger, knob: Knob) -> u64 {
     let Ok(root) = system.cgroups.open(&CgroupPath::root()) else {
         return 0;
