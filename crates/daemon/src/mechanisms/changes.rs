@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The changes in force, as shown to the user: `status`, `explain` and the log all report from
-//! here.
+//! The changes in force. `status`, `explain` and the log report them to the user.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +10,11 @@ use tracing::{debug, info, warn};
 /// The scope of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// Everything in an app.
+    /// All processes of an app.
     App(AppKey),
     /// One process.
     Process(ProcessId),
-    /// The machine; reported with the topmost app.
+    /// The whole machine. The change is reported with the topmost app.
     Machine,
 }
 
@@ -24,9 +23,9 @@ pub enum Reach {
 pub enum Kind {
     /// A setting of `/dev/limelight`.
     Device,
-    /// The controllers of a cgroup's children.
+    /// The controllers that a cgroup enables for its children.
     Controllers,
-    /// The cgroup of an app.
+    /// The cgroup in which an app runs.
     Home,
     /// A reservation of memory.
     Reservation,
@@ -38,9 +37,9 @@ pub enum Kind {
     Weight,
     /// Nice value, slice and I/O priority of a process's threads.
     Threads,
-    /// A session's nice value.
+    /// The nice value of a session (autogroup).
     Autogroup,
-    /// The most that a cgroup may have in swap.
+    /// A cgroup's limit of swap (`memory.swap.max`).
     SwapMax,
     /// A cgroup's freezer.
     Freeze,
@@ -53,8 +52,9 @@ pub enum Kind {
 pub struct Changes(BTreeMap<String, (Reach, Kind, Change)>);
 
 impl Changes {
-    /// Notes a change, or replaces the known one of the same knob; the value from before Limelight
-    /// stays. Logs what is new.
+    /// Records a change and replaces the known change of the same knob. If both changes are
+    /// applied, the new one keeps the old `from`, which is the value before Limelight. A repeated
+    /// outcome is logged at debug level only.
     pub fn note(&mut self, reach: Reach, kind: Kind, mut change: Change) {
         let known = self.0.get(&change.knob).map(|(.., known)| known);
         if let Some(known) = known {
@@ -86,24 +86,25 @@ impl Changes {
         self.0.remove(knob);
     }
 
-    /// Drops everything for which `which` holds.
+    /// Drops every change whose scope and kind `which` accepts.
     pub fn drop_where(&mut self, which: impl Fn(Reach, Kind) -> bool) {
         self.0.retain(|_, (reach, kind, _)| !which(*reach, *kind));
     }
 
-    /// Whether this knob is changed, with effect.
+    /// Whether a change of this knob is applied.
     pub fn is_applied(&self, knob: &str) -> bool {
         let known = self.0.get(knob);
         known.is_some_and(|(.., change)| change.outcome == Outcome::Applied)
     }
 
-    /// Changes by knob; only those with a scope that `sees` accepts.
+    /// The changes whose scope `sees` accepts, ordered by knob.
     pub fn all_where(&self, sees: impl Fn(Reach) -> bool) -> Vec<Change> {
         let values = self.0.values().filter(|(reach, ..)| sees(*reach));
         values.map(|(.., change)| change.clone()).collect()
     }
 
-    /// Changes that reach this process of this app.
+    /// The changes that affect this process of this app. `topmost`: include those of the whole
+    /// machine.
     pub fn reaching(&self, app: AppKey, process: ProcessId, topmost: bool) -> Vec<Change> {
         let reaches = |reach: Reach| match reach {
             Reach::App(key) => key == app,

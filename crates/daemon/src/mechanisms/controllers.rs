@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `cgroup.subtree_control`: enables controllers from the root down to an app's cgroup.
 //!
-//! `memory`, for a limit, is enabled wherever it is missing. The controllers for weights are
-//! enabled only in a tree of ours ([`limelight_core::policy::boost`]): elsewhere a service manager
-//! decides on them.
+//! `memory`, which limits and reservations need, is enabled wherever it is missing. The controllers
+//! for weights are enabled only in a cgroup tree that Limelight owns
+//! ([`limelight_core::policy::boost`]). Elsewhere the service manager decides on them.
 
 use limelight_proto::{Change, Outcome};
 use limelight_sys::cgroup::{Cgroup, CgroupPath};
@@ -14,7 +14,7 @@ use crate::mechanisms::shared::{Context, Shared, UNDONE_BY_STOP};
 use crate::restore::{Entry, Ledger, Place};
 use crate::system::{System, MEMORY};
 
-/// The cgroups from the root to the leaf's parent that do not enable the controller.
+/// The cgroups from the root to the parent of `path` that do not enable the controller.
 fn without_controller(
     system: &System,
     path: &CgroupPath,
@@ -37,7 +37,7 @@ fn without_controller(
     Ok(missing)
 }
 
-/// Whether cgroup v2 has the controller at all; fails with the reason.
+/// Checks that cgroup v2 offers the controller. The error says why it does not.
 fn check_there(system: &System, controller: &str) -> Result<(), String> {
     let root = system.cgroups.open(&CgroupPath::root());
     let all = root.and_then(|root| root.controllers());
@@ -85,8 +85,8 @@ fn change(context: Context<'_>, cgroup: &Cgroup, controllers: &[&str]) -> Change
     }
 }
 
-/// Enables a controller for this cgroup. `Ok`: whether it was missing before; `Err`: why it
-/// cannot be enabled.
+/// Enables a controller in every ancestor of this cgroup. Returns whether any of them lacked it, or
+/// the reason why it cannot be enabled.
 pub(crate) fn hand_down(
     shared: &mut Shared,
     path: &CgroupPath,
@@ -114,7 +114,7 @@ pub(crate) fn hand_down(
         }
         let all = handed_down(&shared.ledger, cgroup.id().0);
         let change = change(context, &cgroup, &all);
-        // One entry for the file, with everything that was written to it.
+        // Report one change per file, with all controllers that Limelight has enabled in it.
         shared.changes.drop_knob(&change.knob);
         shared
             .changes
@@ -123,8 +123,8 @@ pub(crate) fn hand_down(
     Ok(fresh)
 }
 
-/// Enables the controllers that the weights of the topmost app need. Returns whether it has all of
-/// them now; `None` if it has no cgroup of its own.
+/// Enables the controllers that the topmost app's weights need. Returns whether all of them are
+/// enabled now, or `None` if the app has no cgroup of its own.
 pub(crate) fn hand_weights_down(
     shared: &mut Shared,
     controllers: &[&str],

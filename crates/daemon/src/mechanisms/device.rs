@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `/dev/limelight`: the Limelight kernel recognises the topmost app's pages by itself.
+//! Opens `/dev/limelight` and tracks its lease. Through this device, the Limelight kernel
+//! recognises the topmost app's pages by itself.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,9 +17,9 @@ pub(crate) const UNDONE_BY: &str = "the kernel, when limelightd ends in any way"
 /// The device, or why it is not used.
 #[derive(Debug)]
 pub enum DeviceDoor {
-    /// Open.
+    /// The device is open.
     Open(Device),
-    /// Not used, and why.
+    /// The device is not used; the text says why.
     Unused(String),
 }
 
@@ -93,7 +94,8 @@ impl DeviceDoor {
         }
     }
 
-    /// What the kernel offers through the device now, and how many processes it knows.
+    /// The kernel's mechanisms, topmost set and lease; `None` without a device, or if the query
+    /// fails.
     pub fn info(&self) -> Option<Info> {
         self.device().and_then(|device| device.info().ok())
     }
@@ -123,7 +125,8 @@ impl DeviceDoor {
     }
 }
 
-/// The lease of the topmost set. Every call on the device renews it.
+/// The lease of the topmost set: the kernel drops the set if no call on the device renews the
+/// lease.
 #[derive(Debug, Default)]
 pub struct Lease {
     length: Option<Duration>,
@@ -131,8 +134,9 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Notes a call that has just returned `info`. If the kernel may have dropped the set since the
-    /// call before, and has none now, returns how long ago that call was.
+    /// Records a call that has just returned `info`. Returns the time since the previous call if
+    /// that time exceeds the lease and the kernel has no topmost set now: it may have dropped the
+    /// set.
     pub fn renewed(&mut self, info: &Info, now: Duration) -> Option<Duration> {
         self.length = info.lease();
         let since = now.saturating_sub(self.called.replace(now)?);
@@ -140,7 +144,8 @@ impl Lease {
         (over && info.generation == 0).then_some(since)
     }
 
-    /// Longest time between two calls such that one of them may fail; `None`: any.
+    /// Longest time between two calls: half the lease, so that one call may fail. `None`: no limit,
+    /// because the kernel has reported no lease.
     pub fn call_within(&self) -> Option<Duration> {
         self.length.map(|length| length / 2)
     }
@@ -164,10 +169,10 @@ mod tests {
         assert_eq!(lease.call_within(), None);
         assert_eq!(lease.renewed(&info(300_000, 0), s(1000)), None);
         assert_eq!(lease.call_within(), Some(s(150)));
-        // Its processes have exited.
+        // No set, but the lease was renewed in time: the processes have exited.
         assert_eq!(lease.renewed(&info(300_000, 0), s(1299)), None);
         assert_eq!(lease.renewed(&info(300_000, 0), s(1600)), Some(s(301)));
-        // Late, but another call came in time.
+        // This call is late, but a set exists: another call has renewed the lease.
         assert_eq!(lease.renewed(&info(300_000, 7), s(2000)), None);
     }
 

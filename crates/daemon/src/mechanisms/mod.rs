@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Carries out actions. Each mechanism notes in the restore record what it is about to change,
-//! changes it, and reports the outcome: applied, inert and why, failed and why.
+//! Carries out actions. Each mechanism writes a change into the restore record, makes the change
+//! and reports its outcome: applied, or inert or failed with the reason.
 
 pub mod boost;
 pub mod changes;
@@ -26,29 +26,29 @@ pub use shared::{Context, Effect, Mechanism, Shared};
 use swap::Swap;
 use window::Window;
 
-/// All mechanisms, and what they share.
+/// All mechanisms, and the state that they share.
 #[derive(Debug)]
 pub struct Mechanisms {
-    /// The restore record, the device, the gate.
+    /// The shared state: the restore record, the device and the gate.
     pub shared: Shared,
-    /// Keeps the topmost app's memory.
+    /// Protects the topmost app's memory from reclaim.
     pub protect: Protect,
     /// Gives the topmost app the processor and the disk first.
     pub boost: Boost,
-    /// Maps the topmost app's heap ahead of its faults.
+    /// Maps the topmost app's heap before its page faults.
     pub premap: Premap,
     /// Reads ahead for the topmost app.
     pub readahead: Readahead,
     /// Zeroes pages between response windows.
     pub prezero: Prezero,
-    /// Makes the other apps give memory.
+    /// Takes memory from the other apps.
     pub swap: Swap,
-    /// Follows response windows, and reports them to the kernel.
+    /// Tracks response windows and reports them to the kernel.
     pub window: Window,
 }
 
 impl Mechanisms {
-    /// Carries one action out.
+    /// Carries out one action.
     pub fn apply(&mut self, action: &Action, context: Context<'_>) -> Effect {
         let shared = &mut self.shared;
         match action {
@@ -81,7 +81,7 @@ impl Mechanisms {
         }
     }
 
-    /// Bytes that are locked for the topmost app, as far as known.
+    /// Bytes that are locked for the topmost app, as of the page pinner's last scan.
     pub fn locked_bytes(&self) -> u64 {
         self.protect.shared_pages.locked_bytes(&self.shared)
     }

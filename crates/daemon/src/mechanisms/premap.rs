@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `premap` through `/dev/limelight`: the kernel maps the topmost app's heap ahead of its faults.
+//! `premap` through `/dev/limelight`: the kernel maps the topmost app's heap before its page
+//! faults.
 
 use limelight_core::policy::premap::Step;
 use limelight_proto::Change;
@@ -8,7 +9,7 @@ use limelight_sys::device::{self, Device, Setting};
 use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared};
 
-/// `premap`. All its state is in the kernel.
+/// The `premap` mechanism. All its state is in the kernel.
 #[derive(Debug)]
 pub struct Premap;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Restores that failed when they were due, as without a free descriptor. They are retried soon at
-//! first, then ever more rarely, so that a permanent failure does not keep the machine awake.
+//! Retries restores that failed, for example because no file descriptor was free. The pause between
+//! two attempts doubles from 1 s to 300 s, so that a permanent failure rarely wakes the machine.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use crate::system::System;
 const SOON: Duration = Duration::from_secs(1);
 const SELDOM: Duration = Duration::from_secs(300);
 
-/// When the next attempt is due.
+/// The schedule of the attempts.
 #[derive(Debug, Default)]
 pub struct Attempts {
     next: Option<Duration>,
     pause: Duration,
-    /// How many entries were owed at the last check.
+    /// Number of entries still to be restored at the last check.
     owed: usize,
 }
 
 impl Attempts {
-    /// Advances the retry timer while `owed` entries are to be restored. Returns whether to try
-    /// now.
+    /// Advances the retry timer; `owed` is the number of entries still to be restored. Returns
+    /// whether an attempt is due now.
     fn are_due(&mut self, owed: usize, now: Duration) -> bool {
         if owed == 0 {
             *self = Attempts::default();
@@ -45,12 +45,12 @@ impl Attempts {
         due
     }
 
-    /// When the owed restores are tried again.
+    /// Time of the next attempt, since boot; `None`: nothing is left to restore.
     pub fn next_attempt(&self) -> Option<Duration> {
         self.next
     }
 
-    /// Retries the owed restores, if that is due.
+    /// Retries the failed restores if an attempt is due.
     pub fn put_back_owed(&mut self, ledger: &mut Ledger, system: &System, now: Duration) {
         let owed = ledger.owed().to_vec();
         if !self.are_due(owed.len(), now) {
@@ -82,7 +82,7 @@ mod tests {
         let mut attempts = Attempts::default();
         assert!(!attempts.are_due(0, S(0)));
         assert_eq!(attempts.next, None);
-        // A restore that failed a moment ago is not retried in the same moment.
+        // A restore that has just failed is not retried at once.
         assert!(!attempts.are_due(1, S(10)));
         let mut times = Vec::new();
         for second in 10..2000 {

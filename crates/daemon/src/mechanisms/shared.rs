@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What all mechanisms share: the restore record, the reported changes, the device and the gate.
+//! The state that all mechanisms share: the restore record, the reported changes, the device and
+//! the gate.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -19,17 +20,17 @@ use crate::restore::undo::lineage;
 use crate::restore::{Entry, Ledger};
 use crate::system::System;
 
-/// Something that is done for the topmost app.
+/// A mechanism that serves the topmost app.
 pub trait Mechanism {
     /// One action, as planned by the policy of the same name.
     type Step;
 
-    /// Carries a step out. The change is in the restore record before it is made, and is reported
-    /// with its outcome.
+    /// Carries out a step: writes the change into the restore record, makes it and reports its
+    /// outcome.
     fn apply(&mut self, step: &Self::Step, shared: &mut Shared, context: Context<'_>) -> Effect;
 
-    /// Reports what a step would do, without doing it. In a dry run nothing is ever in force, so no
-    /// step undoes anything.
+    /// Reports what a step would do, without doing it. A dry run has nothing in force, so no step
+    /// has anything to undo.
     fn plan_only(&mut self, step: &Self::Step, shared: &mut Shared, context: Context<'_>);
 }
 
@@ -50,7 +51,7 @@ pub struct Context<'a> {
 const UNDONE_BY_FOCUS: &str =
     "another app in front, limelight focus --none, or limelightd stopping";
 
-/// What undoes a change that outlasts the time in which the app is topmost.
+/// What undoes a change that stays in force after the app is no longer topmost.
 pub(super) const UNDONE_BY_STOP: &str = "limelightd stopping";
 
 impl Context<'_> {
@@ -73,7 +74,8 @@ impl Context<'_> {
         }
     }
 
-    /// A planned change of a setting of the device; `to`: `None` switches it off.
+    /// A planned change of a device setting. `to` is the new value; `None` switches the setting
+    /// off.
     pub(crate) fn device_change(&self, setting: &str, to: Option<String>, rule: &str) -> Change {
         let knob = format!("{} {setting}", self.system.roots.device.display());
         let to = to.unwrap_or_else(|| "off".to_owned());
@@ -87,11 +89,11 @@ impl Context<'_> {
 /// Side effect of an action.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing that the model must know.
+    /// No side effect.
     None,
-    /// The app lives in another cgroup now; plan again.
+    /// The app was moved into another cgroup: plan again.
     Moved(App),
-    /// The app's cgroup has got a controller that it lacked; plan again.
+    /// A controller that the app's cgroup lacked was enabled: plan again.
     Again,
 }
 
@@ -102,20 +104,20 @@ pub(super) fn failed(error: impl Display) -> Outcome {
     }
 }
 
-/// What all mechanisms share.
+/// The state that all mechanisms share.
 #[derive(Debug)]
 pub struct Shared {
-    /// What was changed, on disk.
+    /// The restore record: all changes, on disk.
     pub ledger: Ledger,
-    /// What was changed, as shown to the user.
+    /// The changes as reported to the user.
     pub changes: Changes,
-    /// What was changed, for the policy.
+    /// The changes as the policy needs them.
     pub in_force: InForce,
     /// `/dev/limelight`.
     pub device: DeviceDoor,
-    /// How long the topmost set lasts without a call on the device.
+    /// The lease of the topmost set, which every call on the device renews.
     pub lease: Lease,
-    /// What must never be done to which processes.
+    /// Refuses actions that would harm a protected process.
     pub gate: Gate,
     /// Retries of failed restores.
     pub attempts: Attempts,
@@ -135,19 +137,20 @@ impl Shared {
         }
     }
 
-    /// Entries to record, with the lineages of `given` that are new.
+    /// Returns the entries to record: first the lineages of `given` that are not recorded yet, then
+    /// `entries`.
     pub(crate) fn with_lineages(&mut self, entries: Vec<Entry>, given: Vec<Entry>) -> Vec<Entry> {
-        // Entries that are still to be restored are in force again: keep them.
+        // These values are in force again: cancel their pending restores.
         given.iter().for_each(|entry| self.ledger.keep(entry));
-        // First: without the lineages, a child that is forked right after the change could not be
-        // recognised.
+        // The lineages come first. Without them, a child that is forked right after the change
+        // could not be recognised as the heir of a changed value.
         let mut all = lineage::unrecorded(self.ledger.entries(), given);
         all.extend(entries);
         all
     }
 
-    /// Queries the kernel, as [`DeviceDoor::info`]. Renews the lease of the topmost set, and
-    /// forgets a set that the kernel has dropped, so that the next plan sets it again.
+    /// Queries the kernel with [`DeviceDoor::info`], which renews the lease of the topmost set. If
+    /// the kernel has dropped the set, this forgets it too, so that the next plan sets it again.
     pub fn device_info(&mut self, now: Duration) -> Option<Info> {
         let info = self.device.info()?;
         let late = self.lease.renewed(&info, now);
@@ -162,8 +165,8 @@ impl Shared {
         Some(info)
     }
 
-    /// Changes a setting of the device; one that is switched off again is dropped from the changes.
-    /// Returns whether it worked.
+    /// Changes a setting of the device. A setting that is switched off is dropped from the changes.
+    /// Returns whether the change succeeded.
     pub(crate) fn switch<E: Display>(
         &mut self,
         on: bool,
@@ -213,13 +216,13 @@ fn set_topmost(
     members: &[ProcessId],
     context: Context<'_>,
 ) -> Result<(), DeviceError> {
-    // Parents come first: if the set is cut, later members are children of earlier ones, and
-    // children that they create from now on are members anyway.
+    // Parents come before their children, so a set that is cut at `TOPMOST_MAX` lacks children
+    // first. Children that a member creates from now on are members anyway.
     let pidfds: Vec<Pidfd> = members
         .iter()
         .filter_map(|&member| {
             let pidfd = Pidfd::open(member.pid).ok()?;
-            // Open first, check then: a PID that was reused since names another process.
+            // Check after opening: the PID may have been reused before the open.
             context.system.same_process(member).map(|_| pidfd)
         })
         .take(TOPMOST_MAX)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Entries of the restore record: what can be changed, and the values from before.
+//! Entries of the restore record: one kind for each thing that Limelight changes, with its value
+//! from before.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// A cgroup: the path finds it, the inode identifies it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Place {
-    /// Below the mount point, with a leading slash.
+    /// Path below the mount point, with a leading slash.
     pub path: String,
     /// Inode number of its directory.
     pub inode: u64,
@@ -44,7 +45,7 @@ pub struct Move {
     pub pid: i32,
     /// Start time in clock ticks since boot.
     pub starttime: u64,
-    /// The cgroup it was in.
+    /// The cgroup in which it was before the move.
     pub from: Place,
 }
 
@@ -66,33 +67,33 @@ pub struct Tuned {
     pub tid: i32,
     /// Start time in clock ticks since boot.
     pub starttime: u64,
-    /// The values before.
+    /// The values before Limelight.
     pub original: Asking,
     /// The values that Limelight gave it.
     pub ours: Asking,
 }
 
-/// A moment, to distinguish processes made after it.
+/// A point in time, to distinguish processes that were created after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {
     /// Clock ticks since boot, as start times are counted.
     pub ticks: u64,
-    /// The pid that was given out last; `None` where the kernel does not report it.
+    /// The PID that was given out last; `None` if the kernel does not report it.
     pub last_pid: Option<i32>,
-    /// Processes and threads made since boot.
+    /// Number of processes and threads created since boot; `None` if the kernel does not report it.
     pub forks: Option<u64>,
 }
 
-/// The processes that can have inherited a value: those of a user that were made since a value of
-/// that user's was changed. A child keeps its user and login whatever it does, but not its parent,
-/// session or cgroup.
+/// Describes the processes that can have inherited a value: a user's processes that were created
+/// since Limelight changed a value of one of them. An unprivileged child can leave its parent,
+/// session and cgroup, but not its user and login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lineage {
     /// The user of the process that got the value.
     pub uid: u32,
     /// The login uid of that process, if it has one.
     pub login: Option<u32>,
-    /// A moment before the first such process got the value.
+    /// A moment before the first process of this user and login got the value.
     pub since: Moment,
 }
 
@@ -134,7 +135,7 @@ pub enum Entry {
         pid: i32,
         /// Start time in clock ticks since boot.
         starttime: u64,
-        /// The app's own cgroup: children in it inherited the changed values.
+        /// The app's own cgroup. Children in it have inherited the changed values.
         home: Option<Place>,
         /// The threads, ascending.
         threads: Vec<Tuned>,
@@ -151,7 +152,7 @@ pub enum Entry {
         /// The cgroup.
         cgroup: Place,
     },
-    /// Nice value of a session that the scheduler treats as a group.
+    /// Nice value of a session that the scheduler treats as a group (autogroup).
     Autogroup {
         /// One of its processes.
         pid: i32,
@@ -181,39 +182,39 @@ pub enum Entry {
         original: i16,
         /// Value that Limelight wrote.
         ours: i16,
-        /// The app's own cgroup: children in it inherited our value.
+        /// The app's own cgroup. Children in it have inherited Limelight's value.
         home: Option<Place>,
     },
-    /// Children of processes of this lineage have `oom_score_adj` from Limelight, wherever they
-    /// are.
+    /// Processes of this lineage may have inherited an `oom_score_adj` from Limelight, wherever
+    /// they are.
     ScoreGiven {
-        /// The processes.
+        /// The processes that may have inherited the value.
         lineage: Lineage,
         /// The value that they would have inherited without Limelight.
         original: i16,
         /// The value that they inherit.
         ours: i16,
     },
-    /// Children and threads of processes of this lineage have the values that Limelight gave to
+    /// Threads of this lineage may have inherited scheduling values that Limelight gave to other
     /// threads.
     AskingGiven {
-        /// The processes.
+        /// The processes whose threads may have inherited the values.
         lineage: Lineage,
         /// The values that they would have inherited without Limelight.
         original: Asking,
         /// The values that they inherit.
         ours: Asking,
     },
-    /// A cgroup that Limelight made as a parent of others.
+    /// A cgroup that Limelight created as the parent of the apps' cgroups.
     Slice {
         /// Path below the mount point.
         path: String,
     },
-    /// A cgroup that Limelight made for an app, with the processes moved into it.
+    /// A cgroup that Limelight created for an app, with the processes that were moved into it.
     Scope {
         /// Path below the mount point.
         path: String,
-        /// The cgroup in which the app was: children born since then go there.
+        /// The app's previous cgroup. Children that were forked after the move are moved there.
         from: Place,
         /// Processes that were moved.
         moved: Vec<Move>,
@@ -226,7 +227,7 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// Whether both are about the same thing, so that one replaces the other.
+    /// Whether both entries are about the same thing, so that one replaces the other.
     pub fn same_thing(&self, other: &Entry) -> bool {
         match (self, other) {
             (
@@ -257,8 +258,8 @@ impl Entry {
         }
     }
 
-    /// Identifies the thing among those of its kind. What was given to children has no identity of
-    /// its own.
+    /// Identifies the changed thing among things of its kind. `None` for inherited values, which
+    /// are compared by lineage and value instead.
     fn identity(&self) -> Option<(u64, u64, &OsStr)> {
         let none = OsStr::new("");
         Some(match self {
@@ -277,17 +278,17 @@ impl Entry {
         })
     }
 
-    /// Whether it is about `oom_score_adj`.
+    /// Whether the entry is about `oom_score_adj`.
     pub fn is_score(&self) -> bool {
         matches!(self, Entry::OomScoreAdj { .. } | Entry::ScoreGiven { .. })
     }
 
-    /// Whether it is about scheduling parameters of threads.
+    /// Whether the entry is about scheduling parameters of threads.
     pub fn is_asking(&self) -> bool {
         matches!(self, Entry::Threads { .. } | Entry::AskingGiven { .. })
     }
 
-    /// The processes that may have inherited a value, of an entry about inheritance.
+    /// The lineage, if the entry is about inherited values.
     pub fn lineage(&self) -> Option<&Lineage> {
         match self {
             Entry::ScoreGiven { lineage, .. } | Entry::AskingGiven { lineage, .. } => Some(lineage),
@@ -295,7 +296,7 @@ impl Entry {
         }
     }
 
-    /// The process of an entry that is about a process.
+    /// The process, if the entry is about one.
     pub fn process(&self) -> Option<ProcessId> {
         match self {
             Entry::OomScoreAdj { pid, starttime, .. }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The file of the restore record: the first line lists everything, and each later line is a step.
+//! The file of the restore record. The first line lists all entries, and each later line is a
+//! change of that list.
 //!
-//! Every change appends a line, because an app waits for it: a change of the foreground takes a
-//! dozen of them. The file is never synced. It has to outlive this process, not the boot.
+//! A change appends one line instead of rewriting the file, because an app waits for it: a switch
+//! of the foreground app takes a dozen changes. The file is never synced. It has to outlive this
+//! process, but not the boot.
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -17,7 +19,7 @@ use crate::restore::entry::Entry;
 
 const VERSION: u32 = 1;
 
-/// A file of this many bytes is rewritten.
+/// A file of at least this many bytes is rewritten at the next step.
 pub(crate) const LONG: u64 = 64 << 10;
 
 /// The file's first line.
@@ -29,13 +31,13 @@ struct Record<'a> {
     entries: Cow<'a, [Entry]>,
 }
 
-/// A later line: what has changed since the line before.
+/// A later line: a change of the entries since the previous line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Step<'a> {
-    /// Entries that were noted; each replaces the one about the same thing.
+    /// Adds entries. Each one replaces the entry about the same thing.
     Intend(Cow<'a, [Entry]>),
-    /// Entries that were undone or never made.
+    /// Removes entries whose changes were undone or never made.
     Forget(Cow<'a, [Entry]>),
 }
 
@@ -78,7 +80,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Opens the file, with the entries that a dead predecessor left.
+    /// Opens the record. Also returns the entries that a dead daemon left in it.
     pub fn open(path: PathBuf, boot_id: String) -> (Journal, Vec<Entry>) {
         let entries = match fs::read(&path) {
             Ok(bytes) => {
@@ -103,7 +105,7 @@ impl Journal {
         (journal, entries)
     }
 
-    /// Writes down a step that changes `entries`.
+    /// Writes a step to the file. `entries` is the list before that step.
     pub fn add(&mut self, step: &Step<'_>, entries: &[Entry]) -> Result<(), NotRecorded> {
         let written = match &mut self.file {
             Some(file) if self.len < LONG => append(file, step),
@@ -115,7 +117,7 @@ impl Journal {
                 Ok(())
             }
             Err(error) => {
-                // The file may end in half a line.
+                // The file may end in half a line, so the next step rewrites it.
                 self.file = None;
                 let path = self.path.clone();
                 Err(NotRecorded { path, error })
@@ -160,7 +162,7 @@ impl Journal {
     }
 }
 
-/// The entries of a file, and why the rest of it could not be parsed.
+/// Parses a file. Returns its entries, and why the rest of the file could not be parsed, if so.
 pub(crate) fn read(bytes: &[u8], boot_id: &str) -> (Vec<Entry>, Option<String>) {
     let mut head = serde_json::Deserializer::from_slice(bytes).into_iter::<Record<'_>>();
     let mut entries = match head.next() {
@@ -177,7 +179,7 @@ pub(crate) fn read(bytes: &[u8], boot_id: &str) -> (Vec<Entry>, Option<String>) 
     for step in serde_json::Deserializer::from_slice(rest).into_iter::<Step<'_>>() {
         match step {
             Ok(step) => step.apply(&mut entries),
-            // A daemon that was killed while it wrote this line had not made the change yet.
+            // The daemon was killed while it wrote this line, so it had not made the change yet.
             Err(error) if error.is_eof() => break,
             Err(error) => return (entries, Some(error.to_string())),
         }

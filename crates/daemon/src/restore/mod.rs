@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The restore record: what was changed, and the values from before.
 //!
-//! Every entry is in a file ([`FILE_NAME`] in the runtime directory) *before* its change is made,
-//! and leaves it only after the change was undone. However the daemon dies, its successor or
-//! `limelightd --restore` can restore everything. An entry for a change that was never made does no
-//! harm: a value is restored only while the present one is one that Limelight wrote.
+//! Every entry is written to a file ([`FILE_NAME`] in the runtime directory) *before* its change is
+//! made, and is removed only after the change was undone. However the daemon dies, the next daemon
+//! or `limelightd --restore` can restore everything. An entry for a change that was never made is
+//! harmless: a value is restored only while the present value is one that Limelight wrote.
 //!
-//! Things are identified by what is never reused: a cgroup by its inode number, a process by pid
-//! and start time, all of them by the boot.
+//! Entries identify things by properties that are never reused: a cgroup by its inode number, and a
+//! process by PID and start time. The record as a whole is identified by the boot.
 
 pub mod undo;
 pub mod watcher;
@@ -31,18 +31,19 @@ pub use journal::NotRecorded;
 
 use journal::{Journal, Step};
 
-/// The record's name inside the runtime directory. All users can see the timestamps of what is
-/// there, and those of the record reveal when the foreground changed. So it is in a directory of a
-/// directory that only root may enter: the outer one never changes.
+/// The record's path inside the runtime directory. All users can see the timestamps of the files in
+/// that directory, and the record's timestamps reveal when the foreground app changed. So the
+/// record is in the inner one of two directories that only root may enter. The timestamps of the
+/// outer directory never change.
 pub const FILE_NAME: &str = "private/record/restore.json";
-/// The record's name in earlier versions.
+/// The record's path in earlier versions.
 const OLD_NAME: &str = "restore.json";
 
 /// The record, in memory and on disk.
 #[derive(Debug)]
 pub struct Ledger {
     entries: Vec<Entry>,
-    /// Those of them that should have been restored by now, and could not be.
+    /// Entries that should have been restored by now but could not be.
     owed: Vec<Entry>,
     journal: Journal,
 }
@@ -56,7 +57,7 @@ fn make_private(runtime: &Path, path: &Path) -> io::Result<()> {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        // Only if needed: all users can see when a directory's mode was set.
+        // Set the mode only if needed, because all users can see when a directory's mode was set.
         let mode = fs::metadata(directory)?.permissions().mode();
         if mode & 0o777 != 0o700 {
             fs::set_permissions(directory, Permissions::from_mode(0o700))?;
@@ -68,7 +69,7 @@ fn make_private(runtime: &Path, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Restores what a dead daemon left changed and nothing else: `limelightd --restore`.
+/// Restores what a dead daemon left changed, and does nothing else: `limelightd --restore`.
 pub fn put_back(roots: Roots) -> Result<(), Failure> {
     let runtime = roots.runtime.clone();
     if !runtime.exists() {
@@ -89,9 +90,9 @@ pub fn put_back(roots: Roots) -> Result<(), Failure> {
 }
 
 impl Ledger {
-    /// Opens the record in the runtime directory, with what a dead predecessor left in it. A
-    /// record of an earlier boot is dropped: nothing that it names exists any more. A record that
-    /// cannot be parsed is moved aside to `restore.json.corrupt` and reported.
+    /// Opens the record in the runtime directory, with the entries that a dead daemon left in it. A
+    /// record of an earlier boot is dropped, because nothing that it names exists any more. A
+    /// record that cannot be parsed is moved aside to `restore.json.corrupt` and reported.
     pub fn open(runtime: &Path, boot_id: String) -> Ledger {
         let path = runtime.join(FILE_NAME);
         if let Err(error) = make_private(runtime, &path) {
@@ -110,7 +111,8 @@ impl Ledger {
         &self.entries
     }
 
-    /// Values of `oom_score_adj` that are ours now: process, the value without Limelight, and ours.
+    /// The processes whose `oom_score_adj` Limelight has set: process, value without Limelight, and
+    /// Limelight's value.
     pub fn lowered_scores(&self) -> Vec<(ProcessId, i16, i16)> {
         let lowered = self.entries.iter().filter_map(|entry| match entry {
             Entry::OomScoreAdj { original, ours, .. } => Some((entry.process()?, *original, *ours)),
@@ -119,8 +121,8 @@ impl Ledger {
         lowered.collect()
     }
 
-    /// Notes changes that are about to be made; an entry about the same thing is replaced in place.
-    /// On an error nothing is noted and nothing may be changed.
+    /// Records changes that are about to be made. An entry about the same thing is replaced in
+    /// place. On an error nothing is recorded, and no change may be made.
     pub fn intend(&mut self, entries: impl IntoIterator<Item = Entry>) -> Result<(), NotRecorded> {
         let wanted: Vec<Entry> = entries.into_iter().collect();
         let fresh = wanted.iter().filter(|entry| !self.entries.contains(entry));
@@ -139,7 +141,7 @@ impl Ledger {
         self.owed.retain(|owed| !owed.same_thing(entry));
     }
 
-    /// Notes changes that should have been restored and could not be.
+    /// Marks changes as owed: they should have been restored but could not be.
     pub fn owe(&mut self, entries: impl IntoIterator<Item = Entry>) {
         for entry in entries {
             self.keep(&entry);
@@ -147,13 +149,13 @@ impl Ledger {
         }
     }
 
-    /// Changes that should have been restored and could not be.
+    /// Changes that should have been restored but could not be.
     pub fn owed(&self) -> &[Entry] {
         &self.owed
     }
 
-    /// Drops an entry for a change that was undone or never made. If that cannot be written, the
-    /// file lists too much, which is harmless.
+    /// Drops an entry for a change that was undone or never made. If the file cannot be written, it
+    /// lists too many entries, which is harmless.
     pub fn forget(&mut self, entry: &Entry) {
         self.forget_all(std::slice::from_ref(entry));
     }
@@ -325,7 +327,7 @@ mod tests {
     }
 
     proptest! {
-        /// The file always equals the memory, and there is one entry for each thing.
+        /// The file always matches the entries in memory, and there is one entry for each thing.
         #[test]
         fn file_equals_the_memory(
             steps in prop::collection::vec((0u64..6, any::<bool>(), "[0-9]{1,4}"), 1..12),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The watcher: a second process that restores everything when the daemon dies without a stop.
+//! The watcher: a second process that restores everything when the daemon dies without a normal
+//! stop.
 //!
 //! The daemon holds the write end of a pipe, and the watcher blocks on the read end. A normal stop
-//! writes [`FAREWELL`] first. An end of file without it means that the daemon was killed or
-//! crashed.
+//! writes [`FAREWELL`] first. If the pipe ends without it, the daemon was killed or has crashed.
 
 use std::ffi::OsString;
 use std::fs;
@@ -28,7 +28,7 @@ use crate::system::{self_tuning, Roots};
 /// The argument that makes `limelightd` the watcher; the runtime directory follows.
 const ARGUMENT: &str = "--watch";
 
-/// The file of the running program, also after an upgrade has replaced it.
+/// The file of the running program, even after an upgrade has replaced it.
 pub const SELF: &str = "/proc/self/exe";
 
 /// Byte that a stopping daemon writes into the pipe.
@@ -57,9 +57,9 @@ pub struct Watcher {
     program: Option<PathBuf>,
     runtime: PathBuf,
     running: Option<Running>,
-    /// When the next one is started.
+    /// When the next watcher is started.
     next_start: Option<Duration>,
-    /// When the last one was started.
+    /// When the last watcher was started.
     started: Duration,
     restart_after: Duration,
     is_missing_reported: bool,
@@ -73,8 +73,8 @@ struct Running {
 }
 
 impl Watcher {
-    /// Starts the watcher of the daemon in `runtime`; without a program there is none. A failure is
-    /// logged, and the start is tried again at the next deadline.
+    /// Starts a watcher for the daemon whose runtime directory is `runtime`. Without a program,
+    /// none is started. A failure is logged, and the start is tried again at the next deadline.
     pub fn start(program: Option<PathBuf>, runtime: PathBuf, now: Duration) -> Watcher {
         let mut watcher = Watcher {
             program,
@@ -89,7 +89,7 @@ impl Watcher {
         watcher
     }
 
-    /// The watcher's process.
+    /// PID of the watcher process; `None` if none runs.
     pub fn pid(&self) -> Option<i32> {
         self.running.as_ref().map(|running| running.pidfd.pid())
     }
@@ -157,7 +157,7 @@ impl Watcher {
             match Pidfd::open(pid) {
                 Ok(pidfd) => Ok(Running { child, pidfd }),
                 Err(error) => {
-                    // Without a pidfd its end would go unnoticed.
+                    // Without a pidfd the watcher's end would go unnoticed.
                     let _ = child.kill();
                     let _ = child.wait();
                     Err(io::Error::other(error.to_string()))
@@ -198,7 +198,7 @@ impl Watcher {
             .map(|mut pipe| pipe.write_all(&[FAREWELL]));
         let mut ended = [PollFd::new(&pidfd, PollFlags::IN)];
         if !matches!(poll(&mut ended, Some(&FAREWELL_PATIENCE)), Ok(1)) {
-            // It may be stopped.
+            // The watcher does not exit, for example because it is stopped.
             let _ = child.kill();
         }
         let _ = child.wait();
@@ -206,7 +206,8 @@ impl Watcher {
 }
 
 impl Drop for Watcher {
-    /// A daemon that panics has restored nothing: its watcher does.
+    /// Dismisses the watcher, except in a panic: the daemon has then restored nothing, so the
+    /// watcher must do it.
     fn drop(&mut self) {
         if !thread::panicking() {
             self.dismiss();
@@ -222,8 +223,8 @@ pub fn runtime_of(arguments: impl IntoIterator<Item = OsString>) -> Option<PathB
     (is_watcher && arguments.next().is_none()).then(|| runtime.into())
 }
 
-/// Main function of the watcher process: `limelightd --watch DIR`. It takes next to no memory
-/// before the end of the pipe.
+/// Main function of the watcher process: `limelightd --watch DIR`. It uses almost no memory until
+/// the pipe ends.
 pub fn watch(roots: Roots) -> Result<(), Failure> {
     // Service managers and terminals signal every process of a service or a job: to stop it, or
     // with SIGABRT when the daemon hangs. Only the daemon's end matters here.
@@ -234,10 +235,11 @@ pub fn watch(roots: Roots) -> Result<(), Failure> {
         Signal::QUIT,
         Signal::ABORT,
     ]);
-    // Fails only for the leader of a process group: a watcher that was started by hand from a
-    // shell.
+    // Fails only for the leader of a process group, such as a watcher that was started by hand from
+    // a shell.
     let _ = rustix::process::setsid();
-    // Otherwise the name would be "exe", and `killall limelightd` would end both processes at once.
+    // Otherwise the process name would be "exe", and `killall limelightd` would end both processes
+    // at once.
     let _ = rustix::thread::set_name(c"limelight-watch");
     // Fails without CAP_SYS_RESOURCE; the watcher then keeps the daemon's value.
     let _ = fs::write(
@@ -245,7 +247,8 @@ pub fn watch(roots: Roots) -> Result<(), Failure> {
         self_tuning::OWN_SCORE.to_string(),
     );
     let daemon = rustix::process::getppid();
-    // A pipe that cannot be read is no evidence: the lock shows whether the daemon runs.
+    // A failed read does not prove that the daemon has ended. The lock that a restore takes shows
+    // whether the daemon runs.
     if hears_farewell(&mut io::stdin()).unwrap_or(false) {
         return Ok(());
     }
@@ -259,7 +262,7 @@ pub fn watch(roots: Roots) -> Result<(), Failure> {
     restore_for(&name, roots)
 }
 
-/// Reads until the farewell or the end of the pipe; returns whether it was the farewell.
+/// Reads until the farewell or the end of the pipe. Returns whether the farewell came.
 fn hears_farewell(pipe: &mut impl Read) -> io::Result<bool> {
     let mut byte = [0];
     loop {
@@ -332,7 +335,8 @@ mod tests {
             starts.push((at - start).as_secs());
         }
         assert_eq!(starts, [1, 3, 7, 15, 23]);
-        // A watcher that ran for long is replaced at most a second after its start: now.
+        // The next start is due a second after the start of a watcher that ran for long. That time
+        // has passed, so the next watcher starts at once.
         watcher.schedule(at + STEADY);
         assert!(watcher.next_deadline().unwrap() <= at + STEADY);
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Programs that compete for a CPU with a topmost app that no weight isolates: each of their
-//! threads competes on its own with the app's cgroup, or with its threads. Against ten of them the
-//! largest weight gives 91 % of one CPU, and the lowest nice value 90 %.
+//! Finds programs that compete for a CPU with a topmost app that no cgroup weight isolates. Each of
+//! their threads then competes on its own with the app's cgroup, or with the app's threads. Against
+//! ten such threads, the largest weight gives the app 91 % of one CPU, and the lowest nice value
+//! gives it 90 %.
 //!
-//! They are sampled only in that case, and while tasks really wait for a CPU
-//! (`/proc/pressure/cpu`).
+//! Samples are taken only in that case, and only while tasks wait for a CPU (`/proc/pressure/cpu`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,28 +19,29 @@ use crate::system::System;
 /// Shortest time between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_millis(400);
 
-/// Tasks must wait for a CPU for at least this part of the time, in percent.
+/// CPUs count as contended if tasks wait for one during at least this part of the time, in percent.
 const WAITED_PERCENT: u64 = 10;
 
-/// The kernel adds up waits every 2 s (`psi_avgs_work`, kernel/sched/psi.c): over a shorter time
-/// there seem to be none.
+/// Shortest time between two readings of the CPU pressure. The kernel adds up waits every 2 s
+/// (`psi_avgs_work`, kernel/sched/psi.c), so a shorter interval may show none.
 const PSI_PERIOD: Duration = Duration::from_millis(2500);
 
-/// A competitor uses at least this part of one CPU, in percent.
+/// A process that uses at least this part of one CPU counts as a competitor, in percent.
 const TAKEN_PERCENT: u64 = 3;
 
-/// Or it ran or waited for a CPU for at least this part of the time, in percent: beside an app at
-/// nice -20, ten busy programs get 1 % each, and wait for the rest.
+/// A process that runs or waits for a CPU during at least this part of the time also counts as a
+/// competitor, in percent. Beside an app at nice -20, ten busy programs run 1 % of the time each
+/// and wait for the rest.
 const DEMANDED_PERCENT: u32 = 30;
 
-/// After this many samples without a new competitor, contention alone triggers no more samples:
-/// each takes CPU time from the topmost app itself.
+/// After this many samples without a new competitor, contention alone triggers no further samples,
+/// because each sample takes CPU time from the topmost app.
 const SETTLED: u8 = 4;
 
-/// Clock ticks of `/proc/PID/stat` a second (`USER_HZ`).
+/// Clock ticks per second in `/proc/PID/stat` (`USER_HZ`).
 const TICKS_PER_S: u64 = 100;
 
-/// Most competitors of one app.
+/// Most competitors that are listed for one app.
 const MOST: usize = 64;
 
 /// The competitors of the topmost app.
@@ -48,12 +49,13 @@ const MOST: usize = 64;
 pub struct Competitors {
     app: Option<limelight_core::model::AppKey>,
     sampled_at: Duration,
-    /// When the total time in which some task waited for a CPU was last read, and that total.
+    /// The last reading of the CPU pressure: when it was taken, and the total time in which some
+    /// task waited for a CPU.
     waited: Option<(Duration, Duration)>,
     /// CPU time of each process at the last sample, in clock ticks.
     used: BTreeMap<ProcessId, u64>,
-    /// For each process that ran or waited at a sample: when that was, and its CPU demand until
-    /// then.
+    /// The last measurement of each process that was running or runnable at a sample: when it was
+    /// taken, and the process's total CPU demand by then.
     demanded: BTreeMap<ProcessId, (Duration, Duration)>,
     /// Samples since the last competitor was found.
     settled: u8,
@@ -62,7 +64,8 @@ pub struct Competitors {
 }
 
 impl Competitors {
-    /// Whether tasks waited for a CPU at the last sample, and more competitors may be found soon.
+    /// Whether tasks waited for a CPU at the last sample and further samples may find more
+    /// competitors.
     pub fn is_contended(&self) -> bool {
         self.contended && self.settled < SETTLED
     }
@@ -132,8 +135,8 @@ impl Competitors {
         self.used = used;
     }
 
-    /// Updates whether tasks wait for a CPU: assumed until there are two readings, and where the
-    /// kernel does not report it.
+    /// Updates `contended`. Contention is assumed until there are two readings, and wherever the
+    /// kernel reports no CPU pressure.
     fn observe_waits(&mut self, system: &System, now: Duration) {
         let text = system.proc.dir().read_text("pressure/cpu");
         let some = text.ok().and_then(|text| Pressure::parse(&text));
@@ -151,8 +154,8 @@ impl Competitors {
         }
     }
 
-    /// Whether a process has demanded much CPU time since the last sample at which it ran or
-    /// waited.
+    /// Whether a process has run or waited for a CPU during at least [`DEMANDED_PERCENT`] of the
+    /// time since its last measurement.
     fn demands(&mut self, system: &System, id: ProcessId, now: Duration) -> bool {
         let process = system.same_process(id);
         let Some(demand) = process.and_then(|process| process.cpu_demand().ok()) else {
@@ -173,8 +176,8 @@ fn percent_of(part: Duration, all: Duration) -> u64 {
     us(part).saturating_mul(100) / us(all).max(1)
 }
 
-/// Whether a busy process may be made to give way. It must belong to the same user as the app, and
-/// must not be protected or held back by a cgroup's weight already.
+/// Whether a busy process may be slowed down in favour of the app. It must belong to the app's
+/// user. The gate must not protect it, and no cgroup weight must limit it already.
 fn competes(system: &System, gate: &Gate, id: ProcessId, owner: u32) -> bool {
     let Some(process) = system.same_process(id) else {
         return false;

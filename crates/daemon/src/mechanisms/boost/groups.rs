@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Nice values of sessions that the scheduler treats as groups (autogroup).
+//! Nice values of autogroups: sessions that the scheduler treats as groups.
 //!
-//! The whole session gains by it against other sessions; inside the session the threads' own nice
-//! values decide.
+//! A lower value favours the whole session over other sessions. Inside the session, the threads'
+//! own nice values decide.
 
 use limelight_core::model::boost::Autogroup;
 use limelight_core::model::AppKey;
@@ -29,7 +29,7 @@ fn change(
     context.change(knob, (from, to), rule, outcome)
 }
 
-/// The process, and its group's nice value, if it is still in that group.
+/// The process and the nice value of its group; `None` if the process has left this group.
 fn look(context: Context<'_>, group: &Autogroup) -> Option<(Process, i32)> {
     let process = context.system.same_process(group.process)?;
     let found = process.autogroup().ok().flatten()?;
@@ -47,7 +47,8 @@ pub(super) fn regroup(
     groups: &[Autogroup],
     context: Context<'_>,
 ) {
-    // Restore the session of a helper that has gone, or of a process that has left.
+    // Restore sessions that are no longer listed: their helper has exited, or their process has
+    // left.
     put_groups_back(shared, context, |number| {
         !groups.iter().any(|group| group.number == number)
     });
@@ -97,7 +98,7 @@ pub(super) fn regroup(
             .changes
             .note(Reach::App(app), Kind::Autogroup, change);
     }
-    // What failed is tried again at the next scan.
+    // Groups that failed are not noted as done, so the next scan retries them.
     shared.in_force.regrouped = (!done.is_empty()).then_some((app, done));
 }
 

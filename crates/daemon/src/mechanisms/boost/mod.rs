@@ -23,19 +23,19 @@ use crate::system::System;
 use competitors::Competitors;
 use surroundings::{competing, Surroundings};
 
-/// `boost`.
+/// State of the `boost` mechanism.
 #[derive(Debug, Default)]
 pub struct Boost {
-    /// Schedulers and helpers.
+    /// The schedulers and the helper programs.
     pub surroundings: Surroundings,
-    /// Programs that take a processor from the topmost app.
+    /// Programs that compete with the topmost app for a CPU.
     pub competitors: Competitors,
-    /// Apps in cgroups of ours without the controllers that weights need.
+    /// Apps whose cgroup lacks the controllers that weights need and cannot be given them.
     not_weighable: BTreeSet<AppKey>,
 }
 
 impl Boost {
-    /// What the policy must know of the topmost app, and of the one that is starting.
+    /// What the policy needs to know about the topmost app and the app that is starting.
     pub fn view(
         &mut self,
         system: &System,
@@ -55,8 +55,8 @@ impl Boost {
         }
     }
 
-    /// Threads of the programs that compete with the topmost app, if each of them is scheduled by
-    /// itself, on the level of the app's cgroup or threads.
+    /// Threads of the programs that compete with the topmost app. Empty if the app has a cgroup of
+    /// its own that Limelight did not create: that cgroup's weight isolates the app.
     fn competing_with(
         &mut self,
         system: &System,
@@ -85,7 +85,8 @@ impl Boost {
         self.not_weighable.contains(&app)
     }
 
-    /// Makes every app worth another try, and scans again, after a change of the configuration.
+    /// Discards failures and the last scan after a change of the configuration, so that every app
+    /// is tried again.
     pub fn forget(&mut self) {
         self.not_weighable.clear();
         self.surroundings.forget();
@@ -133,7 +134,8 @@ impl Mechanism for Boost {
                 groups,
                 ..
             } => groups::plan_regroup(shared, *nice_points, groups, context),
-            // No app is adopted in a dry run either.
+            // A dry run has nothing in force to undo. It adopts no app, so no cgroup needs
+            // controllers.
             Step::HandDown { .. }
             | Step::Unweigh { .. }
             | Step::Untune { .. }

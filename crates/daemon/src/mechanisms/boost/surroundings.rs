@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What `boost` observes: the schedulers of CPUs and disks, the app's threads, and the programs
-//! that serve it.
+//! Observes what `boost` depends on: the schedulers of CPUs and disks, the app's threads, and the
+//! helper programs that serve the app.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,11 +18,11 @@ use crate::restore::undo::threads::own_slice_ns;
 use crate::system::identify;
 use crate::system::System;
 
-/// Interval between scans for helpers and for the scheduler rules: helpers are started with the
-/// session, not with every app.
+/// Interval between scans for helpers and schedulers. Helpers start with the session, not with
+/// every app.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// A program with a helper's name.
+/// A program that has a helper's name, or a `kswapd` thread.
 #[derive(Debug)]
 struct Known {
     name: String,
@@ -39,12 +39,13 @@ pub struct Surroundings {
     schedulers: Schedulers,
     helpers: Vec<Known>,
     autogroups: bool,
-    /// Determined once, and only where it matters: the kernel's list of functions is long.
+    /// Whether realtime tasks are scheduled in groups. It is determined once, and only where
+    /// Limelight owns the cgroup tree, because the kernel's list of functions is long.
     realtime_groups: Option<bool>,
 }
 
 impl Surroundings {
-    /// Scans again when the last scan is too old.
+    /// Scans again if the last scan is too old.
     pub fn look(&mut self, system: &System, settings: &BoostSettings, now: Duration) {
         let fresh = |then: Duration| now.saturating_sub(then) < LOOK_EVERY;
         if !settings.enabled || self.looked_at.is_some_and(fresh) {
@@ -88,7 +89,7 @@ impl Surroundings {
             .collect();
     }
 
-    /// Whether there was a scan at all.
+    /// Whether there has been a scan.
     pub fn is_known(&self) -> bool {
         self.looked_at.is_some()
     }
@@ -98,12 +99,13 @@ impl Surroundings {
         self.helpers.len()
     }
 
-    /// Forgets the last scan, because other names count now.
+    /// Forgets the last scan: the configured helper names may have changed.
     pub fn forget(&mut self) {
         self.looked_at = None;
     }
 
-    /// What the policy must know of this app, and of one that is being launched beside it.
+    /// What the policy needs to know about this app, and about another app that is starting
+    /// meanwhile. Does not fill in the competitors.
     pub fn view(&self, system: &System, first: &Measured, starting: Option<&Measured>) -> View {
         let (app, members) = (&first.app, first.members.as_slice());
         let home = app.own_home();
@@ -158,14 +160,14 @@ pub fn competing(system: &System, all: &[ProcessId]) -> Vec<Threads> {
         .collect()
 }
 
-/// The sessions of these processes that the scheduler treats as groups, each once, by number.
+/// The autogroups of these processes, each once, ordered by number.
 fn autogroups<'a>(system: &System, all: impl Iterator<Item = &'a ProcessId>) -> Vec<Autogroup> {
     let mut groups: BTreeMap<u64, Autogroup> = BTreeMap::new();
     for id in all {
         let Some(process) = system.same_process(*id) else {
             continue;
         };
-        // In a cgroup with the cpu controller the session has no effect.
+        // Autogroups have no effect in a cgroup with the cpu controller.
         let path = process.cgroup().ok().flatten();
         let path = path.and_then(|path| CgroupPath::parse(&path));
         let weighed = path.is_some_and(|path| system.cgroups.groups_for_cpu(&path));
@@ -198,7 +200,7 @@ fn known(system: &System, name: &str, role: Role, id: ProcessId) -> Option<Known
     let process = system.same_process(id)?;
     let path = process.cgroup().ok().flatten();
     let home = path.and_then(|path| identify::home_of(system, id, &path));
-    // A user's service manager (`user@`) is no helper's service.
+    // `user@UID.service` is a user's service manager, not the service of a helper.
     let service = |home: &Home| {
         let unit = home.path.rsplit('/').next().unwrap_or_default();
         unit.ends_with(".service") && !unit.starts_with("user@")
@@ -215,8 +217,8 @@ fn known(system: &System, name: &str, role: Role, id: ProcessId) -> Option<Known
     })
 }
 
-/// A helper that still runs and belongs to root or to the app's owner: a name alone proves nothing,
-/// and another user's program must not gain by it.
+/// Returns a helper with its threads if it still runs and belongs to root or to the app's owner. A
+/// name alone proves nothing, and another user's program must not be boosted.
 fn helper(system: &System, known: &Known, owner: Option<u32>) -> Option<Helper> {
     if known.uid != 0 && Some(known.uid) != owner {
         return None;

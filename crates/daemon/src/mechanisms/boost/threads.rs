@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Nice value, slice and I/O priority, thread by thread.
+//! Sets the nice value, slice and I/O priority of each thread.
 //!
 //! A thread inherits all three from its creator, so a thread that is created while the app is
 //! topmost is boosted from the start, and the next scan only records it. A recorded thread is never
 //! changed again: a renice in the meantime takes precedence.
 //!
-//! If a process's main thread has a nice value below 0 that the record does not explain, it was
-//! given with privilege, perhaps by Limelight and inherited in a way that was missed. The nice
-//! values of that process are not lowered further.
+//! A process's main thread may have a nice value below 0 that the record does not explain. A
+//! privileged program has set it, or the thread has inherited it from Limelight unnoticed. The nice
+//! values of such a process are not lowered further.
 
 use limelight_core::model::boost::{Role, Threads};
 use limelight_core::model::{AppKey, ProcessId};
@@ -25,7 +25,7 @@ use crate::restore::undo::{lineage, undo, Undone};
 use crate::restore::{Asking, Entry, Lineage, Moment, Place, Tuned};
 use crate::system::System;
 
-/// The values to give to a thread whose present ones are `found`.
+/// The values to give to a thread that would have the values `found` without Limelight.
 fn tuned(tuning: Tuning, role: Role, found: Asking) -> Asking {
     let slice_ns = u64::from(tuning.slice_us(role)) * 1000;
     let io_priority = match tuning.io_level {
@@ -74,7 +74,7 @@ fn tuning_for(
     }
 }
 
-/// A process's values as text; its main thread stands for all.
+/// Scheduling values as text.
 fn words(asking: Asking) -> String {
     let slice = match asking.slice_ns {
         0 => "the kernel's slice".to_owned(),
@@ -110,18 +110,18 @@ fn change(
     context.change(knob, (from, to), rule, outcome)
 }
 
-/// Threads of a process that are to be recorded, with the present values of each.
+/// A process with threads that are not recorded yet.
 struct Fresh {
     id: ProcessId,
     role: Role,
     process: Process,
-    /// Recorded before, and still alive.
+    /// Threads that were recorded before and still run.
     known: Vec<Tuned>,
     new: Vec<Tuned>,
 }
 
 impl Fresh {
-    /// Adds the threads of `found` that are to be changed.
+    /// Adds to `new` those threads of `found` whose values the tuning changes.
     fn add(&mut self, found: &[Found], (tuning, listed): (Tuning, &Threads), family: &Family) {
         let originals: Vec<Asking> = found
             .iter()
@@ -148,7 +148,7 @@ impl Fresh {
     }
 }
 
-/// A thread that is not recorded.
+/// A thread that is not recorded, and its present values.
 struct Found {
     tid: i32,
     starttime: u64,
@@ -174,8 +174,8 @@ fn unknown_threads(process: &Process, listed: &Threads, known: &[Tuned], slice: 
 /// Determines the values that threads would have without Limelight.
 struct Origins<'a> {
     inheritance: Inheritance<'a>,
-    /// Taken at the first new thread, because most scans find none, and before any value is
-    /// changed.
+    /// The time and the process tree from before any value is changed. They are read at the first
+    /// new thread, because most scans find none.
     start: Option<(Moment, ProcessTree)>,
 }
 
@@ -257,7 +257,7 @@ pub(super) fn tune(
             new: Vec::new(),
         };
         fresh.add(&found, (tuning, listed), &family);
-        // The kernel's own threads have no children.
+        // `kswapd` has no children that could inherit the values.
         if listed.role != Role::Reclaim {
             given.extend(fresh.new.iter().map(|thread| Entry::AskingGiven {
                 lineage,
@@ -348,7 +348,8 @@ fn write_threads(
     }
 }
 
-/// Drops processes that have ended or no longer belong to the app.
+/// Drops processes that have ended from the record, and processes that no longer belong to the app
+/// from the reported changes.
 fn forget_ended(shared: &mut Shared, threads: &[Threads], context: Context<'_>) {
     let listed = |id: ProcessId| threads.iter().any(|threads| threads.process == id);
     let gone: Vec<Entry> = recorded_threads(shared)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `cpu.weight` and `io.weight`: the share of the app's cgroup against its siblings, on every
-//! level.
+//! Sets `cpu.weight` and `io.weight` of the app's cgroup and its ancestors: the share of each
+//! against its siblings.
 
 use limelight_core::model::AppKey;
 use limelight_core::policy::boost::{Weight, WeightFile};
@@ -49,7 +49,7 @@ pub(super) fn weigh(shared: &mut Shared, app: AppKey, weights: &[Weight], contex
             .any(|weight| weight.cgroup == cgroup.path && weight.file.name() == knob),
         _ => false,
     };
-    // Restore weights that were set for a helper that has gone.
+    // Restore weights that are no longer listed, such as those of a helper that has exited.
     put_weights_back(shared, context, |entry| !listed(entry));
     for weight in weights {
         let (from, outcome) = write_weight(shared, weight, context);
@@ -111,8 +111,9 @@ fn write_weight(shared: &mut Shared, weight: &Weight, context: Context<'_>) -> (
     if found == wanted {
         return (original, Outcome::Applied);
     }
-    // Lowered from one weight of ours to another: until the write is done either may be found,
-    // and the one in force would look like another program's.
+    // One Limelight weight replaces another: restore the original first. If the daemon died between
+    // the record and the write, the old weight would still be in force, and the new record would
+    // attribute it to another program.
     if recorded.is_some_and(|(original, ours)| ours != wanted && found == ours && found != original)
     {
         if let Err(error) = cgroup.set_weight(file, original) {

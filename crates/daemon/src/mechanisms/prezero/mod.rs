@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `prezero`: pages are zeroed between response windows, as many as apps take in one.
+//! `prezero`: zeroes pages between response windows, as many as apps take in one window.
 
 mod pool;
 
@@ -24,34 +24,36 @@ use pool::{switch, ZeroedDisk};
 /// The mechanism's directory below sysfs.
 pub const FOLDER: &str = "kernel/mm/limelight/prezero";
 
-/// Counters of zeroed pages that the topmost app was given: from the pool, and not.
+/// Counters in `/proc/vmstat` of the zeroed pages that the topmost app was given: pages from the
+/// pool, and pages that had to be zeroed during faults.
 const TAKEN: [&str; 2] = ["limelight_prezero_served", "limelight_prezero_missed"];
 
 /// Shortest time between two writes of the demand.
 const WRITE_EVERY: Duration = Duration::from_secs(60);
 
-/// The file's name inside the daemon's state directory.
+/// Name of the demand file in the daemon's state directory.
 pub const FILE_NAME: &str = "prezero.json";
 
-/// A larger file is not ours.
+/// Most bytes that are read from the demand file. The daemon's own files are smaller.
 const FILE_MAX_BYTES: u64 = 64 << 10;
 
-/// `prezero`.
+/// State of the `prezero` mechanism.
 #[derive(Debug, Default)]
 pub struct Prezero {
-    /// The demand of the apps that were topmost, kept across starts of the daemon.
+    /// The pages that each app takes in a window, kept on disk across restarts of the daemon.
     demand: Demand,
     front: Option<AppKey>,
-    /// `None`: nothing is kept, as in a dry run.
+    /// The demand file; `None`: the demand is not kept on disk, as in a dry run.
     file: Option<PathBuf>,
     written: Vec<(String, u64)>,
     written_at: Option<Duration>,
-    /// The disk that zeroes are read from.
+    /// The disk from which zeroes are read.
     disk: Option<ZeroedDisk>,
 }
 
 impl Prezero {
-    /// Continues with what a predecessor kept in `directory`; `None` keeps nothing.
+    /// Loads the demand that an earlier run of the daemon kept in `directory`. `None`: loads
+    /// nothing and keeps nothing on disk.
     pub fn open(directory: Option<&Path>) -> Prezero {
         let file = directory.map(|directory| directory.join(FILE_NAME));
         let written = file.as_deref().map(read).unwrap_or_default();
@@ -63,8 +65,8 @@ impl Prezero {
         }
     }
 
-    /// Reads the counters, unless a window is open. Returns the most pages that a known app takes
-    /// in a window.
+    /// Updates the topmost app's demand from the counters, unless a response window is open.
+    /// Returns the largest number of pages that any known app takes in a window.
     pub fn observe(
         &mut self,
         system: &System,
@@ -147,7 +149,7 @@ fn read(file: &Path) -> Vec<(String, u64)> {
     }
 }
 
-/// Writes beside the file and renames, so that the file is never incomplete.
+/// Writes a temporary file and renames it, so that the demand file is never incomplete.
 fn write(file: &Path, known: &[(String, u64)]) -> std::io::Result<()> {
     if let Some(directory) = file.parent() {
         DirBuilder::new()

@@ -11,14 +11,15 @@ use tracing::warn;
 
 use crate::mechanisms::shared::Context;
 
-/// Zeroes on a disk, kept open for as long as the kernel reads there.
+/// A range of zeroes on a disk. It is kept open for as long as the kernel reads it.
 #[derive(Debug)]
 pub(super) struct ZeroedDisk {
     extent: Extent,
     disk: ZeroExtent,
 }
 
-/// Switches the pool. The disk is closed only after the kernel has stopped reading it.
+/// Switches the pool on, or off with `None`. The disk is closed only after the kernel has stopped
+/// reading it.
 pub(super) fn switch(
     device: &Device,
     pool: Option<&Pool>,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A cgroup of its own for an app that has none: `/limelight.slice/app-PID-STARTTIME.scope`.
+//! Moves an app that has no cgroup of its own into a new one:
+//! `/limelight.slice/app-PID-STARTTIME.scope`.
 //!
-//! Only what is charged after the move can be reserved. Therefore an app stays in its cgroup when
-//! it is no longer topmost, and goes back when Limelight stops.
+//! Only memory that is charged after the move can be reserved. Therefore the app stays in the new
+//! cgroup when it is no longer topmost. It is moved back when Limelight stops.
 
 use limelight_core::model::{App, AppKey, Home, ProcessId};
 use limelight_proto::{Change, Outcome};
@@ -17,7 +18,7 @@ use crate::restore::{Entry, Move, Place};
 use crate::system::own_scope::{scope_name, SLICE};
 use crate::system::{System, MEMORY};
 
-/// Most passes over a tree that forks while it is being moved.
+/// Most passes over a process tree, which may fork while it is being moved.
 const PASSES: usize = 8;
 
 fn change(context: Context<'_>, root: ProcessId, from: &str, to: &str, outcome: Outcome) -> Change {
@@ -33,7 +34,8 @@ fn change(context: Context<'_>, root: ProcessId, from: &str, to: &str, outcome: 
     }
 }
 
-/// Returns the app in its new cgroup; `None` if it could not be moved.
+/// Moves the app into a cgroup of its own. Returns the app with that cgroup, or `None` if it could
+/// not be moved.
 pub(super) fn adopt(shared: &mut Shared, key: AppKey, context: Context<'_>) -> Option<App> {
     let (Some(app), AppKey::Tree(root)) = (context.front, key) else {
         return None;
@@ -133,8 +135,8 @@ fn move_tree(
     Ok(scope)
 }
 
-/// The processes of the tree that are still in the old cgroup. A descendant that is in another
-/// cgroup by now is left there.
+/// Returns the processes of the tree that are still in the old cgroup, and adds them to `moved`. A
+/// descendant that is already in another cgroup is left there.
 fn batch(
     system: &System,
     root: ProcessId,
@@ -165,7 +167,8 @@ fn batch(
     Ok(batch)
 }
 
-/// Puts the processes of a cgroup that Limelight made back, and removes it.
+/// Moves the processes of a cgroup that Limelight created back to their old cgroups, and removes
+/// the cgroup.
 fn dissolve(shared: &mut Shared, system: &System, scope: &str) -> Vec<(Entry, Undone)> {
     let ledger = &mut shared.ledger;
     undo(
@@ -175,7 +178,7 @@ fn dissolve(shared: &mut Shared, system: &System, scope: &str) -> Vec<(Entry, Un
     )
 }
 
-/// Creates a cgroup, or takes over one that a predecessor could not remove.
+/// Creates a cgroup, or opens one that an earlier run of the daemon could not remove.
 fn make_cgroup(
     shared: &mut Shared,
     path: &str,

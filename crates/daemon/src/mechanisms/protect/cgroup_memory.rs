@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `memory.min` and `memory.low`: a reservation for the app's cgroup.
 //!
-//! Every ancestor's protection caps that of a cgroup, and is shared among its children in
-//! proportion to the used parts of their reservations. Each ancestor is therefore raised to the
-//! amount that the app needs, plus the amount that the siblings use of their own reservations. The
-//! memory controller is enabled where it is missing.
+//! The protection of a cgroup is capped by that of every ancestor. The kernel divides an ancestor's
+//! protection among its children in proportion to the used parts of their reservations. Each
+//! ancestor's reservation is therefore raised to the amount that the app needs, plus the amount
+//! that the siblings use of their own reservations. The memory controller is enabled where it is
+//! missing.
 
 use limelight_core::model::snapshot::{Knob, Reserved};
 use limelight_core::model::{AppKey, Home};
@@ -19,7 +20,7 @@ use crate::restore::undo::{open_place, undo, Undone};
 use crate::restore::{Entry, Ledger, Place};
 use crate::system::{System, MEMORY};
 
-/// How often a reservation is made again after another program took it away.
+/// Most times that a reservation is made again after another program has overwritten it.
 const DISTURBANCES_MAX: u8 = 3;
 
 fn memory_knob(knob: Knob) -> MemoryKnob {
@@ -29,19 +30,19 @@ fn memory_knob(knob: Knob) -> MemoryKnob {
     }
 }
 
-/// One cgroup of the chain, and the value that it should have.
+/// A cgroup between the root and the app's cgroup, or that cgroup itself, with its target value.
 struct Target {
     cgroup: Cgroup,
     found: Limit,
     /// The value before Limelight.
     original: Limit,
-    /// Values that Limelight wrote earlier.
+    /// Values that Limelight has written.
     ours: Vec<String>,
     wanted: Limit,
 }
 
 impl Target {
-    /// Whether another program has changed it since we wrote it.
+    /// Whether another program has changed the value since Limelight wrote it.
     fn is_theirs(&self) -> bool {
         !self.ours.is_empty()
             && self.found != self.original
@@ -49,7 +50,7 @@ impl Target {
     }
 }
 
-/// The values that the chain should have, from below the root down to the app's cgroup.
+/// The target of each cgroup from below the root down to the app's own.
 fn targets(
     context: Context<'_>,
     ledger: &Ledger,
@@ -95,7 +96,7 @@ fn targets(
 
 fn plus(limit: Limit, bytes: u64) -> Limit {
     match limit {
-        // Whole grains, so that the kernel reads back what was written.
+        // Round up to whole grains, so that the kernel reports exactly the value that was written.
         Limit::Bytes(own) if bytes > 0 => Limit::Bytes(
             own.saturating_add(bytes)
                 .div_ceil(GRAIN)
@@ -140,8 +141,9 @@ fn recorded(ledger: &Ledger, inode: u64, knob: MemoryKnob) -> Option<(Limit, Vec
     })
 }
 
-/// Bytes that other cgroups have reserved, and use. Only the knob counts that is effective under
-/// this LRU.
+/// Bytes that are reserved for other cgroups and in use. `knob` is the one that is effective under
+/// the kernel's LRU: with [`Knob::Min`] only `memory.min` counts, with [`Knob::Low`] the larger of
+/// both.
 pub fn protected_by_others(system: &System, ledger: &Ledger, knob: Knob) -> u64 {
     let Ok(root) = system.cgroups.open(&CgroupPath::root()) else {
         return 0;
@@ -175,9 +177,10 @@ fn limit_entry(ledger: &Ledger, cgroup: &Cgroup, knob: Knob) -> Option<Entry> {
 /// The reservation of the topmost app.
 #[derive(Debug, Default)]
 pub struct Reservation {
-    /// Values that another program has overwritten; left alone until the reservation ends.
+    /// Cgroups (by inode) and files whose value another program has overwritten. They are left
+    /// alone until the reservation ends.
     conflicts: Vec<(u64, &'static str)>,
-    /// How often another program took the reservation away.
+    /// How often another program has overwritten the reservation.
     disturbances: u8,
 }
 
@@ -206,7 +209,8 @@ impl Reservation {
             Err(why) => {
                 let change = fail(Outcome::Inert { why });
                 shared.changes.note(reach, Kind::Reservation, change);
-                // Tried again when the app's size changes, not at every tick.
+                // Note the reservation as made: the next attempt comes when the app's size changes,
+                // not at every tick.
                 shared.in_force.reserved = Some(reserve);
                 return Effect::None;
             }
@@ -247,8 +251,8 @@ impl Reservation {
             shared.changes.note(reach, Kind::Reservation, change);
         }
         if !reserved {
-            // With no reservation in force, no other step would restore these values. A dead
-            // predecessor may have left some.
+            // With no reservation in force, no other step restores the values that were written. An
+            // earlier run of the daemon may have left some, too.
             for target in &targets {
                 let entry = limit_entry(&shared.ledger, &target.cgroup, reserve.knob);
                 shared.ledger.owe(entry);
@@ -287,7 +291,7 @@ impl Reservation {
         let conflict = (target.cgroup.id().0, knob.file());
         let reset = !target.ours.is_empty() && !target.ours.contains(&target.found.to_string());
         if target.is_theirs() || (reset && self.disturbances > DISTURBANCES_MAX) {
-            // The value belongs to the other program from now on: neither contested nor restored.
+            // Leave the value to the other program: neither overwrite nor restore it.
             if let Some(entry) = limit_entry(&shared.ledger, &target.cgroup, knob) {
                 shared.ledger.forget(&entry);
             }
@@ -313,7 +317,8 @@ impl Reservation {
             original: target.original.to_string(),
             ours,
         };
-        // During the write a crash may leave either value: the one in force, or the new one.
+        // Record both the value in force and the new one: a crash during the write may leave
+        // either.
         let in_force = target
             .ours
             .iter()

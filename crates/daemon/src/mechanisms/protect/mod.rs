@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `protect`: the topmost app's memory is reserved in its cgroup, locked where it is charged to
-//! others, and kept from the OOM killer.
+//! `protect`: reserves the topmost app's memory in its cgroup, locks pages that are charged to
+//! other cgroups, and keeps the app from the OOM killer.
 
 pub mod adopt;
 pub mod cgroup_memory;
@@ -24,16 +24,16 @@ use cgroup_memory::Reservation;
 use reservation_tracker::ReservationTracker;
 use shared_pages::SharedPages;
 
-/// `protect`.
+/// State of the `protect` mechanism.
 #[derive(Debug, Default)]
 pub struct Protect {
     /// The reservation in the app's cgroup.
     pub reservation: Reservation,
     /// Updates of the reservation while memory is short.
     pub tracker: ReservationTracker,
-    /// The locks on pages that are charged to others.
+    /// The locks on pages that are charged to other cgroups.
     pub shared_pages: SharedPages,
-    /// The memory of the last topmost app.
+    /// The memory of the app that was topmost last.
     footprint: Option<(AppKey, Footprint)>,
     /// Apps that could not be moved into a cgroup of their own.
     not_adoptable: BTreeSet<AppKey>,
@@ -54,7 +54,8 @@ impl Protect {
         self.not_adoptable.contains(&app)
     }
 
-    /// Makes every app worth another try, after a change of the configuration.
+    /// Discards failed adoptions after a change of the configuration, so that every app is tried
+    /// again.
     pub fn forget(&mut self) {
         self.not_adoptable.clear();
     }

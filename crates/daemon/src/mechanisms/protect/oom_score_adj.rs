@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `oom_score_adj`: makes the OOM killer prefer other victims.
 //!
-//! Every process of the app is lowered by the same number of points, so that an app which offers
-//! its own helpers as first victims keeps that order. A value above the original that the app sets
-//! while it is topmost is the app's: it is neither lowered again nor restored.
+//! The values of all processes of the app are lowered by the same number of points. An app that
+//! marks its own helpers as first victims thus keeps that order. If the app itself sets a value
+//! above the original while it is topmost, Limelight neither lowers it again nor restores the
+//! original.
 //!
-//! A value below 0 that the record does not explain was set with privilege, perhaps by Limelight
-//! and inherited in a way that was missed. It is not lowered further.
+//! A value below 0 may not be explained by the record. A privileged program has set it, or the
+//! process has inherited it from Limelight unnoticed. Such a value is not lowered further.
 
 use limelight_core::model::{AppKey, ProcessId};
 use limelight_proto::{Change, Outcome};
@@ -19,7 +20,7 @@ use crate::restore::undo::oom_score_adj::Inheritance;
 use crate::restore::undo::{lineage, undo, Undone};
 use crate::restore::{Entry, Moment, Place};
 
-/// -1000 would exempt a process from the OOM killer altogether.
+/// Lowest value that is written. -1000 would exempt a process from the OOM killer altogether.
 const LOWEST: i16 = -999;
 
 fn lowered(found: i16, points: u16) -> i16 {
@@ -49,8 +50,8 @@ struct Fresh {
     entry: Entry,
 }
 
-/// The processes of `members` that are not recorded yet, and what they give to their children;
-/// `None` if that cannot be determined now.
+/// The processes of `members` that are not recorded yet, and the entries for the values that their
+/// children will inherit. `None` if inherited and chosen values cannot be distinguished now.
 fn fresh(
     shared: &mut Shared,
     members: &[ProcessId],
@@ -62,7 +63,8 @@ fn fresh(
     let home = context.front.and_then(|app| app.own_home());
     let home = home.map(Place::from);
     let inheritance = Inheritance::new(recorded, &[]);
-    // Taken at the first new process, because most scans find none, and before any change.
+    // The time and the process tree from before any change. They are read at the first new process,
+    // because most scans find none.
     let mut start: Option<(Moment, ProcessTree)> = None;
     let mut given = Vec::new();
     let mut fresh = Vec::new();
@@ -163,7 +165,7 @@ pub(super) fn shield(
     if intended.is_err() {
         return;
     }
-    // What an ended process gave stays in the record: its children may have outlived it.
+    // Values that an ended process passed on stay in the record: its children may still run.
     let is_member = |id: ProcessId| members.binary_search(&id).is_ok();
     let ended = |entry: &&Entry| {
         let process = entry.process();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The thread that keeps shared file pages in memory: pages that an app maps and that are charged
-//! to others.
+//! A thread that locks shared file pages in memory: pages that an app maps and that are charged to
+//! other cgroups.
 //!
-//! The thread rescans the app by itself, because an app maps more while it runs. It waits for the
-//! disk when a page was evicted between the scan and the lock. So the loop only sends the app and
-//! the limit, and reads the result. All locks are mappings of this process, so none outlives the
-//! daemon.
+//! The thread rescans the app by itself, because an app maps more pages while it runs. A lock waits
+//! for the disk if its page was evicted after the scan. The event loop must not wait, so it only
+//! sends the app and the limit, and reads the result. The locked pages are mapped by this process,
+//! so no lock outlives the daemon.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -25,28 +25,28 @@ use tracing::debug;
 
 use crate::system::same_process;
 
-/// Shortest and longest time between two scans of an app: short at first and as long as scans find
-/// something new, while the app starts to work. Pages evicted before it became topmost are read
-/// back on demand, and are evicted again unless they are locked.
+/// Shortest and longest time between two scans of an app. The interval is short at first, while the
+/// app starts to work, and for as long as scans find new pages. Pages that were evicted before the
+/// app became topmost are read back on demand, and would be evicted again if they were not locked.
 const SOON: Duration = Duration::from_millis(125);
 const LATE: Duration = Duration::from_secs(16);
 
-/// After this many scans at the longest interval that found nothing, the thread scans when the loop
-/// does: see [`PagePinner::look`].
+/// After this many scans at the longest interval have found nothing, the thread scans only when the
+/// event loop does: see [`PagePinner::look`].
 const LATE_LOOKS: u32 = 4;
 
-/// The pause after a scan is at least this many times the CPU time of the scan: the app needs the
-/// CPU itself.
+/// The pause after a scan is at least this many times the CPU time of the scan, because the app
+/// needs the CPU itself.
 const LOOK_PART: u32 = 16;
 
-/// Pages of a file within this distance came into memory together: the kernel reads 128 KiB at once
-/// (`VM_READAHEAD_PAGES`).
+/// Pages of a file within this distance (in pages) were probably read together: the kernel reads
+/// 128 KiB at once (`VM_READAHEAD_PAGES`).
 const NEAR: u64 = 32;
 
 /// Stack of the thread, in bytes: its call depth is small.
 const STACK: usize = 256 << 10;
 
-/// The app to lock for, and how much.
+/// The app whose pages are to be locked, and the limit.
 #[derive(Debug, Clone)]
 pub struct Order {
     /// The app.
@@ -55,36 +55,36 @@ pub struct Order {
     pub members: Vec<ProcessId>,
     /// Cgroups that a reservation protects, by inode number.
     pub reserved: BTreeSet<u64>,
-    /// Most that may be locked, in bytes.
+    /// Limit of the locked memory, in bytes.
     pub limit: u64,
 }
 
-/// What is locked.
+/// The locked memory of the present app.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Locked {
-    /// Bytes.
+    /// Locked bytes.
     pub bytes: u64,
     /// Files with locked pages.
     pub files: usize,
     /// Whether the limit keeps more pages from being locked.
     pub full: bool,
-    /// Why nothing at all can be locked on this machine.
+    /// Why no page can be locked on this machine; `None`: pages can be locked.
     pub unable: Option<String>,
 }
 
-/// The loop's handle of the thread. Dropping it unlocks everything.
+/// The event loop's handle of the thread. Dropping it unlocks everything.
 #[derive(Debug)]
 pub struct PagePinner {
     words: Sender<Command>,
     locked: Arc<Mutex<Locked>>,
 }
 
-/// A command of the loop.
+/// A command from the event loop.
 #[derive(Debug)]
 enum Command {
-    /// Lock for this app from now on; `None`: for no app.
+    /// Lock pages of this app from now on; `None`: of no app.
     Order(Option<Order>),
-    /// The loop has scanned the app.
+    /// The event loop has scanned the app.
     Look,
 }
 
@@ -102,19 +102,20 @@ impl PagePinner {
         Ok(PagePinner { words, locked })
     }
 
-    /// Locks for this app from now on; `None`: for no app.
+    /// Locks pages of this app from now on; `None`: of no app.
     pub fn ask(&self, order: Option<Order>) {
         self.say(Command::Order(order));
     }
 
-    /// Reports that the loop has scanned the app. The thread scans too, unless its own timer runs.
+    /// Reports that the event loop has scanned the app. The thread scans too, unless its own timer
+    /// runs.
     pub fn look(&self) {
         self.say(Command::Look);
     }
 
     fn say(&self, word: Command) {
-        // The thread ends only when this value is dropped, or by a panic, after which nothing is
-        // locked.
+        // The thread ends only when this value is dropped, or when it panics. A panic unlocks
+        // everything.
         if self.words.send(word).is_err() {
             debug!("the thread that locks pages has ended");
         }
@@ -185,11 +186,11 @@ fn run(proc: &str, words: &Receiver<Command>, shelf: &Mutex<Locked>) {
     }
 }
 
-/// Time until the next scan.
+/// The interval between scans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pace {
     pause: Duration,
-    /// Scans at the longest interval that found nothing.
+    /// Number of scans in a row at the longest interval that found nothing.
     late: u32,
 }
 
@@ -203,12 +204,12 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// `None`: until the loop scans.
+    /// Time until the next scan; `None`: the thread waits until the event loop scans.
     fn pause(self) -> Option<Duration> {
         (self.late < LATE_LOOKS).then_some(self.pause)
     }
 
-    /// Another scan is due. `fresh`: the last one found something.
+    /// Adapts the interval when another scan begins. `fresh`: the last scan locked something.
     fn looked(&mut self, fresh: bool) {
         *self = match fresh {
             true => Pace {
@@ -248,17 +249,18 @@ impl Holding {
 #[derive(Debug, Default)]
 struct Holdings {
     files: BTreeMap<(u64, u64), Holding>,
-    /// Files of the previous app, until the first scan of this one.
+    /// Files of the previous app, until the first scan of the present one.
     former: BTreeMap<(u64, u64), Holding>,
     bytes: u64,
     full: bool,
-    /// The last scan locked something.
+    /// Whether the last scan locked something.
     fresh: bool,
 }
 
 impl Holdings {
-    /// Switches to another app. What both map stays locked, up to `limit` bytes, because unlocking
-    /// and relocking the files that all apps map takes longer than the rest of a scan.
+    /// Switches to another app. Up to `limit` bytes stay locked until the next scan, which keeps
+    /// the files that both apps map. Unlocking and relocking the files that all apps map would take
+    /// longer than the rest of a scan.
     fn hand_over(&mut self, limit: u64) {
         let mut former = std::mem::take(self).files;
         let mut bytes = 0;
@@ -270,8 +272,8 @@ impl Holdings {
         self.former = former;
     }
 
-    /// Scans all processes of the app and locks what is not locked yet. Fails where the kernel does
-    /// not report to which cgroup a page is charged.
+    /// Scans all processes of the app and locks pages that are not locked yet. Fails if the kernel
+    /// does not report to which cgroup a page is charged.
     fn look(&mut self, proc: &str, order: &Order) -> limelight_sys::Result<()> {
         let proc = Proc::open(proc)?;
         let mut cgroups = PageCgroups::open(&proc)?;
@@ -355,9 +357,9 @@ impl Holdings {
     }
 }
 
-/// Splits pages into those charged to a reserved cgroup and the others. What the kernel read at
-/// once is charged to one cgroup, and querying each page would take longer than locking them. So if
-/// both ends of a run agree, the pages between them are not queried.
+/// Splits pages into those charged to a reserved cgroup and the others. Pages that the kernel read
+/// at once are charged to one cgroup, and querying each page takes longer than locking it. So if
+/// both ends of a run of adjacent pages agree, the pages between them are not queried.
 fn sorted(
     pages: &[FilePage],
     mut is_reserved: impl FnMut(&FilePage) -> bool,
@@ -382,8 +384,8 @@ fn sorted(
     (reserved, others)
 }
 
-/// The given ascending pages, and the gaps between pages that are near each other: the gap was in
-/// memory a moment ago and is needed as much. Settled pages are left out.
+/// Returns the given ascending pages and the gaps between pages that are near each other. The pages
+/// of such a gap were in memory a moment ago and are needed as much. Settled pages are left out.
 fn with_gaps(pages: impl Iterator<Item = u64>, is_settled: impl Fn(u64) -> bool) -> Vec<u64> {
     let mut all: Vec<u64> = Vec::new();
     for page in pages {

@@ -15,7 +15,7 @@ fn inner_pages_of_a_run_are_not_queried_if_its_ends_agree() {
         page.index < 42
     });
     assert_eq!((reserved.len(), others.len()), (NEAR as usize + 2, 2));
-    // The ends of both runs, and all of the second.
+    // Both ends of each run, and all four pages of the second run.
     assert_eq!(asked, 2 + 2 + 4);
 }
 
@@ -83,7 +83,7 @@ fn scans_that_find_nothing_slow_down_and_then_follow_the_loop() {
     assert_eq!(pace.pause(), Some(LATE / 2));
 }
 
-/// Waits until the thread reports a state that `holds`.
+/// Waits until the thread reports a state that `holds` accepts.
 fn wait(pinner: &PagePinner, holds: impl Fn(&Locked) -> bool) -> Locked {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {

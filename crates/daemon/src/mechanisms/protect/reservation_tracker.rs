@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! While memory is short, the ancestors of the topmost app reserve little more for it than it uses,
-//! and follow its growth: an app that comes back takes its memory within less than a second.
+//! Schedules updates of the topmost app's reservation while memory is short. The ancestors of the
+//! app's cgroup then reserve little more than the app uses, and must follow its growth. An app that
+//! becomes topmost again takes its memory within less than a second.
 
 use std::time::Duration;
 
@@ -10,12 +11,12 @@ use limelight_sys::cgroup::CgroupPath;
 
 use crate::system::System;
 
-/// The first and the last delay of an update. Each delay is twice the one before; after the last
-/// one the periodic tick takes over.
+/// First and last delay before an update. Each delay is twice the previous one. After the last
+/// update the periodic tick takes over.
 const FIRST: Duration = Duration::from_millis(8);
 const LAST: Duration = Duration::from_millis(256);
 
-/// When the next update is due.
+/// The schedule of the updates: the time of the next one, and the delay before it.
 #[derive(Debug, Default)]
 pub struct ReservationTracker {
     next: Option<(Duration, Duration)>,
@@ -27,13 +28,14 @@ impl ReservationTracker {
         self.next.map(|(at, _)| at)
     }
 
-    /// Starts the updates: the topmost app is about to take memory, or memory became short.
+    /// Starts the updates. Called when the topmost app is about to take memory, or memory has
+    /// become short.
     pub fn begin(&mut self, system: &System, level: Level, at: Duration) {
         self.look_after(FIRST, system, level, at);
     }
 
-    /// Schedules one update after input, which may make the app grow. It comes late enough not to
-    /// disturb the response.
+    /// Schedules one update after input, which may make the app grow. The update comes late enough
+    /// not to disturb the app's response.
     pub fn follow_use(&mut self, system: &System, level: Level, at: Duration) {
         self.look_after(LAST, system, level, at);
     }
@@ -44,7 +46,7 @@ impl ReservationTracker {
         }
     }
 
-    /// Whether an update is due; the next one is then set.
+    /// Returns whether an update is due. If so, schedules the next one.
     pub fn take(&mut self, now: Duration) -> bool {
         let Some((_, pause)) = self.next.filter(|(at, _)| *at <= now) else {
             return false;

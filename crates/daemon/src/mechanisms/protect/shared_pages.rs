@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Locks on mapped pages that are charged to other cgroups. They are not in the restore record: the
-//! locks belong to this process, and end with it.
+//! Locks on mapped pages that are charged to other cgroups. The locks are not in the restore
+//! record, because they belong to this process and end with it.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ const KNOB: &str = "mlock of mapped files";
 const RULE: &str =
     "protect: the reservation does not cover mapped file pages that are charged to other cgroups";
 
-/// Inode numbers of a cgroup and of all below it.
+/// Inode numbers of a cgroup and of all cgroups below it.
 fn inodes(cgroup: &Cgroup, found: &mut BTreeSet<u64>) {
     found.insert(cgroup.id().0);
     let children = cgroup.children().into_iter().flatten();
@@ -51,7 +51,7 @@ fn change(limit: u64, locked: &Locked, context: Context<'_>) -> Change {
 /// Locks shared pages of the topmost app.
 #[derive(Debug, Default)]
 pub struct SharedPages {
-    /// Started for the first app that needs it.
+    /// The page pinner, which is started for the first app that needs it.
     pinner: Option<PagePinner>,
 }
 
@@ -88,8 +88,8 @@ impl SharedPages {
         shared.in_force.locked = Some(locking.clone());
     }
 
-    /// Makes the page pinner rescan the topmost app, which may map more by now. Called after the
-    /// event loop has rescanned the app itself.
+    /// Makes the page pinner rescan the topmost app, which may have mapped more pages. Called after
+    /// the event loop has rescanned the app itself.
     pub fn look(&self, shared: &Shared) {
         if let (Some(locker), Some(_)) = (&self.pinner, &shared.in_force.locked) {
             locker.look();
@@ -104,7 +104,7 @@ impl SharedPages {
         shared.changes.drop_knob(KNOB);
     }
 
-    /// Bytes that are locked for the topmost app, as far as known.
+    /// Bytes that are locked for the topmost app, as of the page pinner's last scan.
     pub fn locked_bytes(&self, shared: &Shared) -> u64 {
         let locker = self
             .pinner
@@ -113,7 +113,7 @@ impl SharedPages {
         locker.map_or(0, |locker| locker.locked().bytes)
     }
 
-    /// Reports what the thread has locked since the request.
+    /// Reports what the page pinner has locked since the request.
     pub fn report(&mut self, shared: &mut Shared, context: Context<'_>) {
         let (Some(locker), Some(locking)) = (&self.pinner, &shared.in_force.locked) else {
             return;

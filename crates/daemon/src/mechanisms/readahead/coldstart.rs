@@ -3,13 +3,13 @@
 //! same program is executed again.
 //!
 //! When a program starts, it is unknown whether it will become an app that a person uses. So the
-//! last few programs that were started are followed for as long as a start may take, in memory
-//! only: the names of the files that they and their children opened. When one of them becomes
-//! topmost, the cached parts of those files are what its start has read, and are written to disk.
-//! Nothing is kept of the others.
+//! most recently started programs are followed for as long as a start may take. The names of the
+//! files that they and their children opened are kept in memory only. When one of the programs
+//! becomes topmost, the cached parts of its files are recorded on disk, because its start has read
+//! them. The names that belong to the other programs are discarded.
 //!
-//! A replay begins with the execution itself: execve() opens the program before it needs anything
-//! else of it, and the daemon waits for the event of that open.
+//! A replay begins with the execution itself: execve() opens the program's file first, and the
+//! daemon waits for the event of that open.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -27,34 +27,34 @@ use crate::system::System;
 /// Most programs that are followed at once.
 const YOUNG_MAX: usize = 256;
 
-/// Most files that are remembered of one program.
+/// Most files that are remembered for one program.
 const FILES_MAX: usize = 4096;
 
-/// Most executions of one process that are remembered, the first ones.
+/// Most executions that are remembered for one process; later ones are dropped.
 const EXECUTED_MAX: usize = 16;
 
-/// A script and the interpreter that the kernel executes for it are this close in time. A process
-/// that executes something later counts as a new start.
+/// Longest time between the execution events of a script and of its interpreter. A process that
+/// executes something later counts as a new start.
 const ONE_EXECUTION: Duration = Duration::from_secs(1);
 
-/// Generations of helpers that count as part of the app.
+/// Number of generations of helper processes that count as part of the app.
 const DEPTH: usize = 4;
 
-/// How long after its start a program may become topmost and still be recorded: under load, a
-/// window can take long to appear.
+/// Longest time between a program's start and its becoming topmost for the start to be recorded.
+/// Under load a window can take long to appear.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// The same record is not replayed again within this time: a second instance finds everything
-/// cached, and a script that starts a program in a loop is no app.
+/// The same record is not replayed again within this time. A second instance finds everything
+/// cached, and a program that a script starts in a loop is not an app.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// How long it is remembered that a process is no child of a followed program.
+/// How long the result of the search for a process's followed parent is cached.
 const STRANGER: Duration = Duration::from_secs(1);
 
-/// Most processes of which that is remembered.
+/// Most cached results of that search.
 const STRANGERS_MAX: usize = 512;
 
-/// Most apps whose start is being recorded.
+/// Most apps whose starts are recorded at the same time.
 const PENDING_MAX: usize = 8;
 
 /// A program that was started recently.
@@ -65,9 +65,9 @@ struct Young {
     since: Duration,
     /// Time of its last execution.
     executed_at: Duration,
-    /// What it executed, in order: perhaps a script, its interpreter, the loader.
+    /// Files that it executed, in order, such as a script, its interpreter and the loader.
     executed: Vec<Candidate>,
-    /// What it and its children opened, by device and inode.
+    /// Files that it and its children opened, by device and inode.
     opened: BTreeMap<(u64, u64), PathBuf>,
 }
 
@@ -85,27 +85,28 @@ struct Pending {
     user: u32,
 }
 
-/// Which kind of process opened a file.
+/// The kind of process that opened a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// A program that is followed.
+    /// A followed program, or its child, during the recording time.
     Young,
-    /// A process that is not followed.
+    /// Any other process.
     Stranger,
 }
 
-/// Interval between checks whether an app whose start is recorded still runs.
+/// Interval between checks that the apps whose starts are being recorded still run.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Starts that are followed, and known records.
+/// The followed programs, the starts that are being recorded, and the names of the records.
 #[derive(Debug)]
 pub struct ColdStart {
     directory: PathBuf,
     young: HashMap<i32, Young>,
-    /// For a process that is not young itself: its young parent or `None`, and when that was found.
+    /// For a process that is not followed itself: its followed parent, or `None`, and when that was
+    /// found.
     kin: HashMap<i32, (Option<i32>, Duration)>,
     pending: Vec<Pending>,
-    /// Time of the next check whether their apps still run.
+    /// Time of the next check that the apps in `pending` still run.
     next_look: Duration,
     /// Names of the records.
     known: BTreeSet<String>,
@@ -139,7 +140,7 @@ impl ColdStart {
         self.young.len()
     }
 
-    /// Where the records are.
+    /// Directory of the records.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -150,13 +151,13 @@ impl ColdStart {
         name.is_some_and(|name| self.known.contains(&name))
     }
 
-    /// Notes that the queue overflowed.
+    /// Notes that events were lost because the queue overflowed.
     pub fn lost(&mut self, now: Duration) {
         self.whole_since = now;
     }
 
-    /// Handles the execution of a program. Returns what to read ahead if its start is known; its
-    /// `room` is still 0.
+    /// Handles the execution of a program. Returns a replay if there is a record of the program's
+    /// start; the caller sets its `room`, which is 0 here.
     pub fn executed(
         &mut self,
         pid: i32,
@@ -200,7 +201,8 @@ impl ColdStart {
         })
     }
 
-    /// The entry of a process; a reused PID gets a new one.
+    /// The entry of a process. A new entry replaces an old one if the PID was reused, or if the
+    /// last execution was more than [`ONE_EXECUTION`] ago.
     fn follow(&mut self, id: ProcessId, parent: i32, system: &System, now: Duration) -> &mut Young {
         let fresh = || Young {
             id,
@@ -222,8 +224,9 @@ impl ColdStart {
         young
     }
 
-    /// Makes room: forgets programs too old to become topmost, then those that have ended and are
-    /// no helper of a followed one, then the oldest.
+    /// Makes room for one more program. Forgets programs that started too long ago to become
+    /// topmost, then ended programs that are not helpers of a followed one, then the oldest
+    /// program.
     fn make_room(&mut self, system: &System, now: Duration) {
         if self.young.len() < YOUNG_MAX {
             return;
@@ -246,7 +249,8 @@ impl ColdStart {
         }
     }
 
-    /// The app's processes and the helpers that they started in time, ended or not.
+    /// PIDs of the app's processes and of the helpers that they started during the recording time.
+    /// Helpers that have ended are included.
     fn family(&self, pending: &Pending, settings: &ReadaheadSettings) -> BTreeSet<i32> {
         let mut family = pending.members.clone();
         // Each round adds one generation of helpers; deeper ones do not matter.
@@ -295,7 +299,7 @@ impl ColdStart {
         }
     }
 
-    /// The young program that this process is, or is a child of.
+    /// PID of the followed program that this process is, or whose child it is.
     fn young_of(&mut self, pid: i32, system: &System, now: Duration) -> Option<i32> {
         if self.young.contains_key(&pid) {
             return Some(pid);
@@ -364,17 +368,18 @@ impl ColdStart {
         });
     }
 
-    /// Forgets the programs of a start that is being recorded.
+    /// Stops following the programs of a start that has been recorded.
     fn forget(&mut self, family: &BTreeSet<i32>) {
         self.young.retain(|pid, _| !family.contains(pid));
     }
 
-    /// When the next start is over.
+    /// When the recording time of the next pending start is over.
     pub fn next_deadline(&self) -> Option<Duration> {
         self.pending.iter().map(|pending| pending.due).min()
     }
 
-    /// Recordings of the starts that are over by now, or whose app has ended.
+    /// Recordings of the starts whose recording time is over or whose app has ended. `complete`
+    /// returns whether all opens since a given time were watched.
     pub fn finished(
         &mut self,
         system: &System,
@@ -412,7 +417,7 @@ impl ColdStart {
         recordings
     }
 
-    /// What the app's first process executed right before its program.
+    /// The file that the app's first process executed right before its program.
     fn before(&self, pending: &Pending) -> Option<Candidate> {
         let executed = &self.young.get(&pending.root.pid)?.executed;
         let inode = pending.program.inode;
@@ -435,7 +440,8 @@ impl ColdStart {
                     add(*inode, path);
                 }
             }
-            // A file that was opened before the event of the start arrived is still mapped.
+            // Files that were opened before the execution event arrived are found if they are still
+            // mapped.
             let mapped = system.proc.process(*pid).and_then(|p| p.mapped_files());
             for file in mapped.unwrap_or_default() {
                 add(file.key.1, &file.path);

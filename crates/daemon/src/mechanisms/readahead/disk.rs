@@ -23,15 +23,16 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Bytes to request per call: the kernel drops what goes beyond its read-ahead and the largest
-    /// request, and what is left over after the last whole request is a small one.
+    /// Bytes to request per call. The kernel drops the part of a call that exceeds both its
+    /// read-ahead and the largest request. Whole multiples of `scattered` avoid a small last
+    /// request.
     pub fn chunk(&self) -> u64 {
         let most = self.read_ahead.max(self.request);
         most / self.scattered * self.scattered
     }
 }
 
-/// Devices with known properties.
+/// Cache of device properties.
 #[derive(Debug)]
 pub struct Disks {
     sys: PathBuf,
@@ -39,7 +40,7 @@ pub struct Disks {
 }
 
 impl Disks {
-    /// No device yet; `sys` is where sysfs is mounted.
+    /// Creates an empty cache. `sys` is the mount point of sysfs.
     pub fn new(sys: &Path) -> Disks {
         Disks {
             sys: sys.to_owned(),
@@ -47,7 +48,7 @@ impl Disks {
         }
     }
 
-    /// The disk of this device number, read once.
+    /// The properties of the disk with this device number. They are read once.
     pub fn get(&mut self, device: u64) -> Disk {
         let sys = &self.sys;
         *self
@@ -76,7 +77,7 @@ fn look(sys: &Path, device: u64) -> Disk {
     let segments = queues
         .iter()
         .find_map(|queue| figure(queue.clone(), "max_segments"));
-    // File systems on several devices have device numbers of their own.
+    // A file system on several devices has a device number of its own and no queue.
     let read_ahead = || {
         queue("read_ahead_kb")
             .or_else(|| bytes(sys.join("class/bdi").join(&number), "read_ahead_kb"))

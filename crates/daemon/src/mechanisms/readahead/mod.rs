@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `readahead` without the kernel's help: what the topmost app reads in sequence ([`streams`]), at
-//! random ([`waits`]), and while it starts ([`coldstart`]).
+//! `readahead` in user space: reads ahead what the topmost app reads in sequence ([`streams`]), at
+//! random ([`waits`]), and while it starts ([`coldstart`]). Where `/dev/limelight` exists, the
+//! policy also switches the kernel's own read-ahead for the topmost app.
 //!
-//! Nothing here changes a setting of a file or a device, so nothing has to be restored. It only
-//! brings in pages that were going to be read, while memory is not short.
+//! The reads in user space change no setting of a file or a disk, so nothing has to be restored.
+//! They only bring in pages that the app is likely to read anyway, and only while memory is not
+//! short.
 
 pub mod coldstart;
 mod device;
@@ -39,11 +41,11 @@ use replay::Replay;
 use streams::Streams;
 use waits::Waits;
 
-/// Interval between memory readings while streams are read: a reading costs more than a stream's
-/// poll.
+/// Interval between readings of the free memory while streams are read. A reading costs more than
+/// the poll of a stream.
 const MEMORY_EVERY: Duration = Duration::from_millis(100);
 
-/// Most buffers of opens that are taken together, some 160 events each.
+/// Most buffers of open events that are handled in one batch; each holds some 160 events.
 const BUFFERS: usize = 32;
 
 /// The watch on opens, or why there is none.
@@ -64,7 +66,7 @@ pub struct Totals {
     pub replayed_bytes: u64,
 }
 
-/// The threads that read.
+/// The reader threads, and their answers.
 #[derive(Debug)]
 struct Readers {
     streams: Reader,
@@ -72,7 +74,7 @@ struct Readers {
     answers: Answers<Answer>,
 }
 
-/// Everything that the daemon reads ahead.
+/// State of the `readahead` mechanism.
 #[derive(Debug)]
 pub struct Readahead {
     settings: ReadaheadSettings,
@@ -85,13 +87,13 @@ pub struct Readahead {
     members: Vec<ProcessId>,
     follows: bool,
     lowered_steps: u8,
-    /// What streams may still read, and when that was determined.
+    /// How many bytes may still be read ahead, and when that was determined.
     room: Option<(u64, Duration)>,
     totals: Totals,
 }
 
 impl Readahead {
-    /// Starts to watch, as far as the configuration and the machine allow. Nothing is read yet.
+    /// Starts the watches that the configuration and the machine allow. Reads nothing yet.
     pub fn start(
         system: &System,
         settings: &ReadaheadSettings,
@@ -136,12 +138,12 @@ impl Readahead {
         };
     }
 
-    /// The queue of executions, to wait for.
+    /// The queue of executions, which the event loop polls.
     pub fn execs(&self) -> Option<&Fanotify> {
         queue_of(&self.eyes)
     }
 
-    /// The queue of opens, to wait for in one-shot mode.
+    /// The queue of opens, which the event loop polls in one-shot mode.
     pub fn opens(&self) -> Option<&Fanotify> {
         match &self.eyes {
             Eyes::Open(opens) => Some(opens.patient()),
@@ -149,7 +151,7 @@ impl Readahead {
         }
     }
 
-    /// The mount table, to wait for with `EPOLLPRI`.
+    /// The mount table, which the event loop polls for `EPOLLPRI`.
     pub fn mounts(&self) -> Option<&OwnedFd> {
         match &self.eyes {
             Eyes::Open(opens) => opens.changes(),
@@ -164,12 +166,12 @@ impl Readahead {
         }
     }
 
-    /// The threads' answers, to wait for.
+    /// The reader threads' answers, which the event loop polls.
     pub fn answers(&self) -> Option<&Answers<Answer>> {
         self.readers.as_ref().map(|readers| &readers.answers)
     }
 
-    /// The queue of the app's waits, to wait for in one-shot mode.
+    /// The queue of the app's waits, which the event loop polls in one-shot mode.
     pub fn waits(&self) -> Option<&Waits> {
         self.waits.as_ref().ok()
     }
@@ -196,7 +198,8 @@ impl Readahead {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Takes in a scan: another app may be topmost, or the app may have other processes.
+    /// Handles the result of a scan: another app may be topmost, or the app may have other
+    /// processes.
     pub fn observe(&mut self, snapshot: &Snapshot, system: &System, now: Duration) {
         if self.readers.is_none() {
             return;
@@ -236,8 +239,8 @@ impl Readahead {
         }
     }
 
-    /// Takes executions, and reads of streams that stood still. Returns the processes that execute
-    /// a program whose start is recorded.
+    /// Handles executions, and first reads of streams that stood still. Returns the PIDs of the
+    /// processes whose start is to be replayed.
     pub fn take_execs(&mut self, system: &System, now: Duration) -> Vec<i32> {
         let Eyes::Open(opens) = &mut self.eyes else {
             return Vec::new();
@@ -277,15 +280,15 @@ impl Readahead {
         launched
     }
 
-    /// Notes that a file was opened; the event will be taken soon.
+    /// Notes that a file was opened. The event is handled after a short delay.
     pub fn notice_opens(&mut self, now: Duration) {
         if let Eyes::Open(opens) = &mut self.eyes {
             opens.noticed(now);
         }
     }
 
-    /// Takes the opens that have come in, when it is time. Returns whether the queue has to be
-    /// waited for again.
+    /// Handles the queued opens if their delay is over. Returns whether the event loop must re-arm
+    /// the queue.
     pub fn take_opens(&mut self, system: &System, now: Duration) -> bool {
         let Eyes::Open(opens) = &mut self.eyes else {
             return false;
@@ -293,7 +296,7 @@ impl Readahead {
         if !opens.is_time(now) {
             return false;
         }
-        // Bounded: a program that opens files faster than this is over the budget soon.
+        // The loop is bounded: a program that opens files faster than this soon exceeds the budget.
         for _ in 0..BUFFERS {
             let batch = opens.take_patient();
             if batch.lost {
@@ -324,7 +327,7 @@ impl Readahead {
         true
     }
 
-    /// Takes the threads' answers.
+    /// Handles the reader threads' answers.
     pub fn take_answers(&mut self) {
         let Some(readers) = &self.readers else {
             return;
@@ -358,7 +361,7 @@ impl Readahead {
                     }
                 },
                 Answer::Recorded(done) => {
-                    // The reason for a failure is in the log already.
+                    // The reader thread has already logged the reason for a failure.
                     let Ok(kept) = done.outcome else { continue };
                     self.totals.recordings += u64::from(kept.written);
                     if kept.written {
@@ -377,8 +380,7 @@ impl Readahead {
         }
     }
 
-    /// Does everything that is due by now. Returns whether the queue of waits has to be waited for
-    /// again.
+    /// Does all work that is due. Returns whether the event loop must re-arm the queue of waits.
     pub fn pass_time(&mut self, system: &System, now: Duration) -> bool {
         let Some(readers) = &self.readers else {
             return false;
@@ -406,7 +408,7 @@ impl Readahead {
         let known = self
             .room
             .filter(|(_, at)| now.saturating_sub(*at) < MEMORY_EVERY);
-        // Memory in zram is no room, so the kernel's counters of it are not needed.
+        // Memory in zram does not count as room, so the kernel's counters of zram are not needed.
         let memory = || pressure::memory(system, &Keyed::default());
         let (mut left, at) = known.unwrap_or_else(|| (room(&memory(), self.lowered_steps), now));
         if streams {

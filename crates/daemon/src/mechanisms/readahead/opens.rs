@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Opens and executions of files: two fanotify queues on all file systems that lie on disks.
+//! Watches opens and executions of files through two fanotify queues, on all file systems that lie
+//! on disks.
 //!
-//! Executions are taken at once. So is the first read of a stream that stood still, through a watch
-//! on that one file. Opens can wait: a starting program opens hundreds of files, and on a busy CPU
-//! it would lose its turn to other tasks each time the daemon woke up for one. So the first open
-//! sets a deadline, and all opens until then are taken together.
+//! Executions are handled at once. The first read of a stream that stood still is handled at once
+//! too, through a watch on that one file. Opens can wait: a starting program opens hundreds of
+//! files, and on a busy CPU it would lose its turn to other tasks each time the daemon woke up for
+//! an open. So the first open sets a deadline, and all opens until then are handled together.
 //!
-//! The kernel cannot filter the queue by process, so the opens of all processes come in. One costs
-//! the opener some hundred nanoseconds and the daemon a few microseconds, and no process waits for
-//! the daemon. A budget of events bounds what the daemon spends on processes that do not matter:
-//! when a compiler or an indexer uses it up, the watch is paused for ten seconds, then twenty, and
-//! so on up to five minutes, and resumed after that.
+//! The kernel cannot filter the queue by process, so the daemon receives the opens of all
+//! processes. One open costs the opener some hundred nanoseconds and the daemon a few microseconds,
+//! and no process waits for the daemon. A budget of events bounds the daemon's work on processes
+//! that do not matter. When a compiler or an indexer exhausts the budget, the watch is paused for
+//! 10 s. Each further pause is twice as long, up to 320 s.
 //!
 //! Executions have a budget of their own, so that a search through all files does not hide the
 //! start of an app.
@@ -27,7 +28,8 @@ use tracing::{debug, info, warn};
 
 use crate::system::System;
 
-/// Budget of useless events of one kind: in the long run, and at once.
+/// Budget of events per kind: events per second on average, and events in one burst. Opens by the
+/// topmost app and by followed programs do not count.
 const PER_SECOND: u64 = 500;
 const BURST: u64 = 5000;
 
@@ -35,16 +37,16 @@ const BURST: u64 = 5000;
 const PAUSE_MIN: Duration = Duration::from_secs(10);
 const PAUSE_MAX: Duration = Duration::from_secs(320);
 
-/// A watch that was not paused for this long is trusted again.
+/// After this time without a pause, the next pause is the shortest one again.
 const CALM: Duration = Duration::from_secs(60);
 
 /// Delay after a mount, so that the mounts of a container or a package are handled together.
 const MOUNTS: Duration = Duration::from_secs(1);
 
-/// Longest time that opens wait before they are taken.
+/// Longest time that opens wait before they are handled.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// File systems without a device number of their own that lie on disks nevertheless.
+/// File systems that lie on disks although their device numbers do not belong to a disk.
 const ON_DISKS: [&str; 3] = ["btrfs", "overlay", "bcachefs"];
 
 /// The watch for one kind of event, and its budget.
@@ -70,7 +72,7 @@ impl Watch {
         }
     }
 
-    /// Charges useless events to the budget; returns whether the watch has to be paused.
+    /// Charges events to the budget. Returns whether the watch must be paused.
     fn spend(&mut self, events: u64, now: Duration) -> bool {
         if !self.on || self.rate.take(events, now) == events {
             return false;
@@ -89,14 +91,14 @@ impl Watch {
     }
 }
 
-/// The queues and what they watch.
+/// The two queues, and the file systems that they watch.
 #[derive(Debug)]
 pub struct Opens {
     /// Executions, and reads of single files.
     prompt: Fanotify,
-    /// Opens.
+    /// Opens of files.
     patient: Fanotify,
-    /// When the opens that have come in are taken.
+    /// When the queued opens are handled; `None`: no open is queued.
     take_at: Option<Duration>,
     /// Watched file systems: device number and one of its mount points.
     mounts: BTreeMap<(u32, u32), PathBuf>,
@@ -108,8 +110,8 @@ pub struct Opens {
 }
 
 impl Opens {
-    /// Watches all file systems that lie on disks; none if `everywhere` is false: then the queue
-    /// serves streams only.
+    /// Watches all file systems that lie on disks. If `everywhere` is false, watches no file
+    /// system, and the queue serves only streams.
     pub fn start(system: &System, everywhere: bool, now: Duration) -> Result<Opens, String> {
         let queue = || Fanotify::new().map_err(|error| error.to_string());
         let mut opens = Opens {
@@ -130,17 +132,17 @@ impl Opens {
         Ok(opens)
     }
 
-    /// The queue of executions and reads, to wait for.
+    /// The queue of executions and reads, which the event loop polls.
     pub fn prompt(&self) -> &Fanotify {
         &self.prompt
     }
 
-    /// The queue of opens, to wait for in one-shot mode: see [`Opens::noticed`].
+    /// The queue of opens, which the event loop polls in one-shot mode: see [`Opens::noticed`].
     pub fn patient(&self) -> &Fanotify {
         &self.patient
     }
 
-    /// The mount table, to wait for with `EPOLLPRI`: see [`Opens::notice_mounts`].
+    /// The mount table, which the event loop polls for `EPOLLPRI`: see [`Opens::notice_mounts`].
     pub fn changes(&self) -> Option<&OwnedFd> {
         self.changes.as_ref()
     }
@@ -150,12 +152,12 @@ impl Opens {
         self.look_for_mounts.get_or_insert(now + MOUNTS);
     }
 
-    /// Notes that a file was opened.
+    /// Notes that a file was opened, and sets the deadline for handling the queued opens.
     pub fn noticed(&mut self, now: Duration) {
         self.take_at.get_or_insert(now + PATIENCE);
     }
 
-    /// Whether to take the opens now; the queue then has to be waited for again.
+    /// Whether the queued opens are to be handled now. If so, the event loop must re-arm the queue.
     pub fn is_time(&mut self, now: Duration) -> bool {
         let due = self.take_at.is_some_and(|at| at <= now);
         if due {
@@ -164,12 +166,12 @@ impl Opens {
         due
     }
 
-    /// Whether every open has been seen since `since`.
+    /// Whether opens have been watched without a pause since `since`.
     pub fn complete_since(&self, since: Duration) -> bool {
         self.opens.on && self.opens.since <= since
     }
 
-    /// Disables pauses: a test shares its machine with compilers.
+    /// Disables pauses, because compilers may run beside a test.
     #[cfg(test)]
     pub fn never_pause(&mut self, now: Duration) {
         for watch in [&mut self.opens, &mut self.execs] {
@@ -197,7 +199,8 @@ impl Opens {
         take(&self.patient)
     }
 
-    /// Charges opens and executions of processes that are not followed.
+    /// Charges opens and executions to their budgets, and pauses a watch that exceeds its budget.
+    /// Lost events count as a full burst of opens.
     pub fn spend(&mut self, opens: u64, execs: u64, lost: bool, now: Duration) {
         let too_many = if lost { BURST } else { 0 };
         for (watch, events) in [
@@ -248,7 +251,7 @@ impl Opens {
         }
     }
 
-    /// Watches new file systems. Unmounting has removed the watches of the old ones.
+    /// Watches new file systems. Unmounting has already removed the watches of old ones.
     fn watch_mounts(&mut self, system: &System) -> Result<(), String> {
         let mounts = system.proc.mounts().map_err(|error| error.to_string())?;
         let wanted: BTreeMap<(u32, u32), PathBuf> = mounts
@@ -287,7 +290,7 @@ impl Opens {
         }
     }
 
-    /// Whether there is nothing to watch.
+    /// Whether no file system is watched.
     pub fn is_blind(&self) -> bool {
         self.mounts.is_empty()
     }
@@ -314,7 +317,7 @@ fn lies_on_disk(mount: &Mount) -> bool {
     mount.device.0 != 0 || ON_DISKS.contains(&mount.kind.as_str())
 }
 
-/// Logs why there is no queue.
+/// Logs why opens cannot be watched.
 pub fn refused(why: &str) {
     warn!("files that are opened cannot be watched, starts are not recorded: {why}");
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Threads that wait for disks, so that the loop does not.
+//! Threads that wait for disks, so that the event loop does not wait.
 //!
 //! readahead() returns when the requests are queued, but it may have to read the file system's
-//! block maps first, and opening a file may have to read its directory. So both are done in threads
-//! that do nothing else. They share no state with the loop but a bounded queue of jobs and the list
-//! of answers. One thread serves streams, the other one serves app starts. A job that does not fit
-//! into its queue is dropped.
+//! block maps first. Opening a file may have to read its directory. Both are therefore done in
+//! threads of their own. The threads share no state with the event loop except a bounded queue of
+//! jobs and the list of answers. One thread serves streams, the other one serves app starts. A job
+//! that does not fit into its queue is dropped.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -38,29 +38,29 @@ pub enum Job {
         /// Bytes per call.
         chunk: u64,
     },
-    /// Read ahead what a record names.
+    /// Read the file ranges of a record ahead.
     Replay(Replay),
-    /// Survey what is cached of the files that an app opened, and record it.
+    /// Determine which parts of an app's files are cached, and record them.
     Record(Recording),
 }
 
-/// Result of a job that the loop needs.
+/// Result of a job, for the event loop.
 #[derive(Debug)]
 pub enum Answer {
-    /// A record was read ahead, or why not.
+    /// The result of a replay, or why it failed.
     Replayed(replay::Replayed),
-    /// A start was recorded, or why not.
+    /// The result of a recording, or why it failed.
     Recorded(replay::Recorded),
 }
 
-/// The loop's handle of a thread, with its queue.
+/// The event loop's handle of a reader thread, with the thread's queue.
 #[derive(Debug)]
 pub struct Reader {
     jobs: SyncSender<Job>,
 }
 
 impl Reader {
-    /// Starts a thread. It ends when the reader is dropped and its last job is done.
+    /// Starts a thread, which ends when the reader is dropped and the last job is done.
     pub fn start(
         name: &str,
         sys: &Path,
@@ -100,7 +100,7 @@ struct Worker {
 
 impl Worker {
     fn run(mut self, queue: &Receiver<Job>) {
-        // With a lower priority than the app for which it reads it would always be too late.
+        // With a lower priority than the app, the thread would always read too late.
         come_first();
         while let Ok(job) = queue.recv() {
             match job {
@@ -115,7 +115,7 @@ impl Worker {
                     self.reply.send(Answer::Replayed(done));
                 }
                 Job::Record(job) => {
-                    // No process waits for it.
+                    // No process waits for a recording, so it runs with a low priority.
                     stand_back();
                     let done = replay::record(&job);
                     come_first();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Records on disk: reads them ahead and makes them. Runs in a reader's thread, where it may wait
-//! for disks.
+//! Replays and makes the records on disk. Runs in a reader thread, which may wait for disks.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -18,10 +17,11 @@ use tracing::debug;
 
 use crate::mechanisms::readahead::disk::Disks;
 
-/// Starts that read fewer bytes than this need no record.
+/// Smallest amount of data, in bytes, for which a record of a start is made.
 const WORTH: u64 = 256 << 10;
 
-/// Larger files are not recorded: their cached parts say little about one app's start.
+/// Largest file that is recorded, in bytes. The cached parts of larger files say little about one
+/// app's start.
 const FILE_MAX: u64 = 8 << 30;
 
 /// Bytes that a replay reads between two checks of the machine's memory.
@@ -56,9 +56,9 @@ pub struct Figures {
     pub files: usize,
     /// Files that are gone or have changed since.
     pub changed: usize,
-    /// Bytes requested; what was cached already is not read again.
+    /// Bytes requested. Parts that were cached already are not read again.
     pub bytes: u64,
-    /// It stopped early because memory became short.
+    /// Whether the replay stopped early because memory became short.
     pub stopped: bool,
     /// How long the requests took.
     pub took: Duration,
@@ -71,11 +71,12 @@ pub struct Recording {
     pub program: Candidate,
     /// The user who runs it.
     pub user: u32,
-    /// What was executed right before it: when that is a script, the script is the app.
+    /// The file that was executed right before the program. If it is a script, the script is the
+    /// app.
     pub before: Option<Candidate>,
     /// Files that the app opened or maps.
     pub files: Vec<Candidate>,
-    /// Some of the files that it opened were missed.
+    /// Whether some of the files that the app opened were missed.
     pub partial: bool,
     /// Directory of the records.
     pub directory: PathBuf,
@@ -90,7 +91,7 @@ pub struct Recording {
 pub struct Candidate {
     /// Inode number.
     pub inode: u64,
-    /// Its path at that time.
+    /// Path at the time when the file was seen.
     pub path: PathBuf,
 }
 
@@ -99,11 +100,11 @@ pub struct Candidate {
 pub struct Recorded {
     /// The program, or the script.
     pub program: String,
-    /// What is kept now, or why nothing is.
+    /// The record, or why none could be made.
     pub outcome: Result<Kept, String>,
 }
 
-/// What is kept of a start.
+/// The record of a start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
     /// Name of the record; `None`: too little was read to be worth one.
@@ -112,16 +113,16 @@ pub struct Kept {
     pub files: usize,
     /// Bytes in it.
     pub bytes: u64,
-    /// The record is new or differs from the old one, and was written.
+    /// Whether the record was written, because it is new or differs from the old one.
     pub written: bool,
-    /// Names of records that were removed for it.
+    /// Names of older records that were removed to stay within the limit.
     pub removed: Vec<String>,
 }
 
-/// Requests everything that a record names and that is not cached yet.
+/// Requests all file ranges of a record that are not cached yet.
 pub fn replay(job: &Replay, disks: &mut Disks, proc: &Path) -> Replayed {
     let outcome = load(&job.record).map(|record| {
-        // Modification times in the directory are times of last use.
+        // The modification time of a record is the time of its last use.
         let now = fs::File::open(&job.record)
             .and_then(|file| file.set_modified(std::time::SystemTime::now()));
         if let Err(error) = now {
@@ -196,7 +197,7 @@ pub fn load(path: &Path) -> Result<Record, String> {
     Record::decode(&text).map_err(|flaw| failed(flaw.to_string()))
 }
 
-/// Surveys which parts of the files are cached, and stores that as the program's record.
+/// Determines which parts of the files are cached, and stores them as the program's record.
 pub fn record(job: &Recording) -> Recorded {
     let script = job.before.as_ref().filter(|before| is_script(before));
     let program = script.unwrap_or(&job.program);
@@ -251,8 +252,8 @@ fn keep(job: &Recording, program: &Candidate) -> Result<Kept, String> {
     Ok(kept)
 }
 
-/// The cached parts of a file; `None` when nothing is cached, or when it is not the file that was
-/// opened.
+/// The cached parts of a file. `None` if the file cannot be opened, is empty or too large, or is
+/// not the file that the app opened.
 fn survey(candidate: &Candidate) -> Option<FileExtents> {
     let path = utf8(&candidate.path)?;
     let (file, stat) = open(&candidate.path).ok()?;
@@ -303,8 +304,8 @@ fn utf8(path: &Path) -> Option<&str> {
     path.to_str().filter(|path| path.starts_with('/'))
 }
 
-/// Writes a whole file or nothing. It is private: which apps a person uses must stay hidden from
-/// other users.
+/// Replaces a file as a whole or not at all. The file is private, because which apps a person uses
+/// must stay hidden from other users.
 fn write(directory: &Path, at: &Path, text: &str) -> std::io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)
@@ -323,7 +324,8 @@ fn write(directory: &Path, at: &Path, text: &str) -> std::io::Result<()> {
     fs::rename(&fresh, at)
 }
 
-/// Removes the least recently used records, a fair share of each user's; returns their names.
+/// Removes the least recently used records if there are more than `most`, so that each user keeps a
+/// fair share. Returns their names.
 fn prune(directory: &Path, most: usize) -> Vec<String> {
     let mut records: Vec<_> = names(directory)
         .into_iter()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Records made and read ahead on real files.
+//! Makes and replays records of real files.
 
 use super::*;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

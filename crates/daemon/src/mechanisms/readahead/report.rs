@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What `status` and `explain` say of `readahead`.
+//! The texts and counters of `readahead` for `status` and `explain`.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::mechanisms::readahead::{Eyes, Readahead, Totals};
 use crate::system::System;
 
 impl Readahead {
-    /// Whether the start of the program that a process runs is known, as a sentence.
+    /// A sentence that says whether there is a record of how a process's program starts.
     pub fn note(&self, system: &System, id: ProcessId) -> Option<String> {
         if !self.settings.cold_start || !matches!(self.eyes, Eyes::Open(_)) {
             return None;
@@ -25,7 +25,7 @@ impl Readahead {
         })
     }
 
-    /// How starts are followed, or why they are not.
+    /// How starts are recorded and replayed, or why they are not, as text.
     pub fn cold_start_detail(&self) -> String {
         match &self.eyes {
             _ if !self.settings.cold_start => {
@@ -63,7 +63,7 @@ impl Readahead {
         all.map(|(name, value)| (name.to_owned(), value)).into()
     }
 
-    /// How streams are followed.
+    /// How streams and waits are followed, as text.
     pub fn streams_detail(&self) -> String {
         let waits = match &self.waits {
             Ok(waits) => format!("{} threads watched for waits", waits.watched()),

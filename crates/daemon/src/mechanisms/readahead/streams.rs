@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Streams of the topmost app, on a kernel that cannot extend read-ahead for it alone.
+//! Follows the topmost app's streams, which are files that it reads in sequence, on a kernel that
+//! cannot extend read-ahead for one app alone.
 //!
-//! The app's position in a file is in `/proc/PID/fdinfo`. Reading that costs ten microseconds,
-//! affects no other process, and works however small the app's reads are. An event for each read,
-//! which fanotify could deliver, would cost the app more than the disk does. So the daemon polls a
-//! stream while it moves, at the stream's pace, and requests the next windows. On the file of a
-//! stream that stands still it sets a fanotify watch, and removes the watch with the first event.
+//! The app's position in a file is in `/proc/PID/fdinfo`. Reading it costs ten microseconds,
+//! affects no other process, and works however small the app's reads are. A fanotify event for each
+//! read would cost the app more than the disk does. So the daemon polls a stream while it moves, at
+//! the stream's pace, and requests the next windows. When a stream stands still, the daemon sets a
+//! fanotify watch on its file, and removes the watch with the first event.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -27,7 +28,7 @@ use crate::mechanisms::readahead::disk::{Disk, Disks};
 use crate::mechanisms::readahead::reader::{Job, Reader};
 use crate::system::System;
 
-/// Smaller files are read whole by the kernel's own read-ahead.
+/// Smallest file that is followed, in bytes. The kernel's own read-ahead reads smaller files whole.
 const SIZE_MIN: u64 = 256 << 10;
 
 /// Most streams that are followed at once.
@@ -37,7 +38,8 @@ const STREAMS_MAX: usize = 64;
 const PROCESSES_MAX: usize = 32;
 const DESCRIPTORS_MAX: usize = 512;
 
-/// Delay of the scan after an open: its event comes before the opener has the descriptor.
+/// Delay between the event of an open and the scan, because the event comes before the opener has
+/// the descriptor.
 const INSTALLED: Duration = Duration::from_millis(2);
 
 /// Interval between scans of all descriptors of the app.
@@ -49,7 +51,8 @@ const IDLE: u32 = 3;
 /// Time from setting a watch to the last poll.
 const LAST_LOOK: Duration = Duration::from_millis(1);
 
-/// Time in which a watch is not set again after a process other than the app read the file.
+/// After a read event no watch is set for this time, unless the app's own stream moves: another
+/// process may read the file.
 const OTHERS: Duration = Duration::from_secs(10);
 
 /// A file that the app has open for reading.
@@ -101,7 +104,7 @@ impl Streams {
         self.followed.len()
     }
 
-    /// How many of them stand still and wait for an event.
+    /// How many followed streams stand still and wait for an event.
     pub fn resting(&self) -> usize {
         let resting = self.followed.iter().filter(|followed| followed.rests());
         resting.count()
@@ -130,7 +133,7 @@ impl Streams {
         }
     }
 
-    /// Handles a read of a file that stood still.
+    /// Handles the first read of a watched file.
     pub fn read(&mut self, stat: &FileStat, queue: &Fanotify, now: Duration) {
         for followed in &mut self.followed {
             if followed.watched && followed.stat.same_file(stat) {
@@ -141,7 +144,8 @@ impl Streams {
         }
     }
 
-    /// Polls all streams after events were lost, perhaps those of watched files.
+    /// Schedules a poll of every stream after events were lost, because some may concern watched
+    /// files.
     pub fn wake(&mut self, queue: &Fanotify, now: Duration) {
         for followed in &mut self.followed {
             followed.end_watch(Some(queue));
@@ -202,15 +206,15 @@ impl Streams {
 
     /// When the next poll is due.
     pub fn next_deadline(&self) -> Option<Duration> {
-        // A stream with a watch is polled whenever the app is scanned.
+        // A resting stream is not polled: its next read raises an event.
         let looks = self.followed.iter();
         let looks = looks.filter(|followed| !followed.rests());
         let looks = looks.map(|followed| followed.due);
         looks.chain(self.look_through.values().copied()).min()
     }
 
-    /// Polls everything that is due. At most `room` bytes are read ahead; the requested bytes are
-    /// subtracted from it.
+    /// Polls all streams that are due. At most `room` bytes are read ahead; the requested bytes are
+    /// subtracted from `room`.
     pub fn pass_time(
         &mut self,
         system: &System,
@@ -262,7 +266,7 @@ impl Streams {
         });
     }
 
-    /// Follows the files of a process that are not followed yet.
+    /// Starts to follow those files of a process that are not followed yet.
     fn find(&mut self, pid: i32, system: &System, settings: &ReadaheadSettings, now: Duration) {
         let Ok((id, process)) = system.process(pid) else {
             return;
@@ -277,8 +281,8 @@ impl Streams {
             let known = |followed: &Followed| followed.id == id && followed.number == number;
             let suits = match stat.kind {
                 FileKind::Regular => stat.id.size >= SIZE_MIN,
-                // Any user may hold an `O_PATH` descriptor of a disk without the right to open the
-                // disk.
+                // Follow disks for root's processes only: any user may hold an `O_PATH` descriptor
+                // of a disk without the right to open the disk.
                 FileKind::Block => process
                     .status()
                     .is_ok_and(|status| status.effective_uid == 0),
@@ -307,14 +311,14 @@ impl Streams {
         now: Duration,
     ) -> Option<Followed> {
         let position = process.position(number).ok().filter(|at| at.cached_reads)?;
-        // Fails when the descriptor refers to another file by now.
+        // Fails if the descriptor refers to another file now.
         let mut file = process.open_descriptor(number, &stat).ok()?;
         let size = match stat.kind {
             FileKind::Block => file.seek(SeekFrom::End(0)).ok()?,
             _ => stat.id.size,
         };
         let disk = self.disks.get(stat.device);
-        // Read-ahead is switched off for this disk.
+        // Returns `None` if read-ahead is switched off for this disk.
         let window = (disk.read_ahead > 0).then_some(disk.read_ahead)? * u64::from(settings.factor);
         let (_, process) = system.process(id.pid).ok()?;
         Some(Followed {
@@ -334,7 +338,7 @@ impl Streams {
 }
 
 impl Followed {
-    /// Whether it is not polled: the next read raises an event.
+    /// Whether the stream is not polled because its next read raises an event.
     fn rests(&self) -> bool {
         self.watched && self.stream.idle() > IDLE
     }
@@ -342,7 +346,8 @@ impl Followed {
     /// Sets a watch, so that the next read wakes the daemon.
     fn watch(&mut self, queue: Option<&Fanotify>, now: Duration) {
         let Some(queue) = queue else { return };
-        // A process that reads the disk itself, at any offset, would pay for the watch.
+        // Set no watch on a disk: every process that reads the disk itself, at any offset, would
+        // pay for it.
         let disk = self.stat.kind == FileKind::Block;
         if disk || self.watched || now < self.watch_from {
             return;

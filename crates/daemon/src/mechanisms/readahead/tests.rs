@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Real processes, real files, the real queue. Skipped where this user may not watch opens, or
-//! where temporary files are not on a disk.
+//! Tests with real processes, real files and a real fanotify queue. They are skipped where this
+//! user may not watch opens, or where temporary files are not on a disk.
 
 use super::*;
 use std::fs;
@@ -16,7 +16,7 @@ use limelight_sys::pagecache::cached;
 
 use crate::system::{now, Roots};
 
-/// Long enough for anything; a longer wait is a failure.
+/// Longest wait for an expected state; a test fails after it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Machine {
@@ -125,7 +125,7 @@ impl Machine {
         self.readahead.observe(&snapshot, &self.system, now());
     }
 
-    /// Runs the loop's steps until `holds`.
+    /// Runs the event loop's steps until `holds` returns true.
     fn until(&mut self, what: &str, holds: impl Fn(&Readahead) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !holds(&self.readahead) {
@@ -177,7 +177,8 @@ fn start_is_recorded_and_the_next_one_is_read_ahead() {
     let Some(file) = machine.uncached("library", 2) else {
         return;
     };
-    // The shell opens it itself: a helper that has ended before the daemon scans leaves no trace.
+    // The shell itself opens the file: a helper that ended before the daemon scans would leave no
+    // trace.
     let script = "exec 3<library; cat <&3; read x";
     let app = machine.start(script);
     machine.until("the start is seen", |all| all.coldstart.young() > 0);

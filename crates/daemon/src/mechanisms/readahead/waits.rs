@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Files that the topmost app reads at random offsets, by `pread()` or through mappings, on a
-//! kernel that cannot read the neighbouring pages for it alone.
+//! Reads ahead in files that the topmost app reads at random offsets, by `pread()` or through
+//! mappings, on a kernel that cannot read neighbouring pages for one app alone.
 //!
-//! Pages that the app waits for enter the page cache in its context, and the tracepoint of that is
-//! recorded for its threads alone ([`limelight_sys::perf`]): cached pages and the pages of other
-//! processes cost nothing. [`Places`] decides which neighbours are worth reading.
+//! Pages that the app waits for enter the page cache in the context of its threads. The tracepoint
+//! for this is recorded for those threads alone ([`limelight_sys::perf`]), so cached pages and the
+//! pages of other processes cost nothing. [`Places`] decides which neighbours are worth reading.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,19 +32,19 @@ use crate::system::System;
 const SYSTEM: &str = "filemap";
 const EVENT: &str = "mm_filemap_add_to_page_cache";
 
-/// Most threads that are watched at once; each takes three pages of memory.
+/// Most threads that are watched at once; each watch takes three pages of memory.
 const THREADS_MAX: usize = 32;
 
-/// Time from the first page of a request to taking the events: the request is whole then, and the
-/// disk has not answered yet.
+/// Delay between the first event of a request and reading all its events. By then every page of the
+/// request has raised its event, and the disk has not answered yet.
 const AFTER: Duration = Duration::from_micros(300);
 
-/// Most files that are known, and how long a file that was not found is not searched for again.
+/// Most files that are kept open, and how long a file that was not found is not searched for again.
 const FILES_MAX: usize = 128;
 const FORGET: Duration = Duration::from_secs(5);
 
-/// Time after which the app's open and mapped files are listed again for a file that is not on the
-/// list.
+/// Shortest time between two listings of the app's open and mapped files. A file that is not on the
+/// list causes a new listing.
 const LIST_AGAIN: Duration = Duration::from_millis(100);
 
 /// Most descriptors of a process that are searched for a file.
@@ -93,8 +93,8 @@ impl Waits {
         self.watches.len()
     }
 
-    /// Stops watching: another app, or none, is topmost. A deadline that is set stays set: the
-    /// queue is waited for again only after it.
+    /// Stops watching: another app, or none, is topmost. A deadline that is set stays set, because
+    /// the queue is re-armed only after it.
     pub fn clear(&mut self) {
         self.watches.clear();
         self.files.clear();
@@ -102,7 +102,7 @@ impl Waits {
         self.places.clear();
     }
 
-    /// Watches the threads of these processes, and no others.
+    /// Watches the threads of these processes, and no other threads.
     pub fn watch(&mut self, system: &System, members: &[ProcessId]) {
         let threads = members.iter().filter_map(|id| {
             let process = system.same_process(*id)?;
@@ -130,18 +130,18 @@ impl Waits {
         }
     }
 
-    /// Notes that a thread began to wait.
+    /// Notes that a thread has begun to wait.
     pub fn noticed(&mut self, now: Duration) {
         self.due.get_or_insert(now + AFTER);
     }
 
-    /// When the events are taken next.
+    /// When the events are handled next.
     pub fn next_deadline(&self) -> Option<Duration> {
         self.due
     }
 
-    /// Takes the events if that is due, and requests neighbours, at most `room` bytes. Returns
-    /// whether events were taken; the queue then has to be waited for again.
+    /// Handles the events if that is due, and requests neighbouring pages, at most `room` bytes.
+    /// Returns whether events were handled; if so, the event loop must re-arm the queue.
     pub fn pass_time(
         &mut self,
         system: &System,
@@ -175,11 +175,11 @@ impl Waits {
         true
     }
 
-    /// The pages that came in since the last call, file by file.
+    /// The pages that entered the page cache since the last call, as runs of adjacent pages.
     fn take(&mut self) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
-        // Take from all of them: asking a watch whether it is readable resets that state, and the
-        // queue has asked.
+        // Read every watch: a check for readability resets that state, and the epoll queue has made
+        // such a check.
         for watch in self.watches.values_mut() {
             for contents in &watch.take().events {
                 let Some(run) = run(&self.tracepoint, contents) else {
@@ -197,7 +197,7 @@ impl Waits {
         runs
     }
 
-    /// Drops threads that have ended: they would be readable for ever.
+    /// Drops the watches of threads that have ended, because such watches stay readable for ever.
     fn drop_ended(&mut self) {
         let mut ready = Vec::with_capacity(THREADS_MAX);
         let at_once = Timespec {
@@ -218,7 +218,7 @@ impl Waits {
         }
     }
 
-    /// Opens a file that the app has open or maps, once.
+    /// Opens a file that the app has open or maps, and caches the result.
     fn file(
         &mut self,
         key: File,
@@ -233,7 +233,8 @@ impl Waits {
             self.files.clear();
         }
         let found = self.list.find(key, system, members, now).map(Arc::new);
-        // A file that is not listed may have been opened after the list was made.
+        // Cache a failure only if the list is new: the file may have been opened after an older
+        // list was made.
         if found.is_some() || self.list.made == Some(now) {
             self.files.insert(key, found.clone());
         }
@@ -253,7 +254,7 @@ fn run(tracepoint: &Tracepoint, contents: &[u8]) -> Option<Run> {
     // MAJOR() and MINOR() of include/linux/kdev_t.h.
     let device = u32::try_from(number("s_dev")?).ok()?;
     let device = rustix::fs::makedev(device >> 20, device & ((1 << 20) - 1));
-    // Before Linux 6.9 there were only single pages.
+    // Before Linux 6.9 the event had no order, because it covered a single page.
     let order = number("order").unwrap_or(0).min(20);
     Some(Run {
         file: (device, number("i_ino")?),
@@ -262,7 +263,7 @@ fn run(tracepoint: &Tracepoint, contents: &[u8]) -> Option<Run> {
     })
 }
 
-/// How an app holds a file.
+/// Where an app has a file: in a descriptor, or in a mapping.
 #[derive(Debug)]
 enum Where {
     Descriptor(ProcessId, i32),
@@ -282,7 +283,7 @@ impl Where {
             }
             Where::Mapped(id, mapped) => system.same_process(*id)?.open_mapped(mapped),
         };
-        // The descriptor or the address may refer to another file by now.
+        // The descriptor or the address may refer to another file now.
         let is_it = |file: &std::fs::File| FileStat::of(file).is_ok_and(|stat| is_file(&stat, key));
         opened.ok().filter(is_it)
     }
@@ -292,7 +293,8 @@ fn is_file(stat: &FileStat, key: File) -> bool {
     stat.kind == FileKind::Regular && (stat.id.device, stat.id.inode) == key
 }
 
-/// All files that an app has open or maps: it waits for many of them while it starts.
+/// All files that an app has open or maps. They are listed together, because an app waits for many
+/// of them while it starts.
 #[derive(Debug, Default)]
 struct List {
     files: HashMap<File, Where>,
@@ -330,7 +332,8 @@ impl List {
                 .entry(mapped.file)
                 .or_insert(Where::Mapped(id, mapped));
         }
-        // Descriptors come before mappings, which take more privileges to open.
+        // Descriptors replace mappings of the same file, because opening a mapping takes more
+        // privileges.
         for number in process.descriptors(DESCRIPTORS_MAX).unwrap_or_default() {
             let Ok(stat) = process.descriptor(number) else {
                 continue;
@@ -432,7 +435,7 @@ mod tests {
         assert!(list.find(key, &system, &[own], soon).is_none());
         let found = list.find(key, &system, &[own], LIST_AGAIN).unwrap();
         assert_eq!(FileStat::of(&found).unwrap(), stat);
-        // From now on its place is known.
+        // The list now has an entry for the file.
         assert!(list.find(key, &system, &[own], LIST_AGAIN).is_some());
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Takes in the results of the guard and the swapper, and describes them.
+//! Handles the results of the guard and the swapper, and describes them to the user.
 
 use std::time::Duration;
 
@@ -12,13 +12,14 @@ use crate::mechanisms::swap::swapper::Done;
 use crate::mechanisms::swap::{pass_over, MemoryNotice, Swap};
 
 impl Swap {
-    /// Takes in the guard's kills.
+    /// Turns the guard's kill reports into notices.
     pub fn take_kills(&mut self) {
         let Some(guard) = &self.guard else {
             return;
         };
         for report in guard.reports() {
-            // Memory ran short at some moment between the last two gauges: the earlier one counts.
+            // Memory ran short at some moment between the last two gauges. Times count from the
+            // earlier gauge.
             let since = |then: Duration| then.saturating_sub(report.before);
             let done = report.freed.unwrap_or(report.killed);
             tracing::debug!(
@@ -40,7 +41,7 @@ impl Swap {
         }
     }
 
-    /// Takes in the apps that the gate refused to have killed.
+    /// Notes the apps that the gate refused to have killed, so that they are skipped for a while.
     pub fn take_refused(&mut self, shared: &mut Shared, at: Duration) {
         let refused = self.guard.as_ref().map(|guard| guard.refused());
         for app in refused.into_iter().flatten() {
@@ -50,7 +51,7 @@ impl Swap {
         }
     }
 
-    /// Takes in what the threads have done.
+    /// Handles the finished jobs of the swapper's threads.
     pub fn take_done(&mut self, shared: &mut Shared) {
         let done = match &self.swapper {
             Some(swapper) => swapper.answers().take(),
@@ -131,8 +132,8 @@ impl Swap {
     }
 }
 
-/// Keeps how much memory an app works with. Only missing pages are measured, so an app that misses
-/// little would seem to need little.
+/// Records an app's working set. Only missing pages are measured, so an app that is kept out of
+/// swap would seem to need little: it is left out.
 fn learn(shared: &mut Shared, app: AppKey, working_set: u64) {
     let in_force = &mut shared.in_force.swapping;
     let unseen = in_force.exempt.contains(&app);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Resolves kill reports to apps. A report comes when the memory is free, up to a second after the
-//! kill, and scans in between have found the app gone.
+//! kill. Scans during that time no longer find the app.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use limelight_core::model::AppKey;
 /// How long a disarmed app is remembered: much longer than a report takes.
 const REPORTED: Duration = Duration::from_secs(10);
 
-/// Apps that are armed, and those that were armed recently.
+/// Apps that are armed or were armed recently.
 #[derive(Debug, Default)]
 pub struct KillTargets(BTreeMap<AppKey, (Option<Duration>, Known)>);
 
@@ -27,7 +27,7 @@ impl KillTargets {
         self.0.retain(|_, (left, _)| left.is_none_or(lately));
     }
 
-    /// An app that is armed or was recently, as it was then.
+    /// An app that is armed or was armed recently, in its state at that time.
     pub fn get(&self, app: AppKey) -> Option<&Known> {
         self.0.get(&app).map(|(_, known)| known)
     }
@@ -69,7 +69,8 @@ mod tests {
         let known = apps.get(APP).unwrap();
         let mut armed = KillTargets::default();
         armed.renew([known].into_iter(), S(1));
-        // Independent of how long it was armed, and of how often others are armed afterwards.
+        // The app is remembered regardless of how long it was armed, and of how often other apps
+        // are armed afterwards.
         for second in [100, 101, 109] {
             armed.renew([].into_iter(), S(second));
             assert!(armed.get(APP).is_some(), "{second}");

@@ -17,7 +17,7 @@ use crate::system::MEMORY;
 pub(super) const SWAP_MAX: &str = "memory.swap.max";
 pub(super) const FREEZE: &str = "cgroup.freeze";
 
-/// Whether an entry is about this kind of limit on the cgroup with this inode.
+/// Whether an entry records this kind of limit on the cgroup with this inode.
 pub(super) fn is_about(entry: &Entry, kind: Kind, inode: u64) -> bool {
     match (entry, kind) {
         (Entry::SwapMax { cgroup, .. }, Kind::SwapMax)
@@ -33,7 +33,7 @@ pub(super) fn exempt(
     rule: &str,
     context: Context<'_>,
 ) {
-    // Marked before the attempt, so that a failed one is not repeated at each scan.
+    // The app is marked before the attempt, so that a failed attempt is not repeated at each scan.
     shared.in_force.swapping.exempt.push(app);
     let handed_down = match CgroupPath::parse(&home.path) {
         Some(path) => hand_down(shared, &path, MEMORY, context).map(|_| ()),
@@ -48,7 +48,7 @@ pub(super) fn exempt(
     shared.changes.note(Reach::App(app), Kind::SwapMax, change);
 }
 
-/// Writes the limit and verifies it. Returns the value before it.
+/// Sets the swap limit to 0 and verifies it. Returns the previous value and the outcome.
 fn forbid_swap(shared: &mut Shared, home: &Home, context: Context<'_>) -> (String, Outcome) {
     let Some(group) = open_place(context.system, &Place::from(home)) else {
         return (String::new(), failed(format!("{} has ended", home.path)));
@@ -124,7 +124,7 @@ fn stop(shared: &mut Shared, home: &Home, context: Context<'_>) -> Outcome {
     }
 }
 
-/// Whether the daemon has set a knob already; if so, it stays set.
+/// Returns whether the daemon has already set this knob. If so, cancels its pending restore.
 fn keep(shared: &mut Shared, kind: Kind, home: &Home) -> bool {
     let mut entries = shared.ledger.entries().iter();
     let entry = entries.find(|entry| is_about(entry, kind, home.inode));
@@ -132,7 +132,7 @@ fn keep(shared: &mut Shared, kind: Kind, home: &Home) -> bool {
     entry.inspect(|entry| shared.ledger.keep(entry)).is_some()
 }
 
-/// Restores one knob of an app, if it is set.
+/// Restores one knob of an app, if the daemon has set it.
 pub(super) fn put_back(shared: &mut Shared, app: AppKey, kind: Kind, context: Context<'_>) {
     let known = context.apps.iter().find(|known| known.key() == app);
     let home = |known: &Known| Some(known.found.app.home.as_ref()?.inode);
@@ -154,7 +154,7 @@ pub(super) fn put_back(shared: &mut Shared, app: AppKey, kind: Kind, context: Co
         .drop_where(|reach, of| (reach, of) == (Reach::App(app), kind));
 }
 
-/// Whether the limit really is in force.
+/// Reads the limit back to check that it is in force.
 fn verified(group: &Cgroup) -> Outcome {
     match group.limit(MemoryKnob::SwapMax) {
         Ok(Limit::ZERO) => Outcome::Applied,

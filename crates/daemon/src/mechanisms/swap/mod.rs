@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `swap`: keeps apps out of swap, squeezes and freezes apps, and brings them back.
+//! `swap`: keeps apps out of swap, squeezes and freezes apps, and brings their memory back.
 //!
 //! Lasting changes (`memory.swap.max`, `cgroup.freeze`) are in the restore record. One-time actions
 //! are done by the threads of the [`Swapper`](crate::mechanisms::swap::swapper::Swapper), and their
@@ -42,7 +42,7 @@ use swapper::{Errand, Squeeze, Swapper};
 /// A notice for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoryNotice {
-    /// An action was done to an app.
+    /// An action was taken on an app.
     Did {
         /// When, since boot.
         at: Duration,
@@ -50,7 +50,7 @@ pub enum MemoryNotice {
         action: MemoryAction,
         /// The app.
         app: AppKey,
-        /// Bytes that it moved or freed.
+        /// Bytes that the action moved or freed.
         bytes: u64,
         /// How long it took.
         took: Option<Duration>,
@@ -75,22 +75,23 @@ pub enum MemoryNotice {
     },
 }
 
-/// `swap`.
+/// State of the `swap` mechanism.
 #[derive(Debug, Default)]
 pub struct Swap {
-    /// Moves apps' memory out and back; `None` where nothing is applied.
+    /// Moves apps' memory to swap and back; `None` if it was not started.
     pub swapper: Option<Swapper>,
-    /// Kills; `None` where nothing is applied.
+    /// Kills apps; `None` if it was not started.
     pub guard: Option<Guard>,
     /// Apps that the guard's reports may be about.
     pub kill_targets: KillTargets,
-    /// Units that were made for apps and hold no process yet.
+    /// Units that were created for apps and hold no process yet.
     pub pending_units: PendingUnits,
     /// Other OOM daemons.
     pub oom_daemons: OomDaemons,
     /// Why the app that is being squeezed was chosen.
     squeezing_for: String,
-    /// The target of the squeeze is no app: the squeeze is noted whatever it yields.
+    /// Whether the squeezed target is a service and not an app. Such a squeeze is reported even if
+    /// it frees nothing.
     squeezing_service: bool,
     /// Recent returns of memory: bytes, and the time that each took.
     returns: Vec<(u64, Duration)>,
@@ -99,7 +100,7 @@ pub struct Swap {
 }
 
 impl Swap {
-    /// Notes for the user that an action was done to an app.
+    /// Notifies the user of an action on an app.
     fn did(&mut self, at: Duration, app: AppKey, action: MemoryAction, reason: &str) {
         self.notices.push(MemoryNotice::Did {
             at,
@@ -144,8 +145,8 @@ impl Swap {
         guard.arm(context.system, victims);
     }
 
-    /// Starts the threads that kill and that move memory. Without them `swap` does nothing and logs
-    /// that.
+    /// Starts the threads that kill apps and that move memory. If a thread cannot be started, its
+    /// part of `swap` does nothing, and the log says so.
     pub fn start(&mut self, system: &System, gate: &Gate, thresholds: Thresholds) {
         let mount_point = system.cgroups.mount_point();
         match Swapper::start(mount_point, &system.roots.proc, gate.clone()) {
@@ -158,12 +159,12 @@ impl Swap {
         }
     }
 
-    /// How short memory is; plenty if no guard runs.
+    /// How short memory is; without a guard, memory counts as plenty.
     pub fn shortage(&self) -> Shortage {
         self.guard.as_ref().map(Guard::shortage).unwrap_or_default()
     }
 
-    /// Notes that an app is no longer topmost, so that it can be brought back.
+    /// Notes that an app is no longer topmost, so that its memory can be brought back later.
     pub fn left_front(&mut self, shared: &mut Shared, errand: Errand) {
         shared.in_force.swapping.returned = None;
         if let Some(swapper) = &self.swapper {
@@ -172,7 +173,7 @@ impl Swap {
         }
     }
 
-    /// Notes that the topmost app has responded.
+    /// Notes that the topmost app has responded, so that its working set can be measured.
     pub fn answered(&self, app: AppKey) {
         if let Some(swapper) = &self.swapper {
             swapper.ask(Errand::Learn { app });
@@ -189,7 +190,7 @@ impl Swap {
         swapping.lean.retain(|app| !gone.contains(app));
         swapping.refused.retain(|one| !gone.contains(&one.app));
         swapping.working_sets.retain(|(app, _)| !gone.contains(app));
-        // An app may be gone while its cgroup still exists and gets another process.
+        // Undo the limits of these apps: a cgroup may outlive its app and get another process.
         let inodes: Vec<u64> = gone.iter().filter_map(own_group).collect();
         undo(&mut shared.ledger, system, |entry| {
             let about = |kind| inodes.iter().any(|inode| is_about(entry, kind, *inode));
@@ -207,7 +208,7 @@ impl Swap {
 impl Mechanism for Swap {
     type Step = Step;
 
-    /// Carries a step out, unless the gate refuses it.
+    /// Carries out a step, unless the gate refuses it.
     fn apply(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) -> Effect {
         if let Some((app, harm, blocked)) = refusal(shared, step) {
             report_refusal(shared, app, harm, blocked, context);
@@ -319,8 +320,8 @@ impl Mechanism for Swap {
     }
 }
 
-/// Why the gate refuses a step, if it does. Kills are not checked here: the guard asks the gate
-/// right before each one.
+/// Why the gate refuses a step, if it does. Kills are not checked here: the guard checks the gate
+/// right before each kill.
 fn refusal(shared: &Shared, step: &Step) -> Option<(AppKey, Harm, Blocked)> {
     let (app, home, members, harm) = match step {
         Step::Exempt { app, home, .. } => (app, Some(home), &[][..], Harm::Limit),
@@ -337,7 +338,7 @@ fn refusal(shared: &Shared, step: &Step) -> Option<(AppKey, Harm, Blocked)> {
     Some((*app, harm, blocked))
 }
 
-/// Why an app must not be frozen, if another process may be waiting for it.
+/// Returns why an app must not be frozen: another process may be waiting for it.
 fn refusal_to_freeze(shared: &Shared, app: AppKey, context: Context<'_>) -> Option<String> {
     let known = context.apps.iter().find(|known| known.key() == app)?;
     let front = shared.gate.topmost();
@@ -358,14 +359,14 @@ fn report_refusal(
     pass_over(shared, app, harm, blocked.to_string(), context.now);
 }
 
-/// Skips the app for a while after a refused action: another target comes first.
+/// Skips the app for a while after a refused action, so that another target comes first.
 fn pass_over(shared: &mut Shared, app: AppKey, harm: Harm, why: String, at: Duration) {
     let refused = &mut shared.in_force.swapping.refused;
     refused.retain(|one| one.app != app);
     refused.push(Refusal { app, at, harm, why });
 }
 
-/// The cgroup inode of an app that is a cgroup.
+/// The inode of the app's cgroup, if a cgroup identifies the app.
 fn own_group(app: &AppKey) -> Option<u64> {
     match app {
         AppKey::Cgroup { inode } => Some(*inode),

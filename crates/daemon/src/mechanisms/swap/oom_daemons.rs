@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Other programs that kill when memory runs short, and when they do.
+//! Finds other programs that kill when memory runs short, and describes when they do.
 //!
-//! They are left alone. Limelight acts earlier than they do with their defaults, reads its gauge
-//! again right before it kills, and waits for memory that another program's kill has freed; so the
-//! two do not kill for the same shortage. The user should know of them all the same.
+//! Limelight leaves these programs alone. With their default settings, Limelight acts earlier than
+//! they do. It reads its gauge again right before a kill, and waits for memory that another
+//! program's kill has freed. So Limelight and such a program do not kill for the same shortage. The
+//! user should know about these programs all the same.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +33,7 @@ impl std::fmt::Display for Killer {
     }
 }
 
-/// Scan interval: services start with the machine and not with every app.
+/// Scan interval. Services start with the machine, not with every app.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Other OOM daemons that run, as of the last scan.
@@ -54,7 +55,8 @@ impl OomDaemons {
     }
 }
 
-/// Name as the kernel keeps it, full name, and what it does if no more is known.
+/// For each program: its name as the kernel truncates it, its full name, and what it does. The last
+/// text is empty if it is built from the program's configuration.
 const KNOWN: [(&str, &str, &str); 9] = [
     ("systemd-oomd", "systemd-oomd", ""),
     ("earlyoom", "earlyoom", ""),
@@ -83,7 +85,7 @@ const KNOWN: [(&str, &str, &str); 9] = [
     ("lmkd", "lmkd", "kills apps by their oom_score_adj (Android)"),
 ];
 
-/// All such programs that run. `root` holds `/etc`, `/run` and `/usr`.
+/// All of these programs that run. `root` holds `/etc`, `/run` and `/usr`.
 pub fn find(proc: &Proc, root: &Path) -> Vec<Killer> {
     of_tree(proc, &proc.tree().unwrap_or_default(), root)
 }
@@ -111,7 +113,8 @@ fn of_tree(proc: &Proc, tree: &ProcessTree, root: &Path) -> Vec<Killer> {
         .collect()
 }
 
-/// What systemd-oomd does by its configuration. The units' own settings say which ones it watches.
+/// Describes what systemd-oomd does, from its configuration. The units' own settings determine
+/// which of them it watches.
 fn oomd(root: &Path) -> String {
     let mut swap = "90%".to_owned();
     let mut pressure = "60%".to_owned();
@@ -154,14 +157,14 @@ fn oomd_files(root: &Path) -> Vec<String> {
         drop_ins.extend(entries.map(|entry| entry.path()));
     }
     drop_ins.retain(|path| path.extension().is_some_and(|ext| ext == "conf"));
-    // By name, whatever directory they are in.
+    // Sorted by file name, regardless of the directory.
     drop_ins.sort_by_key(|path| path.file_name().map(std::ffi::OsStr::to_owned));
     texts.extend(drop_ins.iter().filter_map(|path| read(path)));
     texts
 }
 
-/// What earlyoom does by its command line: `-m` and `-s`, percent of memory and of swap that are
-/// available.
+/// Describes what earlyoom does, from its command line: `-m` and `-s` give the percentages of
+/// memory and of swap that are available.
 fn earlyoom(arguments: &[String]) -> String {
     let percent = |option: &str| {
         let at = arguments.iter().position(|word| word == option);

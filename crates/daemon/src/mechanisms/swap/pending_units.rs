@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Units that were made for apps and hold no process yet. What a disposable app allocates before
-//! the first scan could be swapped, so its limit is written as soon as its cgroup exists.
+//! Tracks units that were created for apps and hold no process yet. Memory that a disposable app
+//! allocates before the first scan could be swapped out, so the app's limit is written as soon as
+//! its cgroup exists.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +14,7 @@ const BETWEEN_LOOKS: usize = 8;
 /// A unit that is still empty after this time is dropped.
 const EXPECTED_FOR: Duration = Duration::from_secs(10);
 
-/// The units, and when they were made.
+/// The units, and when they were created.
 #[derive(Debug, Default)]
 pub struct PendingUnits {
     units: BTreeMap<AppKey, (String, Duration)>,
@@ -21,7 +22,7 @@ pub struct PendingUnits {
 }
 
 impl PendingUnits {
-    /// Whether the next unit is tracked at once, and not left to the next scan.
+    /// Whether another unit can be tracked before the next scan.
     pub fn has_room(&self) -> bool {
         self.since_look < BETWEEN_LOOKS
     }
@@ -39,8 +40,8 @@ impl PendingUnits {
         at + EXPECTED_FOR
     }
 
-    /// Takes in a scan. Units whose app has appeared are dropped; returns those that stay empty:
-    /// their cgroup is gone, or the time is over.
+    /// Handles the result of a scan. Units whose app has appeared are dropped. Units that stayed
+    /// empty are dropped and returned: their cgroup is gone, or their time is over.
     pub fn looked(
         &mut self,
         now: Duration,
@@ -58,7 +59,7 @@ impl PendingUnits {
         late
     }
 
-    /// When the next scan is due at the latest.
+    /// Time of the next scan at the latest.
     pub fn until(&self) -> Option<Duration> {
         self.units.values().map(|(_, at)| *at + EXPECTED_FOR).min()
     }

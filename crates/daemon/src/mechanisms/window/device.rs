@@ -10,7 +10,7 @@ use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::device::DeviceDoor;
 use crate::mechanisms::shared::{failed, Context, Shared};
 
-/// What was reported to the kernel.
+/// Whether the kernel wants reports of windows, and how many were made.
 #[derive(Debug, Default)]
 pub struct Told {
     /// The kernel wants the reports.
@@ -41,7 +41,8 @@ impl Told {
             return;
         };
         let result = tell(device, step, context);
-        // Also after a failure: the next window is another try, an immediate retry is not.
+        // Note the step even after a failure, so that the next try comes with the next window and
+        // not at once.
         shared.in_force.device_window = match step {
             Step::Open { ends } => Some(ends),
             Step::Close => None,
@@ -51,7 +52,8 @@ impl Told {
             (Ok(()), Step::Close) => self.closed += 1,
             (Err(_), _) => self.failed += 1,
         }
-        // A key press must not add a line to the record of changes; a failure must be visible.
+        // Success is not noted, because a key press must not add a line to the list of changes. A
+        // failure must be visible.
         let Err(error) = result else {
             return;
         };
@@ -71,7 +73,7 @@ impl Told {
         shared.changes.note(Reach::Machine, Kind::Device, change);
     }
 
-    /// What is reported to the kernel about windows, for `status`.
+    /// The state and the number of the reports to the kernel, for `status`.
     pub fn status(&self, device: &DeviceDoor, open: bool) -> KernelWindows {
         let Told {
             wanted,

@@ -28,21 +28,21 @@ struct Pass {
     until: Duration,
 }
 
-/// Response windows, and who reports them.
+/// The response windows, and the clients that report them.
 #[derive(Debug)]
 pub struct Window {
     /// The windows of the topmost app.
     pub model: Windows,
-    /// What was reported to the kernel.
+    /// The reports to the kernel.
     pub told: Told,
     pass: Option<Pass>,
     /// Open connections over which windows were reported, and how often.
     reporters: BTreeMap<u64, u64>,
     /// The last source that reported, and when.
     last_told: Option<(String, Duration)>,
-    /// User of the last topmost app.
+    /// User of the app that was topmost last.
     owner: Option<Option<u32>>,
-    /// Users of the apps that were topmost; only the first two.
+    /// Users of the apps that have been topmost; at most two users are kept.
     owners: BTreeSet<Option<u32>>,
 }
 
@@ -60,7 +60,7 @@ impl Window {
         }
     }
 
-    /// Another app, or none, is topmost; it belongs to `owner`.
+    /// Notes that another app, or none, is topmost. The app belongs to `owner`.
     pub fn topmost(&mut self, front: Option<&App>, owner: Option<u32>) {
         if front.is_some() && self.owner != Some(owner) {
             // The time of input to one user's app must not be shown to another user.
@@ -73,12 +73,12 @@ impl Window {
         self.model.topmost(front, owner);
     }
 
-    /// Handles a closed connection.
+    /// Handles a closed connection to a reporting client.
     pub fn release(&mut self, client: u64) {
         self.reporters.remove(&client);
     }
 
-    /// Whether all counts are of one user's apps.
+    /// Whether all apps that have been topmost belong to one user.
     pub fn is_of_one_user(&self) -> bool {
         self.owners.len() < 2
     }
@@ -99,7 +99,7 @@ impl Window {
         self.last_told.as_ref()
     }
 
-    /// Records a report of a source.
+    /// Records which source reported a window, and when.
     pub fn told_by(&mut self, source: &str, at: Duration) {
         match &mut self.last_told {
             Some((by, when)) if by == source => *when = at,

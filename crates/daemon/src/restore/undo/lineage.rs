@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Finds the processes that may have inherited values that Limelight gave to others.
+//! Finds the processes that may have inherited values that Limelight gave to other processes.
 //!
-//! A child has its parent's nice value, slice and `oom_score_adj`, and keeps them when it leaves
-//! the parent, the session and the cgroup. Without privilege it cannot leave its user and its
-//! login, and it cannot be older than the change. So the search covers descendants, members of the
-//! app's cgroup, and every process of the same user that was made since the change.
+//! A child inherits its parent's nice value, slice and `oom_score_adj`, and keeps them when it
+//! leaves the parent, the session and the cgroup. Without privilege it cannot leave its user and
+//! its login, and it is never older than the change. So the search covers descendants, members of
+//! the app's cgroup, and every process of the same user that was created since the change.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,8 @@ use crate::restore::undo::procs_of;
 use crate::restore::{Entry, Lineage, Moment, Place};
 use crate::system::{now, System};
 
-/// How far a process's start time and pid can lag behind when the process becomes visible.
+/// Most clock ticks and PIDs by which a process's start time and PID can lag behind the present
+/// ones when the process becomes visible.
 const FORK_TICKS: u64 = 100;
 const FORK_PIDS: i32 = 1024;
 
@@ -31,7 +32,7 @@ pub fn moment(system: &System) -> Moment {
     }
 }
 
-/// The lineage that begins with a process.
+/// The lineage of a process: its user and login, from the moment `since`.
 pub fn of(process: &Process, since: Moment) -> limelight_sys::Result<Lineage> {
     Ok(Lineage {
         uid: process.status()?.real_uid,
@@ -53,8 +54,8 @@ pub fn unrecorded(entries: &[Entry], fresh: Vec<Entry>) -> Vec<Entry> {
     left
 }
 
-/// An entry whose lineage no longer covers the processes that a search begun at `begin` has seen.
-/// Forks that had begun by then are still covered.
+/// Returns the entry with its lineage narrowed after a search that began at `begin`: processes that
+/// this search has seen are no longer covered. Forks that had begun by then are still covered.
 pub fn looked_through(entry: &Entry, begin: Moment) -> Entry {
     let mut entry = entry.clone();
     if let Entry::ScoreGiven { lineage, .. } | Entry::AskingGiven { lineage, .. } = &mut entry {
@@ -72,12 +73,12 @@ pub fn looked_through(entry: &Entry, begin: Moment) -> Entry {
     entry
 }
 
-/// Whether a process can have inherited what was given to this lineage.
+/// Whether a process can have inherited a value that was given to this lineage.
 pub fn is_kin(process: &Process, start: u64, lineage: &Lineage) -> limelight_sys::Result<bool> {
     if start < lineage.since.ticks || process.login_uid()? != lineage.login {
         return Ok(false);
     }
-    // With a login its user does not matter: a child may have become root by sudo.
+    // If the lineage has a login, the user does not matter: a child may have become root by sudo.
     if lineage.login.is_some() {
         return Ok(true);
     }
@@ -85,7 +86,7 @@ pub fn is_kin(process: &Process, start: u64, lineage: &Lineage) -> limelight_sys
     if [status.real_uid, status.effective_uid].contains(&lineage.uid) {
         return Ok(true);
     }
-    // A user namespace gives a child other uids, but no way out of the user's slice.
+    // A child in a user namespace has other UIDs, but cannot leave the user's slice.
     let slice = format!("user-{}.slice", lineage.uid);
     let cgroup = process.cgroup()?.unwrap_or_default();
     Ok(cgroup.split('/').any(|name| name == slice))
@@ -94,18 +95,18 @@ pub fn is_kin(process: &Process, start: u64, lineage: &Lineage) -> limelight_sys
 /// Processes to check.
 #[derive(Debug)]
 pub struct Candidates {
-    /// The recorded processes and their descendants, perhaps others.
+    /// Process tree with the recorded processes and their descendants, and possibly others.
     pub tree: ProcessTree,
-    /// All of them, ascending.
+    /// PIDs of all processes to check, ascending.
     pub pids: Vec<i32>,
     /// Members of the app's own cgroups.
     pub homes: BTreeSet<i32>,
-    /// Whether a process ended before it could be checked: it may have left a child.
+    /// Whether a process ended before it could be checked. It may have left a child.
     pub missed: bool,
 }
 
 impl Candidates {
-    /// Searches for the processes to check. Fails when no descriptor is left.
+    /// Finds the processes to check. Fails when no descriptor is left.
     pub fn find(
         system: &System,
         recorded: &[ProcessId],
@@ -126,7 +127,7 @@ impl Candidates {
         pids.extend(&members);
         let (since, missed) = made_since(system, lineages)?;
         pids.extend(since.iter().map(|stat| stat.pid));
-        // This process has chosen its priority itself.
+        // The daemon itself is left out: it has chosen its own priority.
         pids.retain(|pid| u32::try_from(*pid) != Ok(std::process::id()));
         Ok(Candidates {
             tree,
@@ -143,7 +144,7 @@ pub fn is_alive(tree: &ProcessTree, id: ProcessId) -> bool {
     stat.is_some_and(|stat| stat.start_ticks == id.starttime)
 }
 
-/// Processes that are no older than the oldest of these lineages, and whether one was missed.
+/// Processes that are no older than the oldest of these lineages, and whether a process was missed.
 fn made_since(system: &System, lineages: &[&Lineage]) -> limelight_sys::Result<(Vec<Stat>, bool)> {
     let Some(first) = lineages
         .iter()
@@ -172,16 +173,17 @@ fn made_since(system: &System, lineages: &[&Lineage]) -> limelight_sys::Result<(
     Ok((found, missed))
 }
 
-/// The pid after which all pids since a moment were given out: there may be thousands of older
-/// processes. 0 where that is unknown. There is no upper bound: a process that forks and ends
-/// without pause would stay above any bound.
+/// A lower bound: all PIDs given out since `then` are above the returned one; 0 if unknown. The
+/// bound saves checking thousands of older processes. There is no upper bound, because a process
+/// that forks and ends without pause would stay above any bound.
 fn first_pid(system: &System, then: Moment) -> i32 {
     let (Some(from), Some(before)) = (then.last_pid, then.forks) else {
         return 0;
     };
     let last = system.proc.last_pid();
     match (last, system.proc.pid_max(), system.proc.forks()) {
-        // Fewer than half of all pids, and ascending: they have not wrapped around.
+        // Fewer than half of all PIDs were given out, and the last one is not below the first: PIDs
+        // have not wrapped around.
         (Ok(last), Ok(most), Ok(forks))
             if from <= last && forks.saturating_sub(before) < most / 2 =>
         {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Restores what the restore record lists: while the daemon runs, when it stops, and after a crash.
+//! Restores the changes that the restore record lists: while the daemon runs, when it stops, and
+//! after a crash.
 
 pub mod lineage;
 pub mod oom_score_adj;
@@ -19,16 +20,16 @@ use crate::system::{System, MEMORY};
 /// Result of restoring one thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Undone {
-    /// The value from before is in force again.
+    /// The value from before Limelight is in force again.
     Restored,
-    /// Another program has changed it since; it was left alone.
+    /// Another program has changed the value since, so it was left alone.
     Theirs {
         /// The value that was found.
         found: String,
     },
     /// The process or cgroup does not exist any more.
     Gone,
-    /// It could not be restored, and stays in the record.
+    /// The value could not be restored, and its entry stays in the record.
     Failed {
         /// The reason.
         why: String,
@@ -38,15 +39,16 @@ pub enum Undone {
 /// Most passes over processes that fork while they are being restored.
 const PASSES: usize = 8;
 
-/// Longest time that a fork usually takes: afterwards the child is visible.
+/// Longest time that a fork usually takes. After it the child is visible.
 const FORK_TIME: Duration = Duration::from_millis(50);
 
-/// Opens a cgroup if it is still the same one.
+/// Opens a cgroup if it is still the same one. `None` also if that cannot be determined.
 pub fn open_place(system: &System, place: &Place) -> Option<Cgroup> {
     find_place(system, place).ok().flatten()
 }
 
-/// The same, but fails when that cannot be determined, as without a free descriptor.
+/// Opens a cgroup if it is still the same one. Fails if that cannot be determined, for example
+/// without a free descriptor.
 pub fn find_place(system: &System, place: &Place) -> limelight_sys::Result<Option<Cgroup>> {
     let Some(path) = CgroupPath::parse(&place.path) else {
         return Ok(None);
@@ -58,11 +60,11 @@ pub fn find_place(system: &System, place: &Place) -> limelight_sys::Result<Optio
     }
 }
 
-/// Restores every entry for which `which` holds, newest first, and drops from the record what is
-/// done; what fails is owed. Returns the entries with their results.
+/// Restores every entry that `which` accepts, newest first. Entries that are done are dropped from
+/// the record, and entries that failed are owed. Returns the entries with their results.
 ///
-/// A process that is just being forked is not visible yet. So lineages are owed too, until
-/// [`undo_again`] finds none of their processes.
+/// Entries about lineages are owed too, until [`undo_again`] finds none of their processes, because
+/// a process that is just being forked is not visible yet.
 pub fn undo(
     ledger: &mut Ledger,
     system: &System,
@@ -71,7 +73,8 @@ pub fn undo(
     put_back(ledger, system, which, false)
 }
 
-/// The same for what is owed, a while later.
+/// Like [`undo`], for entries that have been owed for a while. Drops a lineage if the search finds
+/// none of its processes.
 pub fn undo_again(
     ledger: &mut Ledger,
     system: &System,
@@ -91,7 +94,7 @@ fn put_back(
     let has_lineage = chosen.iter().any(|entry| entry.lineage().is_some());
     let begin = has_lineage.then(|| lineage::moment(system));
     let mut results = Vec::new();
-    // Children inherited lowered values, so all processes are handled together.
+    // Children have inherited lowered values, so all processes are handled together.
     let (lowered, others): (Vec<Entry>, Vec<Entry>) = chosen.into_iter().partition(Entry::is_score);
     results.extend(oom_score_adj::raise(system, lowered, &kept));
     let (tuned, others): (Vec<Entry>, Vec<Entry>) = others.into_iter().partition(Entry::is_asking);
@@ -127,8 +130,8 @@ fn put_back(
     results
 }
 
-/// Restores everything that a dead predecessor, or this daemon, left. Returns how many things
-/// could not be restored.
+/// Restores everything that this daemon or a dead one has changed. Returns how many things could
+/// not be restored.
 pub fn undo_all(ledger: &mut Ledger, system: &System) -> usize {
     let mut results = undo(ledger, system, |_| true);
     let has_lineage = |entry: &Entry| entry.lineage().is_some();
@@ -272,7 +275,8 @@ fn undo_weight(
     Ok(Undone::Restored)
 }
 
-/// Any process of the session will do, if the recorded one has left it.
+/// Restores a session's nice value through the recorded process, or through any other process of
+/// the session if that one has left.
 fn undo_autogroup(
     system: &System,
     entry: &Entry,
@@ -325,7 +329,8 @@ fn undo_controller(
     if !enabled.iter().any(|name| name == controller) {
         return Ok(Undone::Restored);
     }
-    // Disabling the controller would discard what others have set below since.
+    // Disabling the controller would discard limits and weights that other programs have set below
+    // since.
     let found = match controller {
         MEMORY => limits_below(&cgroup)?,
         _ => weights_below(&cgroup, controller)?,
@@ -396,7 +401,7 @@ fn weights_below(cgroup: &Cgroup, controller: &str) -> limelight_sys::Result<Opt
     Ok(None)
 }
 
-/// Repeated passes over processes that may have inherited, until one finds none.
+/// Repeated passes over processes that may have inherited a value, until a pass finds none.
 #[derive(Debug, Default)]
 struct Search {
     passes: usize,
@@ -427,8 +432,9 @@ impl Search {
     }
 }
 
-/// Applies the outcome of a search to the results. Without a search no entry is done, and where
-/// children are forked faster than they are found the search goes on later.
+/// Applies the outcome of a search to the results. If the search failed, no entry is done. If
+/// children are forked faster than they are found, the lineages stay owed, and a later search
+/// continues.
 fn finish_given(results: &mut [(Entry, Undone)], search: Search) {
     for (entry, undone) in results {
         let given = entry.lineage().is_some();

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Restores `oom_score_adj`, also for the children that inherited it.
+//! Restores `oom_score_adj` of recorded processes and of the children that inherited it.
 //!
-//! Without privilege a process may raise its own value, and lower it again to the last value that a
-//! privileged process wrote, which was ours. So each value from ours up to the original is ours,
-//! and every privileged write that restores a value also revokes that permission. A value above the
-//! original is the process's own choice and stays.
+//! An unprivileged process may raise its own value. It may lower the value again down to the last
+//! value that a privileged process wrote, which was Limelight's. So each value from Limelight's up
+//! to, but not including, the original counts as Limelight's. A privileged write that restores a
+//! value also revokes that permission. A value above the original is the process's own choice and
+//! stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +19,7 @@ use crate::restore::undo::{finish_given, gone_or_failed, nearest, Search, Undone
 use crate::restore::{Entry, Lineage, Place};
 use crate::system::System;
 
-/// A value that a process had or would have inherited, and the one that Limelight gave it.
+/// A change: the value without Limelight, and the value that Limelight gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Lowered {
     original: i16,
@@ -31,13 +32,13 @@ impl Lowered {
     }
 }
 
-/// Restores `oom_score_adj` of all these processes, and of the children that inherited it. `kept`
-/// are entries that stay in force.
+/// Restores `oom_score_adj` of all recorded processes, and of the children that inherited it.
+/// `kept` are entries that stay in force.
 pub(crate) fn raise(system: &System, entries: Vec<Entry>, kept: &[Entry]) -> Vec<(Entry, Undone)> {
     if entries.is_empty() {
         return Vec::new();
     }
-    // Parents first: children that they fork from now on inherit nothing.
+    // Restore parents first, so that children that they fork from now on inherit nothing.
     let mut results: Vec<(Entry, Undone)> = entries
         .into_iter()
         .map(|entry| {
@@ -56,8 +57,8 @@ pub(crate) fn raise(system: &System, entries: Vec<Entry>, kept: &[Entry]) -> Vec
     results
 }
 
-/// Restores the value exactly. The lowest value that the process may set itself without privilege
-/// cannot be read, and so is not restored.
+/// Restores the value of one process. The process's previous floor, which is the lowest value that
+/// it may set without privilege, cannot be read. The original value becomes the floor instead.
 fn raise_one(system: &System, entry: &Entry) -> Undone {
     let Entry::OomScoreAdj { original, ours, .. } = entry else {
         return Undone::Gone;
@@ -81,7 +82,7 @@ fn raise_one(system: &System, entry: &Entry) -> Undone {
         original: *original,
         ours: *ours,
     };
-    // Also if it has its original value again: it may still lower it.
+    // Write the value even if it is the original again: the process could still lower it.
     let value = if lowered.holds(found) {
         *original
     } else {
@@ -98,14 +99,14 @@ fn raise_one(system: &System, entry: &Entry) -> Undone {
 #[derive(Debug)]
 pub struct Inheritance<'a> {
     recorded: BTreeMap<i32, (ProcessId, Lowered)>,
-    /// Other processes that have a value of ours and keep it.
+    /// Other processes that have a value from Limelight and keep it.
     kept: BTreeSet<ProcessId>,
     homes: BTreeSet<&'a Place>,
     given: Vec<(&'a Lineage, Lowered)>,
 }
 
 impl<'a> Inheritance<'a> {
-    /// Takes these entries of the record; `kept` are others.
+    /// Evaluates these entries of the record. `kept` are entries that stay in force.
     pub fn new(entries: &'a [Entry], kept: &[Entry]) -> Inheritance<'a> {
         let mut inheritance = Inheritance {
             recorded: BTreeMap::new(),
@@ -149,14 +150,15 @@ impl<'a> Inheritance<'a> {
         inheritance
     }
 
-    /// The recorded processes with their descendants, for [`Inheritance::original`].
+    /// A process tree with the recorded processes and their descendants, for
+    /// [`Inheritance::original`].
     pub fn tree(&self, system: &System) -> limelight_sys::Result<ProcessTree> {
         let roots: Vec<i32> = self.recorded.keys().copied().collect();
         system.tree_below(&roots)
     }
 
-    /// The value of a process without Limelight, if it can have inherited its value from one of
-    /// ours.
+    /// The value that a process would have without Limelight; `None` if it cannot have inherited
+    /// its value from Limelight.
     pub fn original(
         &self,
         tree: &ProcessTree,
@@ -179,7 +181,7 @@ impl<'a> Inheritance<'a> {
             .all(|(lineage, _)| id.starttime < lineage.since.ticks)
             && !self.given.is_empty()
         {
-            // Older than every change.
+            // The process is older than every change.
             return Ok(Givers::default());
         }
         let alive = |pid: i32| {
@@ -203,8 +205,8 @@ impl<'a> Inheritance<'a> {
         Ok(Givers { near, far })
     }
 
-    /// Makes one pass over processes that may have inherited, and restores them. Returns how many
-    /// there were, and whether one may have been missed.
+    /// Makes one pass over the processes that may have inherited a value, and restores those that
+    /// have. Returns how many have, and whether a process may have been missed.
     fn raise_heirs(
         &self,
         system: &System,
@@ -249,21 +251,24 @@ impl<'a> Inheritance<'a> {
     }
 }
 
-/// The processes that can have given another process its value.
+/// The changes from which a process can have inherited its value.
 #[derive(Debug, Default)]
 struct Givers {
-    /// The nearest recorded ancestor; for an orphan in the app's own cgroup all recorded processes.
+    /// The change of the nearest recorded ancestor. For an orphan in the app's own cgroup, the
+    /// changes of all recorded processes.
     near: Vec<Lowered>,
-    /// The process's lineages, and whether they are root's.
+    /// The changes of the process's lineages, and whether each lineage is root's.
     far: Vec<(Lowered, bool)>,
 }
 
 impl Givers {
-    /// The value without Limelight, if this one is inherited. Among several the highest counts, so
-    /// that a process gains nothing by changing an inherited value.
+    /// The value without Limelight, if `value` was inherited. Among several changes, the one with
+    /// the highest original value counts, so that a process gains nothing by changing an inherited
+    /// value.
     ///
-    /// A process that merely has the same user may have its value from elsewhere: a value of 0 or
-    /// more needs no privilege and stays, and of root's processes only exact values are ours.
+    /// A process that merely has the same user may have its value from elsewhere. A value of 0 or
+    /// more needs no privilege and stays. In root's lineages, only a value that equals Limelight's
+    /// counts as inherited.
     fn original(&self, value: i16) -> Option<i16> {
         let is_exact = |lowered: &Lowered| lowered.ours == value && lowered.holds(value);
         let near = self.near.iter();
@@ -282,7 +287,8 @@ impl Givers {
             .or_else(|| far_any.map(|(lowered, _)| lowered.original).max())
     }
 
-    /// The lowest value that a process may set itself, where it may have inherited a lower one.
+    /// The new floor (lowest value that a process may set itself) for a process that may have
+    /// inherited a lower floor.
     fn floor(&self, value: i16) -> Option<i16> {
         let users = self.far.iter().filter(|(_, roots)| !roots);
         let all = self.near.iter().chain(users.map(|(lowered, _)| lowered));
@@ -334,7 +340,7 @@ mod tests {
             assert_eq!(far.original(value), original, "{value}");
             assert_eq!(near.original(value), original, "{value}");
         }
-        // A user's service has 100 from its manager.
+        // The service manager gives a user's services the value 100.
         assert_eq!(far.original(100), None);
         assert_eq!(near.original(100), Some(200));
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Empties and removes the cgroups that Limelight made.
+//! Empties and removes the cgroups that Limelight created.
 
 use limelight_sys::cgroup::CgroupPath;
 
@@ -7,8 +7,8 @@ use crate::restore::undo::{find_place, gone_or_failed, Undone, PASSES};
 use crate::restore::{Entry, Place};
 use crate::system::System;
 
-/// Moves all processes out of a cgroup that Limelight made, back to where they came from, and
-/// removes it.
+/// Moves all processes out of a cgroup that Limelight created, back to their previous cgroups, and
+/// removes the emptied cgroup.
 pub(crate) fn empty(system: &System, entry: &Entry, path: &str) -> limelight_sys::Result<Undone> {
     let Entry::Scope { from, moved, .. } = entry else {
         return Ok(Undone::Gone);
@@ -46,7 +46,8 @@ pub(crate) fn empty(system: &System, entry: &Entry, path: &str) -> limelight_sys
     })
 }
 
-/// Moves a process into a cgroup; if that is gone, into the nearest ancestor that accepts it.
+/// Moves a process into a cgroup. If that cgroup is gone, moves it into the nearest ancestor that
+/// accepts it.
 fn send_home(system: &System, home: &Place, pid: i32) -> Result<(), String> {
     let found = find_place(system, home).map_err(|error| error.to_string())?;
     if let Some(cgroup) = found {

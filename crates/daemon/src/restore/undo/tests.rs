@@ -273,7 +273,7 @@ fn process_that_cannot_be_read_stays_in_the_record() {
     fixture.process(32, 1, -500);
     let stat = fixture.temp.path().join("proc/32/stat");
     let whole = std::fs::read(&stat).unwrap();
-    // Like a lack of descriptors: it cannot be determined whether it is the same process.
+    // As without a free descriptor, it cannot be determined whether this is the same process.
     std::fs::write(&stat, "32").unwrap();
     let undone = fixture.undo([lowered(32, 0, -500, None)]);
     assert!(matches!(undone[..], [Undone::Failed { .. }]), "{undone:?}");
@@ -298,7 +298,7 @@ fn session_is_restored_through_any_of_its_processes() {
     }
     fixture.write("proc/7/autogroup", "/autogroup-30 nice 0\n");
     fixture.write("proc/8/autogroup", "/autogroup-25 nice -20\n");
-    // 7 is in another session by now; no process is left in session 24.
+    // Process 7 is in another session now, and no process is left in session 24.
     assert_eq!(
         fixture.undo([entry(25, 3), entry(24, 0)]),
         [Undone::Gone, Undone::Restored]
@@ -426,7 +426,7 @@ fn lineage_is_done_when_a_later_search_finds_none() {
         (fixture.score(11), fixture.ledger.owed().len())
     };
     assert_eq!(search(&mut fixture, false), (0, 1));
-    // Its fork had begun when the first search ended, so that its start time is now.
+    // The child's fork had begun when the first search ended, so its start time is now.
     let ticks = crate::system::now().as_millis() / 10;
     let stat = format!("11 (x) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 {ticks} 0 0\n");
     fixture.write("proc/11/stat", &stat);

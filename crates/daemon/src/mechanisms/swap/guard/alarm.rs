@@ -2,11 +2,11 @@
 //! Wakes the guard while most memory is free. In that state tasks can use up memory without any
 //! reclaim, so no stall warns the guard.
 //!
-//! Memory is taken by a running task: by faults, by `write()` to a tmpfs, by what the kernel
-//! allocates for it, by a driver. All of these cost CPU time, and while no task runs, nothing can
-//! happen. So the alarm counts the run time of tasks on each CPU (the tracepoint
-//! `sched:sched_stat_runtime`, in nanoseconds). It wakes the guard when one CPU has run for its
-//! share of the time in which all free memory can be taken. On an idle machine it never does.
+//! Only a running task takes memory: by faults, by `write()` to a tmpfs, through what the kernel
+//! allocates for it, or through a driver. All of these cost CPU time. So the alarm counts the run
+//! time of tasks on each CPU (the tracepoint `sched:sched_stat_runtime`, in nanoseconds). It wakes
+//! the guard when one CPU has run for its share of the time in which all free memory can be taken.
+//! On an idle machine it never rings.
 //!
 //! A counter belongs to an online CPU and ends silently when the CPU goes offline. Each step of a
 //! CPU hotplug, also before and after a suspend, raises an event when it is done
@@ -32,7 +32,7 @@ const ONLINE: &str = "devices/system/cpu/online";
 /// CPUs that run a single task without a tick: its run time is known only a second later.
 const TICKLESS: &str = "devices/system/cpu/nohz_full";
 
-/// Longest run time that is not counted yet: a tick at the lowest rate that Linux has.
+/// Longest run time that may not be counted yet: one tick at the lowest tick rate of Linux.
 const TICK: Duration = Duration::from_millis(10);
 
 /// Why there is no alarm.
@@ -40,7 +40,7 @@ const TICK: Duration = Duration::from_millis(10);
 pub struct Missing {
     /// The reason, as human-readable text.
     pub why: String,
-    /// CPU hotplug is in progress: a later attempt may succeed.
+    /// Whether CPU hotplug is in progress, so that a later attempt may succeed.
     pub passing: bool,
 }
 
@@ -68,8 +68,9 @@ impl Alarm {
     ///
     /// # Errors
     ///
-    /// Also [`Missing::passing`] while a CPU comes or goes: it is online before events can be
-    /// counted on it, and still online when they no longer can be (`CPUHP_AP_PERF_ONLINE`).
+    /// [`Missing`] with the reason. [`Missing::passing`] is set while a CPU comes or goes: a CPU is
+    /// online before events can be counted on it, and is still online when they no longer can be
+    /// (`CPUHP_AP_PERF_ONLINE`).
     pub fn open(system: &System) -> Result<Alarm, Missing> {
         let sys = Dir::open(&system.roots.sys).map_err(Missing::for_good)?;
         let tickless = sys.read_text(TICKLESS).unwrap_or_default();
@@ -126,13 +127,14 @@ impl Alarm {
     }
 
     /// Sets the alarm to ring at the latest when tasks have run for `time`, summed over all CPUs.
-    /// `false`: the time is too short to count, so that a timer is needed, or the alarm cannot be
-    /// set.
+    /// Returns `false` if the time is too short to count or the alarm cannot be set; a timer is
+    /// then needed.
     pub fn set(&mut self, time: Duration) -> bool {
         let Some(needed) = share(time, self.work.len()) else {
             return false;
         };
-        // The counts so far may stay: each CPU still rings after one period at the latest.
+        // A period that fits is kept with its counts: each CPU still rings after one period at the
+        // latest.
         if !self.period.is_some_and(|period| fits(period, needed)) {
             let period = needed / 4 * 3;
             let nanoseconds = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
@@ -148,7 +150,7 @@ impl Alarm {
         true
     }
 
-    /// Stops ringing on work, and ends the alarm's cost to running tasks.
+    /// Stops the alarm, so that it costs running tasks nothing.
     pub fn silence(&mut self) {
         if self.period.take().is_some() {
             self.work.iter().for_each(|meter| _ = meter.stop());
@@ -162,24 +164,24 @@ impl Alarm {
     }
 }
 
-/// Readable when it rings, once.
+/// Becomes readable once when the alarm rings.
 impl AsFd for Alarm {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.queue.as_fd()
     }
 }
 
-/// How long each CPU may run before it rings. When the first CPU rings, all others may be about to,
-/// so `time`, which all CPUs together need to take the memory, is divided by their number. This
-/// covers a single task that moves from CPU to CPU as well. `None`: the share is too short to
-/// count.
+/// How long each CPU may run before the alarm rings. `time` is what all CPUs together need to take
+/// the memory. It is divided by their number, because all CPUs may be about to ring when the first
+/// one does. This also covers a single task that moves from CPU to CPU. `None`: the share is too
+/// short to count.
 fn share(time: Duration, processors: usize) -> Option<Duration> {
     let processors = u32::try_from(processors).ok().filter(|count| *count > 0)?;
     let share = (time / processors).checked_sub(TICK)?;
     (share >= TICK).then_some(share)
 }
 
-/// Whether the period may stay. Setting it interrupts every CPU.
+/// Whether the present period may stay, because setting a new one interrupts every CPU.
 fn fits(period: Duration, needed: Duration) -> bool {
     period <= needed && needed <= period * 2
 }

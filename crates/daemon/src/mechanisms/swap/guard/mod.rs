@@ -12,7 +12,7 @@
 //! moment, and [`Shortage`] decides whether to kill. The thread notifies the loop through a
 //! descriptor; the loop does the slow work: the log, the history, the announcement.
 //!
-//! While nothing happens the thread sleeps: see [`alarm`].
+//! The thread sleeps while memory cannot run out: see [`alarm`].
 
 mod alarm;
 mod pause;
@@ -42,7 +42,7 @@ use watch::Watch;
 /// Most apps that are armed at a time; the last ones in kill order are left out.
 const ARMED_MAX: usize = 128;
 
-/// Most reports that wait for the loop. There is no more than one kill a second.
+/// Most reports that wait for the event loop. There is at most one kill per second.
 const REPORTS_MAX: usize = 16;
 
 /// Stack of the thread, in bytes. Most of it is prefaulted.
@@ -50,8 +50,8 @@ const STACK: usize = 128 << 10;
 
 const PRESSURE: &str = "pressure/memory";
 
-/// Any stall wakes the thread, once per shortest window that the kernel has. Stalls of `kswapd`
-/// count.
+/// Any stall wakes the thread, at most once per window. The window is the shortest that the kernel
+/// allows. Stalls of `kswapd` count.
 const STALL: Duration = Duration::from_millis(1);
 const WINDOW: Duration = Duration::from_millis(500);
 
@@ -83,7 +83,7 @@ pub struct Report {
     pub freed: Option<Duration>,
     /// The machine's memory at the decision.
     pub gauge: Gauge,
-    /// What the app held then, in bytes: anonymous memory and swap.
+    /// Memory that the app held at the kill, in bytes: anonymous memory and swap.
     pub held: u64,
     /// Bytes by which the app had grown, if that is why it was chosen.
     pub burst: Option<u64>,
@@ -93,7 +93,7 @@ pub struct Report {
     pub how: Killed,
 }
 
-/// The loop's handle of the thread. Dropping it ends the thread.
+/// The event loop's handle of the thread. Dropping it ends the thread.
 #[derive(Debug)]
 pub struct Guard {
     shared: Arc<Shared>,
@@ -132,7 +132,7 @@ struct State {
 struct Alarms {
     fresh: Option<Alarm>,
     spent: Option<Alarm>,
-    /// There is no alarm for the moment, and the loop should try again.
+    /// Whether the event loop should try again to open an alarm, because there is none at present.
     again: bool,
 }
 
@@ -141,15 +141,15 @@ struct Alarms {
 struct Armed {
     candidates: Vec<Candidate>,
     targets: Vec<Arc<Target>>,
-    /// What each has allocated, in bytes.
+    /// Memory that each app has allocated, in bytes.
     held: Vec<u64>,
-    /// `held` was measured since the apps were armed. Before that their growth is unknown, and the
-    /// wrong app would die.
+    /// Whether `held` was measured since the apps were armed. Without that measurement the growth
+    /// of the apps is unknown, and the wrong one could be killed.
     measured: bool,
 }
 
 impl Armed {
-    /// Measures what each app has allocated now.
+    /// Measures how much memory each app has allocated now.
     fn measure(&mut self) {
         for (held, target) in self.held.iter_mut().zip(&self.targets) {
             *held = target.held().allocated();
@@ -157,7 +157,7 @@ impl Armed {
         self.measured = true;
     }
 
-    /// Removes one app; also returns what it has allocated, in bytes.
+    /// Removes one app. Also returns how much memory it has allocated, in bytes.
     fn remove(&mut self, place: usize) -> (Candidate, Arc<Target>, u64) {
         let held = self.held.remove(place);
         let candidate = self.candidates.remove(place);
@@ -165,7 +165,7 @@ impl Armed {
     }
 }
 
-/// Reports that the loop has not taken yet, and how many were lost because the ring was full.
+/// Reports that the event loop has not read yet, and how many were lost because the ring was full.
 #[derive(Debug)]
 struct Reports {
     ring: [Option<Report>; REPORTS_MAX],
@@ -197,7 +197,8 @@ impl Reports {
     }
 }
 
-/// Apps that the gate refused since the loop last asked; those that do not fit are left out.
+/// Apps that the gate refused to have killed since the event loop last read this list. Apps that do
+/// not fit are left out.
 #[derive(Debug, Clone, Copy, Default)]
 struct Refused([Option<AppKey>; REPORTS_MAX]);
 
@@ -317,9 +318,8 @@ impl Guard {
         }
     }
 
-    /// Arms these apps in kill order, and no others. Left out are apps that have ended, apps that
-    /// hold init, this daemon or its watcher, and those beyond the first 128. Returns how many are
-    /// armed.
+    /// Arms these apps in kill order, and no other apps. Skips apps that have ended, apps that hold
+    /// init, this daemon or its watcher, and apps beyond the first 128. Returns how many are armed.
     pub fn arm<'a>(
         &mut self,
         system: &System,
@@ -379,13 +379,14 @@ impl Guard {
     /// Sets how many bytes of page cache count as available but are kept from reclaim.
     pub fn set_kept(&self, bytes: u64) {
         let before = std::mem::replace(&mut self.shared.state().kept, bytes);
-        // The headroom shrinks at once, with no work that would wake the thread.
+        // The headroom shrinks at once without any work of a task, so the alarm would not ring.
         if bytes > before {
             self.shared.wake_thread();
         }
     }
 
-    /// Sets how many bytes of apps may go to swap.
+    /// Sets how many bytes of background apps can still be swapped out. `swapped_out` is the value
+    /// of `pswpout` at the time of that measurement.
     pub fn set_swappable(&self, bytes: u64, swapped_out: u64) {
         let mut state = self.shared.state();
         state.shortage.set_swappable(bytes, swapped_out);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! How long the guard may sleep because nothing can happen.
+//! Determines how long the guard may sleep because memory cannot run out before that.
 
 use std::time::Duration;
 
@@ -11,26 +11,28 @@ use crate::mechanisms::swap::guard::WINDOW;
 /// Shortest and longest interval of the clock that reads the gauge.
 pub const OFTEN: Duration = Duration::from_millis(10);
 pub const SELDOM: Duration = Duration::from_secs(1);
-/// Interval where a stall or the alarm warns before memory is gone: an idle machine is not woken.
+/// Interval if a stall or the alarm warns before memory is gone. It is long so that the guard
+/// rarely wakes an idle machine.
 pub const HARDLY: Duration = Duration::from_secs(60);
 
-/// The kernel reports a stall within this part of the window; the first reclaim counts as one. A
-/// process that may not use the shortest window (CAP_SYS_RESOURCE) learns of a stall at the
-/// window's end.
+/// The kernel reports a stall within the window's length divided by this number, and the first
+/// reclaim counts as a stall. A process that may not use the shortest window (CAP_SYS_RESOURCE)
+/// receives the report at the window's end.
 const TOLD_PART: u32 = 10;
 
-/// No machine fills all of its memory faster than this, and none takes more bytes a second.
+/// Assumed limits: no machine fills all of its memory within less than this time, and none fills
+/// more bytes per second.
 const FILLED: Duration = Duration::from_millis(160);
 const TAKEN: u64 = 4 << 30;
 
-/// How long nothing can happen.
+/// What ends the guard's sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pause {
-    /// For this time.
+    /// The clock, after this time.
     Clock(Duration),
-    /// Until a stall, at most for this time.
+    /// A stall, or the clock after this time.
     Told(Duration),
-    /// Until tasks have run for `time`, at most for `most`.
+    /// The alarm after tasks have run for `time`, or the clock after `most`.
     Work { time: Duration, most: Duration },
 }
 
@@ -39,7 +41,7 @@ pub fn taken_in(headroom: u64, total: u64) -> Duration {
     Duration::from_millis(headroom / per_ms(total))
 }
 
-/// The same, clamped to the range of the clock.
+/// Clamps a time to the range of the clock's interval.
 pub fn clock(time: Duration) -> Duration {
     time.clamp(OFTEN, SELDOM)
 }
@@ -62,12 +64,13 @@ pub fn told_within(trigger: &Trigger) -> Duration {
     }
 }
 
-/// Whether the first reclaim precedes the threshold by so much that the kernel can report it within
-/// `told`: memory that is available but not free has to be reclaimed first.
+/// Whether the kernel reports a stall early enough, given that it reports one within `told`. Memory
+/// that is available but not free must be reclaimed before the threshold is reached, and the first
+/// reclaim counts as a stall.
 pub fn is_told(headroom: u64, memory: Memory, told: Duration) -> bool {
     let others = memory.free.saturating_add(memory.pinned);
     let reclaimed = headroom.min(memory.available.saturating_sub(others));
-    // Twice, because the rate is a guess.
+    // Twice the time, because the rate is a guess.
     let taken = per_ms(memory.total).saturating_mul(told.as_millis() as u64 * 2);
     reclaimed > taken
 }
@@ -120,7 +123,7 @@ mod tests {
         let patience = |headroom, total| clock(taken_in(headroom, total));
         assert_eq!(patience(0, 256 * MIB), OFTEN);
         assert_eq!(patience(128 * MIB, 256 * MIB), FILLED / 2);
-        // More memory is not filled faster than 4 GiB a second.
+        // A larger machine does not fill more than 4 GiB a second.
         let large = patience(1024 * MIB, 64 << 30);
         assert!((240..=260).contains(&large.as_millis()), "{large:?}");
         assert_eq!(patience(1024 * MIB, 256 * MIB), FILLED * 4);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! An app that may be killed, with all the descriptors that a kill needs.
 //!
-//! Every descriptor refers to this very app for as long as it is open: a cgroup's file fails once
-//! the cgroup is removed, and a pidfd once the process has exited, even if its name or PID is
-//! reused. So a kill needs no lookup. Nothing here allocates except [`Target::open`].
+//! Every descriptor refers to the same app for as long as it is open. A cgroup's file fails once
+//! the cgroup is removed, and a pidfd fails once the process has exited, even if the name or the
+//! PID is reused. So a kill needs no lookup. Only [`Target::open`] allocates memory.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ use crate::reconcile::gate::{Gate, PROCS, PROCS_MAX};
 use crate::system::identify::open_home;
 use crate::system::System;
 
-/// Most processes of one app that are held open, with two descriptors each. Those beyond still die
-/// with their cgroup, but their memory is not released ahead of their exit.
+/// Most processes of one app that are held open, with two descriptors each. Further processes still
+/// die with their cgroup, but their memory is not released ahead of their exit.
 const MEMBERS_MAX: usize = 256;
 
 /// Most cgroups of one app; an app with more is not killed.
@@ -30,7 +30,7 @@ const GROUPS_MAX: usize = 64;
 /// Buffer for `/proc/PID/status` up to its memory lines, in bytes.
 const STATUS_ROOM: usize = 4096;
 
-/// How often the release of a process's memory is tried while another task works on that memory.
+/// Most attempts to release a process's memory while another task holds that memory.
 const RELEASE_TRIES: u32 = 4;
 
 /// An app with its open descriptors.
@@ -45,7 +45,7 @@ pub struct Target {
 /// The app's own cgroup.
 #[derive(Debug)]
 struct Group {
-    /// Its `cgroup.procs` and those of the cgroups below it.
+    /// The `cgroup.procs` files of this cgroup and of all cgroups below it.
     procs: Vec<PersistentFile>,
     /// `cgroup.stat`, which counts the cgroups below it.
     stat: Option<PersistentFile>,
@@ -70,13 +70,12 @@ struct Member {
 pub struct Held {
     /// Anonymous memory of its processes, in bytes: what a kill frees.
     pub anonymous: u64,
-    /// Memory in swap, in bytes. Without a cgroup of its own that counts it, shared memory is left
-    /// out.
+    /// Memory in swap, in bytes. Shared memory is left out unless the app's own cgroup counts swap.
     pub swapped: u64,
 }
 
 impl Held {
-    /// What the app has allocated, in memory or in swap.
+    /// How much the app has allocated, in memory or in swap.
     pub fn allocated(&self) -> u64 {
         self.anonymous.saturating_add(self.swapped)
     }
@@ -85,7 +84,7 @@ impl Held {
 /// Result of a kill.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Killed {
-    /// All processes were killed at once, through the cgroup.
+    /// Whether all processes were killed at once, through the cgroup.
     pub by_group: bool,
     /// Processes that were sent SIGKILL, directly or through the cgroup.
     pub processes: u32,
@@ -133,7 +132,7 @@ impl Target {
         }
     }
 
-    /// What the app holds now.
+    /// How much memory the app holds now.
     pub fn held(&self) -> Held {
         let anonymous = self.members.iter().map(Member::anonymous).sum();
         let swapped = self.group.as_ref().and_then(|group| group.swapped.as_ref());
@@ -144,15 +143,15 @@ impl Target {
         }
     }
 
-    /// What is charged to it, in bytes: its cgroup's memory, or else its processes' own.
+    /// Bytes that are charged to the app: its cgroup's memory, or else the anonymous memory of its
+    /// processes.
     pub fn charged(&self) -> u64 {
         let current = self.group.as_ref().and_then(|group| group.current.as_ref());
         let charged = current.and_then(first_number);
         charged.unwrap_or_else(|| self.held().anonymous)
     }
 
-    /// Whether a kill would hit a protected process, or that cannot be determined. Allocates
-    /// nothing.
+    /// Whether a kill would hit a protected process, or whether this is unknown. Allocates nothing.
     pub fn blocked(&self, gate: &Gate) -> bool {
         match &self.group {
             Some(group) if group.kill.is_some() => group.blocked(gate),
@@ -169,9 +168,9 @@ impl Target {
             by_group,
             ..Killed::default()
         };
-        // Kill all of them first: memory that two processes share is free only when both are dying.
-        // With `cgroup.kill`, a process that has left the cgroup is not killed by its pidfd: its
-        // new cgroup was not checked.
+        // Kill all processes before releasing memory: memory that two processes share is free only
+        // when both are dying. If the app has `cgroup.kill`, no pidfd is used. A process that has
+        // left the cgroup is then spared, because its new cgroup was not checked.
         let alone = kill.is_none();
         for member in &self.members {
             killed.processes += u32::from(by_group || (alone && member.pidfd.kill().is_ok()));
@@ -203,8 +202,9 @@ impl Group {
         Some(group)
     }
 
-    /// Whether a process in this cgroup or below it is protected, or that cannot be determined: a
-    /// cgroup was created below it since it was opened, or it has too many processes.
+    /// Whether a process in this cgroup or below it is protected, or whether this is unknown. It is
+    /// unknown if a cgroup was created below this one after it was opened, or if one has too many
+    /// processes.
     fn blocked(&self, gate: &Gate) -> bool {
         let mut buffer = [0; PROCS_MAX];
         let mut text = [0; 256];
@@ -223,7 +223,7 @@ impl Group {
             .iter()
             .any(|procs| match procs.read(&mut buffer) {
                 Ok(text) => text.len() == PROCS_MAX || gate.listed(text).is_some(),
-                // Removed since: it holds no process.
+                // The cgroup was removed meanwhile, so it holds no process.
                 Err(errno) => errno != rustix::io::Errno::NODEV,
             })
     }
@@ -236,7 +236,7 @@ impl Group {
     }
 }
 
-/// Opens `cgroup.procs` of a cgroup and of all below it, up to [`GROUPS_MAX`].
+/// Opens `cgroup.procs` of a cgroup and of all cgroups below it, up to [`GROUPS_MAX`] files.
 fn collect_procs(cgroup: &Cgroup, procs: &mut Vec<PersistentFile>) {
     if procs.len() < GROUPS_MAX {
         procs.extend(PersistentFile::open(cgroup.dir(), PROCS).ok());
@@ -247,7 +247,7 @@ fn collect_procs(cgroup: &Cgroup, procs: &mut Vec<PersistentFile>) {
 }
 
 impl Member {
-    /// `counted`: the cgroup reports the app's swap.
+    /// Opens a process. `counted`: the app's cgroup reports its swap, so the process need not.
     fn open(system: &System, id: ProcessId, counted: bool) -> Option<Member> {
         // Check the process after its pidfd was opened, in case the PID was reused.
         let pidfd = Pidfd::open(id.pid).ok()?;

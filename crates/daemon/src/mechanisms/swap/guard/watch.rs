@@ -21,12 +21,13 @@ use crate::reconcile::gate::Gate;
 use crate::system::now;
 use crate::system::self_tuning::{come_first, wait_for_no_write};
 
-/// Interval of the clock once [`Level::Low`] has lasted for [`LOW_FOR`] while reclaim keeps up:
-/// measuring the candidates costs more the more of them there are.
+/// Interval of the clock once [`Level::Low`] has lasted for [`LOW_FOR`] while reclaim keeps up. It
+/// is longer because the cost of measuring grows with the number of candidates.
 const LOW: Duration = Duration::from_millis(100);
 const LOW_FOR: Duration = Duration::from_secs(1);
 
-/// How old the paging counters may be where they only go into rates, which span a longer time.
+/// Largest age of the paging counters as long as they are used only for rates, which span a longer
+/// time.
 const PAGED: Duration = Duration::from_millis(50);
 
 /// Interval between checks for dead armed apps, while memory is short.
@@ -88,7 +89,7 @@ impl Watch {
         }
     }
 
-    /// First steps of the thread. It needs no new memory afterwards.
+    /// Prepares the thread, so that it needs no new memory afterwards.
     pub fn prepare(&self) {
         touch_stack();
         // The process that takes the memory runs all the time; the guard must preempt it.
@@ -172,8 +173,8 @@ impl Watch {
         rang
     }
 
-    /// Gives a spent alarm back to the loop, which opens one for the CPUs that are online now.
-    /// Until then the clock wakes the guard.
+    /// Gives a spent alarm back to the event loop, which opens a new one for the CPUs that are
+    /// online now. Until then the clock wakes the guard.
     fn give_up_spent(&mut self) {
         if self.alarm.as_ref().is_some_and(Alarm::is_spent) {
             self.shared.state().alarms.spent = self.alarm.take();
@@ -181,7 +182,7 @@ impl Watch {
         }
     }
 
-    /// Reads the gauge and acts on it. Returns how long nothing can happen after that.
+    /// Reads the gauge and acts on it. Returns how the guard may sleep afterwards.
     fn turn(&mut self) -> Pause {
         let at = now();
         let Ok(memory) = self.files.memory() else {
@@ -221,7 +222,7 @@ impl Watch {
         if level >= Level::Swap {
             self.look_for_deaths();
         }
-        // Leaving the level takes no work by any task, so the alarm alone may not wake the guard.
+        // A level may end without any work of a task, and the alarm would then not wake the guard.
         let over = self.shared.state().shortage.is_over(at);
         let near = until_work(if over { HARDLY } else { SELDOM });
         if level < Level::Low {
@@ -236,7 +237,7 @@ impl Watch {
         match level {
             Level::Low if at.saturating_sub(since) >= LOW_FOR => Pause::Clock(LOW),
             Level::Low => Pause::Clock(OFTEN),
-            // Memory does not run out: closing the apps of this level can wait.
+            // At this level memory does not run out, so closing apps can wait.
             level if level < Level::Kill => near,
             _ => Pause::Clock(OFTEN),
         }
@@ -270,7 +271,7 @@ impl Watch {
         let last = state.shortage.gauge();
         let before = state.shortage.level();
         let level = state.shortage.observe(gauge);
-        // The kernel's OOM killer was faster.
+        // The kernel's OOM killer has killed a process.
         let killed = last.at > Duration::ZERO && gauge.oom_kills > last.oom_kills;
         if killed {
             state.shortage.died(gauge.at);
@@ -282,8 +283,8 @@ impl Watch {
         level
     }
 
-    /// Checks for apps that have died, whatever killed them, at most every [`LOOK`]. The guard then
-    /// waits for their memory.
+    /// Checks for armed apps that have died, for whatever reason, at most every [`LOOK`]. The guard
+    /// then waits for their memory.
     fn look_for_deaths(&mut self) {
         let at = now();
         if at.saturating_sub(self.looked) < LOOK {
@@ -304,8 +305,8 @@ impl Watch {
                 }
                 state.armed.measure();
             }
-            // Measuring all of them took time: read the gauge again. The paging counters do not
-            // change so fast, and the kernel itself needs memory to report them.
+            // Measuring the armed apps took time, so read the gauge again. The paging counters do
+            // not change that fast, and the kernel itself needs memory to report them.
             let memory = self.files.memory().ok()?;
             self.observe(memory, paging);
             let mut state = self.shared.state();
@@ -313,8 +314,8 @@ impl Watch {
             if !state.shortage.may_kill(gauge.at) {
                 return None;
             }
-            // The loop armed others meanwhile, as it does when the level changes. It does not
-            // interfere twice: a plan takes it longer than this takes.
+            // The event loop has armed other apps meanwhile, as it does when the level changes:
+            // measure them. It does not do so twice, because a plan takes longer than measuring.
             if !state.armed.measured {
                 continue;
             }
@@ -323,8 +324,7 @@ impl Watch {
             let armed = &mut state.armed;
             let place = pick(&armed.candidates, &armed.held, &situation)?;
             let (candidate, target, held_now) = armed.remove(place);
-            // The next candidate is tried instead; this one is armed again only by a new plan of
-            // the loop.
+            // Try the next candidate instead. The event loop's next plan may arm this one again.
             if target.blocked(&self.gate) {
                 state.refused.push(candidate.app);
                 drop(state);
@@ -360,7 +360,8 @@ impl Watch {
         let mut gone = None;
         loop {
             let at = now();
-            // A process that reads the victim's memory while it exits delays the release a little.
+            // Wait for [`LINGERS`]: a process that reads the victim's memory while the victim exits
+            // delays the release a little.
             let ended = target.is_gone() && {
                 let since = *gone.get_or_insert(at);
                 expected == 0 || at.saturating_sub(since) >= LINGERS
@@ -399,8 +400,8 @@ impl Watch {
     }
 }
 
-/// Removes apps that have ended from the armed ones; returns whether there were any. Their memory
-/// is free by now, though the gauge may not show it yet.
+/// Disarms apps that have ended, and returns whether there were any. Their memory is free now,
+/// though the gauge may not show it yet.
 fn remove_dead(state: &mut State, at: Duration) -> bool {
     let mut found = false;
     let mut place = 0;
@@ -426,9 +427,10 @@ fn is_paging_read(level: Level, headroom: u64, age: Duration) -> bool {
     level >= Level::Low || headroom == 0 || age >= PAGED
 }
 
-/// Bytes that apps can still allocate. `kept` bytes are reserved for the topmost app. The kernel's
-/// caches in use (`pinned`) do not count where kswapd may not keep up, since it would have
-/// reclaimed them, and nothing can go to swap instead.
+/// Bytes that apps can still allocate. `kept` bytes of page cache are kept from reclaim. The
+/// kernel's caches in use (`pinned`) are left out if both free memory and free swap are below the
+/// low watermark. kswapd may then fail to keep up, since it would have reclaimed those caches, and
+/// no memory can go to swap instead.
 fn left(memory: Memory, kept: u64) -> u64 {
     let pinned = match memory.free.max(memory.swap_free) < memory.low {
         true => memory.pinned,
@@ -437,7 +439,7 @@ fn left(memory: Memory, kept: u64) -> u64 {
     memory.available.saturating_sub(kept.saturating_add(pinned))
 }
 
-/// Faults in the stack now, while there is memory for it.
+/// Faults in the stack while there is memory for it.
 #[inline(never)]
 fn touch_stack() {
     let mut pages = [0u8; STACK / 4 * 3];

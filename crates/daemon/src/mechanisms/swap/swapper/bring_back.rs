@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Reads back what an app misses when it is topmost again, ahead of its faults. A fault reads a
-//! page and its neighbours, and the app waits for each; here the disk gets all requests at once.
+//! Reads an app's missing memory back when the app becomes topmost again, ahead of its faults. A
+//! fault reads a page and its neighbours, and the app waits for each fault. This thread gives the
+//! disk all requests at once.
 //!
-//! It reads only what the app will need: reading all that is in swap takes as long as several
-//! launches and evicts the pages of others. Of files that is what the app had mapped when it left
-//! the foreground. Of its memory it is what it touched the last time: the advice reads pages but
-//! maps none, so a page that is in no page table a moment after a return was not needed. Switch
-//! footprints stay the same from one launch to the next (ASAP, USENIX ATC 2021).
+//! Only memory that the app will need is read: reading all of its swap takes as long as several
+//! launches, and evicts the pages of other apps. The needed file pages are those that the app had
+//! mapped when it left the foreground. The needed memory is what the app touched after earlier
+//! returns. The advice reads pages but maps none, so a page that is in no page table a moment after
+//! a return was not needed. Switch footprints stay the same from one launch to the next (ASAP,
+//! USENIX ATC 2021).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,8 +25,8 @@ use crate::mechanisms::swap::swapper::ranges::{both, either, joined, without};
 use crate::mechanisms::swap::swapper::{failure, Done, Errand};
 use crate::system::{now, same_process};
 
-/// Most ranges remembered of one process's files and of its memory, and most apps that are
-/// remembered.
+/// Most ranges that are remembered for one process, of its files and of its memory, and most apps
+/// that are remembered.
 const RANGES: usize = 1024;
 const HOT_RANGES: usize = 4096;
 const APPS: usize = 64;
@@ -32,7 +34,7 @@ const APPS: usize = 64;
 /// File pages closer to each other than this are remembered as one range, in bytes.
 const GAP: u64 = 32 << 10;
 
-/// Most of one process that is scanned, in bytes.
+/// Most memory of one process that is scanned, in bytes.
 const LOOK_MOST: u64 = 1 << 30;
 
 pub(crate) fn run(
@@ -77,7 +79,7 @@ struct Brought {
     failed: Option<String>,
 }
 
-/// Notes what an app that has left the foreground maps of files.
+/// Records which file pages an app has mapped as it leaves the foreground.
 fn remember(proc: &Proc, memory: &mut Memory, app: AppKey, members: &[ProcessId]) {
     if memory.len() >= APPS && !memory.contains_key(&app) {
         return;
@@ -93,8 +95,8 @@ fn remember(proc: &Proc, memory: &mut Memory, app: AppKey, members: &[ProcessId]
     }
 }
 
-/// Learns which of the missing pages the app has touched since it became topmost. Returns how much
-/// memory it is known to work with, in bytes.
+/// Determines which of the missing pages the app has touched since it became topmost. Returns the
+/// size of the app's known working set, in bytes.
 fn learn(proc: &Proc, memory: &mut Memory, app: AppKey) -> u64 {
     for (&member, known) in memory.get_mut(&app).into_iter().flatten() {
         let missed = std::mem::take(&mut known.missed);
@@ -103,8 +105,9 @@ fn learn(proc: &Proc, memory: &mut Memory, app: AppKey) -> u64 {
             continue;
         };
         let touched = without(&missed, &still);
-        // Nothing new is known of pages that were not missing. Gaps were not touched and are not
-        // read: the touched pages lie side by side in swap.
+        // Keep the hot pages that were not missing: nothing new is known about them. Gaps between
+        // touched pages are neither recorded nor read, because the touched pages are adjacent in
+        // swap.
         let before = without(&known.hot, &missed);
         known.hot = either(&touched, &before);
         known.hot.truncate(HOT_RANGES);
@@ -148,7 +151,7 @@ fn bring_back(
     brought
 }
 
-/// The first ranges, as many as have at most `most` bytes together.
+/// The first ranges, as many as fit into `most` bytes together.
 fn within(ranges: &[AddressRange], most: u64) -> Vec<AddressRange> {
     let mut left = most;
     let taken = ranges.iter().take_while(|range| {
@@ -164,7 +167,7 @@ fn advise(proc: &Proc, member: ProcessId, ranges: &[AddressRange]) -> limelight_
         return Ok(0);
     }
     let pidfd = Pidfd::open(member.pid)?;
-    // Open first, check then: the pidfd still refers to the same process if the check finds it.
+    // Check after opening: if the process still exists then, the pidfd refers to it.
     match same_process(proc, member) {
         Some(_) => pidfd.advise(ranges, RemoteAdvice::WillNeed),
         None => Ok(0),
@@ -204,7 +207,7 @@ mod tests {
         remember(&proc, &mut memory, APP, &[member]);
         assert!(!memory[&APP][&member].files.is_empty(), "this program");
         let brought = bring_back(&proc, &mut memory, APP, &[member], u64::MAX);
-        // Without the privilege the reason is reported.
+        // Without the privilege for the advice, the reason is reported.
         assert!(brought.files > 0 || brought.failed.is_some(), "{brought:?}");
         let stranger = ProcessId {
             starttime: member.starttime + 1,
@@ -221,7 +224,7 @@ mod tests {
         let member = own(&proc);
         let range = |start, end| AddressRange { start, end };
         let mut memory = Memory::default();
-        // Far from all mappings of this process, so that nothing of it is in swap now.
+        // These ranges are far from all mappings of this process, so no page in them is in swap.
         let (low, high) = (range(0, 0x1000), range(0x10_0000, 0x20_0000));
         let footprint = Footprint {
             hot: vec![high],

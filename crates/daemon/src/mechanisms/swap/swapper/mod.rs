@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Threads that move apps' memory out and back, so that the loop does not wait for the disk.
+//! Threads that move apps' memory to swap and back, so that the event loop does not wait for the
+//! disk.
 //!
-//! One thread squeezes, which takes as long as the writes do. The other one brings memory back,
-//! which an app waits for. They share nothing with the loop but their queues and the list of
-//! answers.
+//! One thread squeezes apps, which takes as long as the writes do. The other thread brings back
+//! memory that an app waits for. The threads share nothing with the event loop but their queues and
+//! the list of answers.
 
 mod bring_back;
 mod footprint;
@@ -41,9 +42,9 @@ pub struct Squeeze {
     pub place: Option<Place>,
     /// Its processes.
     pub members: Vec<ProcessId>,
-    /// How much to take, in bytes.
+    /// How much memory to take, in bytes.
     pub bytes: u64,
-    /// Also take what the app will need when it returns.
+    /// Also take the memory that the app will need when it returns.
     pub dry: bool,
 }
 
@@ -57,7 +58,7 @@ pub enum Errand {
         /// Its processes.
         members: Vec<ProcessId>,
     },
-    /// The app is topmost again: read what it misses.
+    /// The app is topmost again: read its missing memory.
     Return {
         /// The app.
         app: AppKey,
@@ -66,12 +67,12 @@ pub enum Errand {
         /// Most to read, in bytes.
         most: u64,
     },
-    /// The app has been topmost for a moment: note what it needed.
+    /// The app has been topmost for a moment: determine which memory it needed.
     Learn {
         /// The app.
         app: AppKey,
     },
-    /// These apps are gone.
+    /// These apps are gone: discard their footprints.
     Forget {
         /// The apps that are gone.
         apps: Vec<AppKey>,
@@ -85,7 +86,7 @@ pub enum Done {
     Squeezed {
         /// The app.
         app: AppKey,
-        /// When that began, since boot.
+        /// When the squeeze began, since boot.
         at: Duration,
         /// How long it took.
         took: Duration,
@@ -93,9 +94,9 @@ pub enum Done {
         swapped: u64,
         /// Decrease of its memory, in bytes.
         freed: u64,
-        /// Nothing is left but what it will need when it returns.
+        /// Whether only memory is left that the app will need when it returns.
         lean: bool,
-        /// Why it was less than requested, if it failed.
+        /// Why the squeeze took less than requested, if it failed.
         failed: Option<String>,
     },
     /// How much of its memory an app touched when it became topmost.
@@ -109,15 +110,16 @@ pub enum Done {
     Returned {
         /// The app.
         app: AppKey,
-        /// When that began, since boot.
+        /// When the return began, since boot.
         at: Duration,
         /// How long it took.
         took: Duration,
         /// Bytes that were read from swap.
         swapped: u64,
-        /// Bytes of its files that were requested; cached parts cost nothing.
+        /// Bytes of its files that were requested. Parts that were cached already are not read
+        /// again.
         files: u64,
-        /// Why it was not all, if it failed.
+        /// Why not all of the memory was brought back, if that failed.
         failed: Option<String>,
     },
 }
@@ -128,8 +130,8 @@ pub struct Swapper {
     squeezes: SyncSender<Squeeze>,
     errands: SyncSender<Errand>,
     answers: Answers<Done>,
-    /// Goes up when an app waits for the disk: squeezes begun before that end with their current
-    /// piece.
+    /// Incremented when an app waits for the disk. Squeezes that began earlier then end after their
+    /// current piece.
     waits: Arc<AtomicU64>,
 }
 

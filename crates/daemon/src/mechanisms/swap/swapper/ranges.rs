@@ -23,7 +23,7 @@ pub fn both(left: &[AddressRange], right: &[AddressRange]) -> Vec<AddressRange> 
     all
 }
 
-/// What is in `left` and not in `right`.
+/// The addresses in `left` that are not in `right`.
 pub fn without(left: &[AddressRange], right: &[AddressRange]) -> Vec<AddressRange> {
     let mut all = Vec::new();
     let mut j = 0;
@@ -59,7 +59,7 @@ pub fn either(left: &[AddressRange], right: &[AddressRange]) -> Vec<AddressRange
     joined(all, 0)
 }
 
-/// Merges ascending ranges with a gap of at most `gap` bytes.
+/// Merges ascending ranges that are at most `gap` bytes apart.
 pub fn joined(ranges: Vec<AddressRange>, gap: u64) -> Vec<AddressRange> {
     let mut joined: Vec<AddressRange> = Vec::new();
     for range in ranges {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Takes memory from one app at a time.
 //!
-//! Pages go out in address order (`process_madvise(MADV_PAGEOUT)`), and what the app needs when it
-//! returns goes last, in one piece: pages that lie side by side in swap are read back side by side.
-//! Reclaim writes them in the order in which they were used, and then each one is a request of its
-//! own. What the advice does not reach (shared memory, a kernel without it) is left to
-//! `memory.reclaim`, at the app's own expense too.
+//! Pages are written to swap in address order (`process_madvise(MADV_PAGEOUT)`). Pages that the app
+//! needs when it returns go last and together, because pages that are adjacent in swap are read
+//! back together. Reclaim would write pages in the order of their last use, and each page would
+//! then take a request of its own. Memory that the advice does not reach (shared memory, or all
+//! memory on a kernel without the call) is taken through `memory.reclaim` of the app's own cgroup.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,14 +30,14 @@ use crate::restore::Place;
 use crate::system::self_tuning::stand_back;
 use crate::system::{now, same_process};
 
-/// Bytes requested at once: between two requests the cgroup may have ended, or an app may need the
-/// disk.
+/// Bytes per request. The squeeze can stop between two requests: the cgroup may have ended, or an
+/// app may need the disk.
 const PIECE: u64 = 2 << 20;
 
-/// Most of one process that is scanned, in bytes.
+/// Most memory of one process that is scanned, in bytes.
 const LOOK_MOST: u64 = 1 << 30;
 
-/// Longest wait for a cgroup to freeze: a running process would take its pages back.
+/// Longest wait for a cgroup to freeze. Running processes would fault their pages back in.
 const FREEZE: Duration = Duration::from_millis(200);
 
 /// Result of a squeeze.
@@ -47,7 +47,7 @@ struct Squeezed {
     swapped: u64,
     /// Decrease of the cgroup's memory, in bytes.
     freed: u64,
-    /// Nothing is left but what the app will need.
+    /// Whether only memory is left that the app will need when it returns.
     lean: bool,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Squeezer {
     pub mount: PathBuf,
     pub proc: PathBuf,
     pub footprints: Footprints,
-    /// Goes up when an app waits for the disk.
+    /// Incremented when an app waits for the disk.
     pub waits: Arc<AtomicU64>,
     /// Checked before each piece.
     pub gate: Gate,
@@ -108,8 +108,8 @@ impl Squeezer {
         let mut able = false;
         for &member in &job.members {
             let pieces = self.pieces(job, member, left);
-            // A process that has ended has no pages, and a kernel without the call falls back to
-            // `memory.reclaim`.
+            // Skip processes that have ended, which have no pages. On a kernel without the call,
+            // all processes are skipped, and `memory.reclaim` takes the memory.
             let (Ok(pieces), Ok(pidfd)) = (pieces, Pidfd::open(member.pid)) else {
                 continue;
             };
@@ -142,7 +142,7 @@ impl Squeezer {
         if job.dry || !able {
             let gone = before.0.saturating_sub(usage(Some(&group))?.0);
             let mut left = job.bytes.saturating_sub(gone);
-            // A few pages more or less do not justify the fallback.
+            // A shortfall of up to a quarter does not justify the fallback.
             while left > job.bytes / 4 && !waited_for() {
                 let path = group.path().as_str();
                 if self.gate.group(path, Harm::Squeeze, job.app).is_some() {
@@ -169,7 +169,7 @@ impl Squeezer {
         PersistentFile::open(same_process(&proc, member)?.dir(), "cgroup").ok()
     }
 
-    /// Opens the cgroup that was meant; `None` if it has ended.
+    /// Opens the cgroup; `None` if another cgroup has its path now. Fails if the path is gone.
     fn open(&self, place: &Place) -> limelight_sys::Result<Option<Cgroup>> {
         let Some(path) = CgroupPath::parse(&place.path) else {
             return Ok(None);
@@ -178,8 +178,8 @@ impl Squeezer {
         Ok((group.id().0 == place.inode).then_some(group))
     }
 
-    /// The process's memory in pieces of at most [`PIECE`], `most` bytes in all: first what it does
-    /// not need.
+    /// The process's memory in pieces of at most [`PIECE`], `most` bytes in all. Memory that the
+    /// app does not need when it returns comes first.
     fn pieces(
         &self,
         job: &Squeeze,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Finds threads that inherited values given to others.
+//! Finds threads that inherited values that Limelight gave to other threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::restore::undo::threads::{is_lowered, look, restore_thread};
 use crate::restore::{Asking, Entry, Lineage, Place, Tuned};
 use crate::system::System;
 
-/// Values that a thread had or would have inherited, and those that Limelight gave it.
+/// A change of scheduling values by Limelight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Given {
     /// The values without Limelight.
@@ -41,31 +41,31 @@ impl Given {
         self.ours.slice_ns != self.original.slice_ns
     }
 
-    /// Whether a thread with these values can have inherited all of them from here.
+    /// Whether a thread with the values `found` can have inherited all of them from this change.
     fn is_exactly(&self, found: Asking) -> bool {
         self.ours == found && self.ours != self.original
     }
 
-    /// Whether a thread with these values can have inherited its nice value or its slice from here,
-    /// and has changed the rest.
+    /// Whether a thread with the values `found` can have inherited its nice value or its slice from
+    /// this change, and has changed the rest.
     fn is_partly(&self, found: Asking) -> bool {
         let nice = self.lowers() && is_lowered(found.nice, self.original.nice, self.ours.nice);
         nice || self.has_slice() && found.slice_ns == self.ours.slice_ns
     }
 }
 
-/// Determines which threads may have inherited values given to others.
+/// Determines which threads may have inherited values that Limelight gave to other threads.
 #[derive(Debug)]
 pub struct Inheritance<'a> {
     recorded: BTreeMap<i32, (ProcessId, &'a [Tuned])>,
-    /// Recorded threads, with their start times: their values are not inherited.
+    /// Recorded threads, with their start times. Their values do not count as inherited.
     known: BTreeSet<(i32, u64)>,
     homes: BTreeSet<&'a Place>,
     given: Vec<(&'a Lineage, Given)>,
 }
 
 impl<'a> Inheritance<'a> {
-    /// Takes these entries of the record; `kept` are others.
+    /// Evaluates these entries of the record. `kept` are entries that stay in force.
     pub fn new(entries: &'a [Entry], kept: &[Entry]) -> Inheritance<'a> {
         let mut inheritance = Inheritance {
             recorded: BTreeMap::new(),
@@ -109,18 +109,19 @@ impl<'a> Inheritance<'a> {
         inheritance
     }
 
-    /// Whether no thread was given anything.
+    /// Whether the entries record no change of a thread.
     pub fn is_empty(&self) -> bool {
         self.recorded.is_empty() && self.given.is_empty()
     }
 
-    /// The recorded processes with their descendants, for [`Inheritance::family`].
+    /// A process tree with the recorded processes and their descendants, for
+    /// [`Inheritance::family`].
     pub fn tree(&self, system: &System) -> limelight_sys::Result<ProcessTree> {
         let roots: Vec<i32> = self.recorded.keys().copied().collect();
         system.tree_below(&roots)
     }
 
-    /// The threads that can have given a process's threads their values.
+    /// The changes from which a process's threads can have inherited their values.
     pub fn family(
         &self,
         tree: &ProcessTree,
@@ -132,8 +133,8 @@ impl<'a> Inheritance<'a> {
                 .filter(|(id, _)| is_alive(tree, *id))
         };
         let own = self.recorded.get(&id.pid).filter(|(own, _)| *own == id);
-        // A child that is older than every change has inherited nothing, but its new threads may
-        // have.
+        // A process that is older than every change has inherited nothing from its ancestors, but
+        // its new threads may have inherited from its other threads.
         let first = self.given.iter().map(|(lineage, _)| lineage.since.ticks);
         let is_old = first.min().is_some_and(|first| id.starttime < first);
         let ancestor = match is_old {
@@ -154,8 +155,8 @@ impl<'a> Inheritance<'a> {
         Ok(family)
     }
 
-    /// Makes one pass over threads that have inherited, and restores them. Returns how many there
-    /// were, and whether a process may have been missed.
+    /// Makes one pass over the threads that may have inherited values, and restores those that
+    /// have. Returns how many have, and whether a process may have been missed.
     pub(crate) fn restore_heirs(
         &self,
         system: &System,
@@ -224,12 +225,13 @@ impl<'a> Inheritance<'a> {
     }
 }
 
-/// The threads that can have given a process's threads their values.
+/// The changes from which a process's threads can have inherited their values.
 #[derive(Debug, Default)]
 pub struct Family {
-    /// Its own recorded threads and those of its nearest recorded ancestor.
+    /// The changes of its own recorded threads, and of the threads of its nearest recorded
+    /// ancestor.
     near: Vec<Given>,
-    /// The process's lineages, and whether they are root's.
+    /// The changes of the process's lineages, and whether each lineage is root's.
     far: Vec<(Given, bool)>,
 }
 
@@ -238,12 +240,13 @@ impl Family {
         self.near.is_empty() && self.far.is_empty()
     }
 
-    /// The values that a thread with `found` was given, if it was. Among several the one with the
-    /// highest nice value before counts, so that a thread gains nothing by changing an inherited
-    /// value.
+    /// The change from which a thread with the values `found` has inherited, if any. Among several
+    /// changes, the one with the highest original nice value counts, so that a thread gains nothing
+    /// by changing an inherited value.
     ///
-    /// A process that merely has the same user may have its nice value from elsewhere: one of 0 or
-    /// more needs no privilege and stays, and of root's threads only exact values are ours.
+    /// A process that merely has the same user may have its nice value from elsewhere. A nice value
+    /// of 0 or more needs no privilege and stays. In root's lineages, only values that equal
+    /// Limelight's count as inherited.
     pub fn giver(&self, found: Asking) -> Option<Given> {
         let highest = |all: &mut dyn Iterator<Item = Given>| all.max_by_key(|g| g.original.nice);
         let near = || self.near.iter().copied();

@@ -2,10 +2,10 @@
 //! Restores the scheduling parameters of threads.
 //!
 //! Nice value, slice and I/O priority are restored one by one: a value that another program has
-//! changed since is left alone, the others are restored. A nice value between ours and the original
-//! is ours, because only privilege leads there. Threads and processes that were made meanwhile have
-//! inherited the values that their creator was given, so the search for them repeats until none is
-//! left ([`crate::restore::undo::threads::heirs`]).
+//! changed since is left alone. A nice value between Limelight's and the original counts as
+//! Limelight's, because an unprivileged thread cannot have reached it from the original. Threads
+//! and processes that were created in the meantime have inherited their creator's values. The
+//! search for them repeats until none is left ([`crate::restore::undo::threads::heirs`]).
 
 pub mod heirs;
 
@@ -18,8 +18,8 @@ use crate::restore::undo::{finish_given, gone_or_failed, Search, Undone};
 use crate::restore::{Asking, Entry, Tuned};
 use crate::system::System;
 
-/// A thread's present parameters, and what is needed to change them; `None` where the fair
-/// scheduler does not run it. The kernel's own slice reads as 0.
+/// A thread's present parameters, and the state that is needed to change them. `None` if the fair
+/// scheduler does not run the thread. A slice that equals `own_slice_ns` reads as 0.
 pub fn asking(tid: i32, own_slice_ns: u64) -> limelight_sys::Result<Option<(Cpu, Asking)>> {
     let cpu = Cpu::of(tid)?;
     if !cpu.is_fair() {
@@ -48,8 +48,8 @@ pub fn give(tid: i32, cpu: &Cpu, found: Asking, wanted: Asking) -> limelight_sys
     Ok(())
 }
 
-/// The slice of threads that set none; 0 on kernels without slices. This thread determines it by
-/// setting none itself for a moment.
+/// The slice of threads that have set none, in nanoseconds; 0 on kernels without slices. To
+/// determine it, this thread removes its own slice for a moment.
 pub fn own_slice_ns() -> u64 {
     let ask = || {
         let before = Cpu::of(0)?;
@@ -69,14 +69,14 @@ pub fn own_slice_ns() -> u64 {
     }
 }
 
-/// Restores the threads of all these entries, and those that inherited from them. `kept` are
-/// entries that stay in force.
+/// Restores the threads of all these entries, and the threads that inherited values from them.
+/// `kept` are entries that stay in force.
 pub fn restore(system: &System, entries: Vec<Entry>, kept: &[Entry]) -> Vec<(Entry, Undone)> {
     if entries.is_empty() {
         return Vec::new();
     }
     let slice = own_slice_ns();
-    // Creators first: what they fork from now on inherits nothing.
+    // Restore creators first, so that threads that they create from now on inherit nothing.
     let mut results: Vec<(Entry, Undone)> = entries
         .into_iter()
         .map(|entry| {
@@ -125,15 +125,15 @@ fn restore_process(system: &System, entry: &Entry, slice: u64) -> Undone {
     }
 }
 
-/// Whether the thread id still refers to the thread that was changed.
+/// Whether the thread ID still refers to the thread that was changed.
 pub fn is_same(process: &Process, tuned: &Tuned) -> bool {
     process
         .thread_start(tuned.tid)
         .is_ok_and(|start| start == tuned.starttime)
 }
 
-/// A thread's parameters, whichever scheduler runs it: a thread outside the fair scheduler keeps
-/// its nice value for its return there.
+/// A thread's parameters under any scheduler. A thread outside the fair scheduler keeps its nice
+/// value, which applies again when it returns to the fair scheduler.
 pub(crate) fn look(tid: i32, slice: u64) -> limelight_sys::Result<(Option<Cpu>, Asking)> {
     if let Some((cpu, found)) = asking(tid, slice)? {
         return Ok((Some(cpu), found));
@@ -146,7 +146,8 @@ pub(crate) fn look(tid: i32, slice: u64) -> limelight_sys::Result<(Option<Cpu>, 
     Ok((None, found))
 }
 
-/// Restores one thread. `Some`: the values that are not ours, as text.
+/// Restores one thread. Returns the values that another program has set, as text; `None` if there
+/// are none.
 pub(crate) fn restore_thread(tuned: &Tuned, slice: u64) -> limelight_sys::Result<Option<String>> {
     let (cpu, found) = look(tuned.tid, slice)?;
     let (wanted, mut theirs) = wanted(tuned, found);
@@ -165,13 +166,14 @@ pub(crate) fn restore_thread(tuned: &Tuned, slice: u64) -> limelight_sys::Result
     Ok((!theirs.is_empty()).then(|| format!("thread {}: {}", tuned.tid, theirs.join(" and "))))
 }
 
-/// Whether a nice value is ours, or was raised from ours without privilege but not up to the
-/// original: such a value needs privilege as well.
+/// Whether a nice value is Limelight's, or lies between Limelight's and the original. Without
+/// privilege, a thread can raise its nice value that far from Limelight's, but cannot lower it that
+/// far from the original.
 pub fn is_lowered(found: i32, original: i32, ours: i32) -> bool {
     found == ours || (ours..original).contains(&found)
 }
 
-/// The parameters to restore, and those of the present values that belong to another program.
+/// The parameters to restore, and the present values that belong to another program, as text.
 pub fn wanted(tuned: &Tuned, found: Asking) -> (Asking, Vec<String>) {
     let Tuned { original, ours, .. } = tuned;
     let mut wanted = found;
@@ -207,13 +209,14 @@ mod tests {
     }
 
     proptest! {
-        /// Each value by itself: ours is restored, the original stays, anything else is left alone.
+        /// Each value is handled by itself: Limelight's value is restored, the original stays, and
+        /// any other value is left alone.
         #[test]
         fn foreign_values_stay(original in asking(), ours in asking(), found in asking()) {
             let tuned = Tuned { tid: 1, starttime: 2, original, ours };
             let (wanted, theirs) = wanted(&tuned, found);
             let expect = |found, ours, original| if found == ours { original } else { found };
-            // Between ours and the original a nice value is ours as well.
+            // A nice value between Limelight's and the original counts as Limelight's.
             let between = ours.nice < found.nice && found.nice < original.nice;
             let nice = if between { ours.nice } else { found.nice };
             prop_assert_eq!(wanted.nice, expect(nice, ours.nice, original.nice));
