@@ -22,8 +22,11 @@ SYSTEM_LIB ?= /usr/lib
 # them.
 PROGRAMS ?=
 
+# Drawings whose source is text.
+DRAWINGS = docs/architecture.svg docs/click.svg
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench soak fuzz dma report kernel series static android aarch build install dist deb kernel-deb lab-deb lint clean deps
+.PHONY: help demo test bench soak fuzz dma report drawing kernel series static android aarch build install dist deb kernel-deb lab-deb lint clean deps
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -48,6 +51,13 @@ dma: deps ## Test zeroing by DMA with our kernel on an emulated RISC-V machine (
 
 report: deps ## Make target/lab/report.html from the results of earlier runs
 	@$(LAB) report
+
+drawing: $(DRAWINGS) ## Make the drawings in docs from their sources, docs/*.dot (needs graphviz)
+
+# Without the comments, which name the version of graphviz.
+%.svg: %.dot
+	@dot -Tsvg -o $@ $<
+	@sed -i -e '/<!--.*-->/d' -e '/<!--/,/-->/d' -e 's/stroke="transparent"/stroke="none"/' $@
 
 kernel: deps ## Build target/lab/kernels/limelight/bzImage
 	@$(LAB) kernel limelight
