@@ -51,7 +51,7 @@ fn check_counters(text: &str) {
     let whole = text.rfind('\n').map_or("", |at| &text[..at + 1]);
     let known = Keyed::parse(whole);
     for (name, value) in keyed_lines(whole.as_bytes()) {
-        let name = std::str::from_utf8(name).expect("a part of a text, between ASCII bytes");
+        let name = std::str::from_utf8(name).expect("valid UTF-8 cut at ASCII bytes");
         // If a name occurs twice, the last value counts.
         let last = keyed_lines(whole.as_bytes()).filter(|(other, _)| *other == name.as_bytes());
         let last = last.last().map(|(_, value)| value);

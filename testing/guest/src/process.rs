@@ -139,8 +139,8 @@ impl<'a> Start<'a> {
     }
 }
 
-/// Has `command` change its root to this directory before it executes. The functions that were
-/// registered before run first.
+/// Has `command` change its root to this directory before it executes. `pre_exec` hooks that were
+/// registered earlier run first, outside the new root.
 pub fn change_root(command: &mut Command, root: &str) -> Result<()> {
     let root = std::ffi::CString::new(root)?;
     // SAFETY: the closure runs between fork and exec of a single-threaded child and makes only

@@ -160,7 +160,7 @@ pub fn run(mut stage: Stage, work: &Soak) -> Result<()> {
         Ok(())
     };
     let mut apps: Vec<App> = (0..APPS).map(start).collect::<Result<_>>()?;
-    // No PIDs: all of these processes will have been replaced by the end.
+    // No PIDs to check for restored values at the end: the apps are replaced during the run.
     let daemon = Daemon::start(&[])?;
     let counters = Counters::now()?;
     let loads = prepared.start()?;

@@ -134,7 +134,7 @@ fn new_process_starts_with_its_parents_value() {
 }
 
 #[test]
-fn lowered_process_counts_with_its_original_value() {
+fn boosted_process_is_compared_by_its_original_value() {
     let mut fixture = Fixture::new();
     let id = ProcessId {
         pid: APP,

@@ -42,7 +42,8 @@ use Comes::{Changed, Refused, Told};
 struct Case {
     message: String,
     owner: Comes,
-    /// The same without logind, and with logind while the user's session is inactive.
+    /// Effect for another user, without logind and with logind while that user's session is
+    /// inactive.
     stranger: Comes,
     root: Comes,
 }
@@ -111,7 +112,8 @@ impl World {
             };
             let pid = |pid: i32| claim(format!(r#"{{"pid":{pid}}}"#));
             let cgroup = |path: &str| claim(format!(r#"{{"cgroup":"/{path}"}}"#));
-            // A session's claim is recorded beside the explicit claim that outranks it.
+            // With `hold` this is a session claim. It is recorded in addition to the owner's
+            // explicit claim, so the state changes.
             let again = if hold { Changed } else { Told };
             case(&pid(front), again, Refused, again);
             case(&pid(behind), Changed, Refused, Changed);
@@ -260,7 +262,8 @@ fn owner_and_root_may_change_what_is_theirs() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The owner claims an app explicitly and opens a window; the connection stays open.
+/// The owner claims the foreground for an app and announces unsaved work in it. The connection
+/// stays open.
 fn in_front(daemon: &mut Running, world: &World) -> Client {
     let mut owner = daemon.connect_as(OWNER);
     let pid = world.front.pid;

@@ -33,7 +33,7 @@ impl std::fmt::Display for Killer {
     }
 }
 
-/// Scan interval. Services start with the machine, not with every app.
+/// Scan interval. It is long because OOM daemons usually start at boot.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Other OOM daemons that run, as of the last scan.
@@ -163,8 +163,8 @@ fn oomd_files(root: &Path) -> Vec<String> {
     texts
 }
 
-/// Describes what earlyoom does, from its command line: `-m` and `-s` give the percentages of
-/// memory and of swap that are available.
+/// Describes what earlyoom does, from its command line: `-m` and `-s` set the minimum of available
+/// memory and swap, in percent.
 fn earlyoom(arguments: &[String]) -> String {
     let percent = |option: &str| {
         let at = arguments.iter().position(|word| word == option);
