@@ -227,7 +227,7 @@ impl Rules<'_> {
         fs::write(&path, text.get(..text.len() / 2).unwrap_or_default())?;
         let _app = self.start_cold()?;
         let name = path.to_string_lossy().into_owned();
-        let warned = wait(|| Ok(log_tail().contains(&format!("{name}: the checksum"))))?;
+        let warned = wait(|| Ok(log_tail().contains(&format!("{name}: wrong checksum"))))?;
         let cached = pages(&self.two)?;
         self.reporter.check(
             "a damaged record is named in the log, and its files are not prefetched",
