@@ -15,7 +15,7 @@ pub enum Day {
     Work,
     /// Situations of a phone, of a family, and of the machine itself, such as an app's start.
     Home,
-    /// Situations in which an app is worse off than on stock Linux, and no cure is known yet.
+    /// Situations that are played on demand until each has held in repeated runs.
     Open,
 }
 
