@@ -211,7 +211,30 @@ impl Known {
 /// user's slice. A process cannot hide its share by a new name or by a move within the slice.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Users {
-    known: BTreeMap<u32, (u64, Floor)>,
+    known: BTreeMap<u32, Taker>,
+}
+
+/// Growth of one user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Taker {
+    floor: Floor,
+    /// The largest growth within [`LEAK_WITHIN`], in bytes, and when. Memory that an OOM kill gave
+    /// back was taken all the same, and the user's next process takes it again.
+    most: (u64, Duration),
+}
+
+impl Taker {
+    fn follow(self, held: u64, now: Duration) -> Taker {
+        let floor = self.floor.follow(held, now);
+        let grown = held.saturating_sub(floor.lowest());
+        let (most, at) = self.most;
+        let is_old = now.saturating_sub(at) >= LEAK_WITHIN;
+        let most = match grown >= most || is_old {
+            true => (grown, now),
+            false => (most, at),
+        };
+        Taker { floor, most }
+    }
 }
 
 impl Users {
@@ -226,17 +249,20 @@ impl Users {
                 // A slice created after the first scan has only new charges.
                 before: if first { held } else { 0 },
             };
-            let floor = old.remove(&user);
-            let floor = floor.map_or(fresh, |(_, floor)| floor.follow(held, now));
-            self.known.insert(user, (held, floor));
+            let fresh = Taker {
+                most: (held.saturating_sub(fresh.lowest()), now),
+                floor: fresh,
+            };
+            let known = old.remove(&user);
+            let taker = known.map_or(fresh, |known| known.follow(held, now));
+            self.known.insert(user, taker);
         }
     }
 
     /// User id and bytes allocated lately, for each user.
     pub fn taken(&self) -> Vec<(u32, u64)> {
-        let taken = |(held, floor): &(u64, Floor)| held.saturating_sub(floor.lowest());
         let all = self.known.iter();
-        all.map(|(user, one)| (*user, taken(one))).collect()
+        all.map(|(user, taker)| (*user, taker.most.0)).collect()
     }
 }
 
@@ -483,5 +509,19 @@ mod tests {
             apps.observe(vec![found(1, 10 + minute * 10)], S(minute * 61));
             assert!(!apps.get(key(1)).unwrap().leaks(1000 * MIB));
         }
+    }
+
+    #[test]
+    fn user_whose_processes_were_killed_is_still_the_one_who_took_the_memory() {
+        let mut users = Users::default();
+        let mib = |mib: u64| mib << 20;
+        let at = Duration::from_secs;
+        users.observe(vec![(1001, mib(20)), (1002, mib(10))], at(1));
+        users.observe(vec![(1001, mib(20)), (1002, mib(90))], at(2));
+        // The OOM killer ends one of its processes; the next one has hardly begun.
+        users.observe(vec![(1001, mib(20)), (1002, mib(12))], at(3));
+        assert_eq!(users.taken(), [(1001, 0), (1002, mib(80))]);
+        users.observe(vec![(1001, mib(20)), (1002, mib(12))], at(63));
+        assert_eq!(users.taken(), [(1001, 0), (1002, mib(2))]);
     }
 }
