@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use crate::guest_setup::number_in;
+
 /// The mount point of cgroup v2.
 pub const ROOT: &str = "/sys/fs/cgroup";
 
@@ -89,12 +91,7 @@ impl Cgroup {
 
     /// Reads a control file that holds one number.
     pub fn number(&self, file: &str) -> Result<u64> {
-        let path = self.0.join(file);
-        let text =
-            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        text.trim()
-            .parse()
-            .with_context(|| format!("{} holds {text:?}", path.display()))
+        number_in(&self.0.join(file))
     }
 
     /// Removes the cgroup, which must be empty.

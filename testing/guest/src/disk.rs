@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::guest_setup::number_in;
+
 /// A disk, by its directory in sysfs.
 #[derive(Debug, Clone)]
 pub struct Disk(PathBuf);
@@ -53,12 +55,7 @@ impl Disk {
 
     /// The kernel's read-ahead on this disk, in KiB.
     pub fn read_ahead_kib(&self) -> Result<u64> {
-        let path = self.0.join("queue/read_ahead_kb");
-        let text =
-            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        text.trim()
-            .parse()
-            .with_context(|| format!("{} holds {text:?}", path.display()))
+        number_in(&self.0.join("queue/read_ahead_kb"))
     }
 
     /// Sets the kernel's read-ahead on this disk for all processes, in KiB.

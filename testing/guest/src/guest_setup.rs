@@ -214,6 +214,15 @@ pub fn kswapd() -> Result<Option<i32>> {
     named("kswapd0")
 }
 
+/// The number in a file of `/sys` or a cgroup that holds nothing else.
+pub fn number_in(path: &Path) -> Result<u64> {
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    text.trim()
+        .parse()
+        .with_context(|| format!("{} holds {text:?}, not a number", path.display()))
+}
+
 /// Waits until a condition holds; false on timeout.
 pub fn wait(mut holds: impl FnMut() -> Result<bool>) -> Result<bool> {
     let deadline = Instant::now() + PATIENCE;

@@ -2,15 +2,15 @@
 //! A stopped daemon (SIGSTOP, a debugger) keeps `/dev/limelight` open. When its lease has run out,
 //! the kernel empties the topmost set. When the daemon is continued, it sets the topmost app again.
 
-use std::fs;
+use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::daemon::{focus, Daemon};
 use crate::dispatch::Stage;
-use crate::guest_setup::wait;
+use crate::guest_setup::{number_in, wait};
 use crate::swap_app::{App, Spec, KEEP};
 
 const SYSFS: &str = "/sys/kernel/mm/limelight";
@@ -29,13 +29,7 @@ struct Topmost {
 
 impl Topmost {
     fn now() -> Result<Topmost> {
-        let value = |name: &str| -> Result<u64> {
-            let path = format!("{SYSFS}/{name}");
-            let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-            text.trim()
-                .parse()
-                .with_context(|| format!("{path} holds {text:?}"))
-        };
+        let value = |name: &str| number_in(&Path::new(SYSFS).join(name));
         Ok(Topmost {
             generation: value("generation")?,
             members: value("members")?,

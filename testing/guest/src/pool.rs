@@ -3,12 +3,14 @@
 //! which it must not be filled.
 
 use std::fs;
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 
 use crate::daemon::{log_tail, write_config, Line};
+use crate::guest_setup::number_in;
 use crate::plan::Machine;
 use crate::scenario::{Engine, Mechanisms};
 
@@ -27,9 +29,7 @@ pub fn text(name: &str) -> Result<String> {
 
 /// The number in a file of the pool's directory.
 pub fn number(name: &str) -> Result<u64> {
-    let text = text(name)?;
-    text.parse()
-        .with_context(|| format!("{POOL}/{name} holds {text:?}, not a number"))
+    number_in(&Path::new(POOL).join(name))
 }
 
 /// Switches the kernel's check of each page that the pool hands out.

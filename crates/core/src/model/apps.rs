@@ -112,8 +112,9 @@ struct Floor {
 }
 
 impl Floor {
-    fn lowest(&self) -> u64 {
-        self.least.min(self.before)
+    /// By how much `value` exceeds the minimum.
+    fn grown(&self, value: u64) -> u64 {
+        value.saturating_sub(self.least.min(self.before))
     }
 
     fn follow(self, value: u64, now: Duration) -> Floor {
@@ -157,7 +158,7 @@ impl Known {
     /// minute of its first scan, that is all of its memory.
     pub fn taken(&self) -> u64 {
         let allocated = self.found.memory.allocated();
-        allocated.saturating_sub(self.floor.lowest())
+        self.floor.grown(allocated)
     }
 
     /// Its identity.
@@ -226,14 +227,13 @@ struct Taker {
 impl Taker {
     fn follow(self, held: u64, now: Duration) -> Taker {
         let floor = self.floor.follow(held, now);
-        let grown = held.saturating_sub(floor.lowest());
+        let grown = floor.grown(held);
         let (most, at) = self.most;
-        let is_old = now.saturating_sub(at) >= LEAK_WITHIN;
-        let most = match grown >= most || is_old {
-            true => (grown, now),
-            false => (most, at),
-        };
-        Taker { floor, most }
+        let stays = grown < most && now.saturating_sub(at) < LEAK_WITHIN;
+        Taker {
+            floor,
+            most: if stays { (most, at) } else { (grown, now) },
+        }
     }
 }
 
@@ -243,19 +243,16 @@ impl Users {
         let mut old = std::mem::take(&mut self.known);
         let first = old.is_empty();
         for (user, held) in held {
-            let fresh = Floor {
-                since: now,
-                least: held,
-                // A slice created after the first scan has only new charges.
-                before: if first { held } else { 0 },
-            };
-            let fresh = Taker {
-                most: (held.saturating_sub(fresh.lowest()), now),
-                floor: fresh,
-            };
-            let known = old.remove(&user);
-            let taker = known.map_or(fresh, |known| known.follow(held, now));
-            self.known.insert(user, taker);
+            let known = old.remove(&user).unwrap_or(Taker {
+                floor: Floor {
+                    since: now,
+                    least: held,
+                    // A slice created after the first scan has only new charges.
+                    before: if first { held } else { 0 },
+                },
+                most: (0, now),
+            });
+            self.known.insert(user, known.follow(held, now));
         }
     }
 

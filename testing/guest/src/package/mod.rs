@@ -125,9 +125,8 @@ pub fn run(mut stage: Stage, work: &Package) -> Result<()> {
 }
 
 /// Starts and stops a service with limelightd's weight and slice, and removes its unit, before the
-/// values for the comparison are recorded. systemd itself enables the CPU controller for such a
-/// service. systemd 257 (Debian 13) leaves `cpu` in the root's `cgroup.subtree_control` afterwards,
-/// and this must not be attributed to limelightd; systemd 252 (Debian 12) removes it.
+/// values for the comparison are recorded: systemd itself enables the CPU controller for such a
+/// service, and what it leaves of that is not limelightd's.
 fn run_weighted_service() -> Result<()> {
     let unit = "weighted.service";
     let path = Path::new("/run/systemd/system").join(unit);
@@ -326,7 +325,7 @@ fn check_gone(reporter: &Reporter, before: &Before) -> Result<()> {
             property(SERVICE, "MainPID")?,
             before.values.len(),
             before.changes()?.join("; "),
-            users_of_cpu()?
+            if gone { String::new() } else { users_of_cpu()? }
         ),
     )
 }

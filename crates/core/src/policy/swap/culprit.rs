@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::order::STARTS;
+use super::services;
 use crate::model::app::Home;
 use crate::model::apps::{leak, Known, Service};
 use crate::model::shortage::Level;
@@ -72,8 +73,9 @@ fn is_filled_by_service(snapshot: &Snapshot) -> bool {
     let shortage = &snapshot.shortage;
     let most = shortage.thresholds().total / PART;
     let fills = |service: &Service| service.memory.allocated() >= most;
-    let squeezes = snapshot.settings.swap.services && snapshot.storage.is_there();
-    squeezes && shortage.level() < Level::Exhausted && snapshot.services.iter().any(fills)
+    shortage.level() < Level::Exhausted
+        && services::may_squeeze(snapshot)
+        && snapshot.services.iter().any(fills)
 }
 
 /// The user who takes the memory, unless `known` belongs to that user.

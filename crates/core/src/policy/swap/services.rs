@@ -7,6 +7,11 @@ use crate::model::apps::Service;
 use crate::model::shortage::Level;
 use crate::model::snapshot::Snapshot;
 
+/// Whether services may be squeezed on this machine at all.
+pub fn may_squeeze(snapshot: &Snapshot) -> bool {
+    snapshot.settings.swap.services && snapshot.storage.is_there()
+}
+
 /// The largest service that has enough memory to squeeze and was not squeezed recently.
 pub fn pending(snapshot: &Snapshot) -> Option<&Service> {
     next(snapshot, 0).map(|(service, _)| service)
@@ -16,8 +21,7 @@ pub fn pending(snapshot: &Snapshot) -> Option<&Service> {
 /// anonymous memory at once, because it is running.
 fn next(snapshot: &Snapshot, missing: u64) -> Option<(&Service, u64)> {
     let shortage = &snapshot.shortage;
-    let squeezes = snapshot.settings.swap.services && snapshot.storage.is_there();
-    if shortage.level() < Level::Swap || !squeezes {
+    if shortage.level() < Level::Swap || !may_squeeze(snapshot) {
         return None;
     }
     let now = snapshot.now();

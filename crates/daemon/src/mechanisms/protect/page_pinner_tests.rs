@@ -59,11 +59,11 @@ fn pages_that_the_next_app_maps_stay_locked() {
     assert!(!holdings.fresh, "nothing was locked again");
     holdings.hand_over(0);
     assert!(holdings.former.values().all(|file| file.locked.is_empty()));
-    let nobody = Order {
+    let no_members = Order {
         members: Vec::new(),
         ..order
     };
-    holdings.look("/proc", &nobody).unwrap();
+    holdings.look("/proc", &no_members).unwrap();
     assert_eq!((holdings.bytes, holdings.former.len()), (0, 0));
 }
 
