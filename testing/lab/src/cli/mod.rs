@@ -158,6 +158,7 @@ impl How {
                 arms: self.arms.clone(),
                 tasks: self.tasks.clone(),
                 repetitions: self.reps,
+                skipped: 0,
                 mode: chosen,
             },
             jobs: self

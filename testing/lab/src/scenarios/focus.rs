@@ -64,11 +64,13 @@ pub fn kept(seen: &Seen<'_>, arm: ArmOn) -> Vec<Verdict> {
             format!("{variant}: {arm} keeps the app that has the focus now"),
             second >= OWN_PAGES * KEPT,
             figures.clone(),
-        ),
+        )
+        .on_figure(),
         Verdict::new(
             format!("{variant}: {arm} lets the app go that had the focus before"),
             first <= OWN_PAGES * LEFT,
             figures,
-        ),
+        )
+        .on_figure(),
     ]
 }

@@ -101,7 +101,8 @@ fn compare_oom_kills(aggregates: &Aggregates, days: &[(&str, Day)], arm: ArmOn) 
         ),
         ours <= stock + OOM_MORE,
         format!("{ours} on {arm}, {stock} on stock, of {}", deaths.len()),
-    );
+    )
+    .on_figure();
     (!deaths.is_empty()).then_some(verdict)
 }
 

@@ -149,7 +149,7 @@ fn faults_gone(seen: &Seen<'_>) -> Option<Verdict> {
     let faults = |arm| seen.median(arm, "faults");
     let (stock, ours) = (faults(STOCK_OURS)?, faults(LIMELIGHT)?);
     let gone = 1.0 - ours / stock;
-    Some(seen.verdict(
+    Some(seen.figure(
         format!("{LIMELIGHT} takes at least 80 % of the faults away"),
         gone >= GONE,
         format!("{ours} of {stock}: {:.1} % gone", gone * 100.0),
@@ -159,7 +159,7 @@ fn faults_gone(seen: &Seen<'_>) -> Option<Verdict> {
 fn memory_bounded(seen: &Seen<'_>, sparse: bool) -> Option<Verdict> {
     let ratio = seen.median(LIMELIGHT, "peak_kib")? / seen.median(STOCK_OURS, "peak_kib")?;
     let limit = if sparse { MEMORY_SPARSE } else { MEMORY };
-    Some(seen.verdict(
+    Some(seen.figure(
         format!("{LIMELIGHT} holds at most {limit} times stock's memory"),
         ratio <= limit,
         format!("{ratio:.4}"),

@@ -124,7 +124,8 @@ fn pool_serves(seen: &Seen<'_>) -> Vec<Verdict> {
             "at least 99 % of the pages come from the pool",
             served > 0.0 && served >= (served + missed) * SERVED,
             format!("{served} of {}", served + missed),
-        ),
+        )
+        .on_figure(),
         seen.verdict(
             "no page is zeroed ahead inside a window",
             inside == 0.0,

@@ -103,10 +103,15 @@ impl Seen<'_> {
         Verdict::new(what, passed, seen)
     }
 
+    /// [`Seen::verdict`] on a counter that varies from run to run.
+    pub fn figure(&self, what: impl Display, passed: bool, seen: impl Into<String>) -> Verdict {
+        self.verdict(what, passed, seen).on_figure()
+    }
+
     /// Verdict that stock has enough faults for a meaningful comparison.
     pub fn stock_is_hurt(&self, idle: f64, stock: ArmOn) -> Option<Verdict> {
         let faults = self.median(stock, "major_faults")?;
-        Some(self.verdict(
+        Some(self.figure(
             format!("the load costs {stock} at least {FAULTS_MEANINGFUL} major faults"),
             faults - idle >= FAULTS_MEANINGFUL,
             format!("{faults} major faults"),
@@ -125,7 +130,7 @@ impl Seen<'_> {
         let at_rest = self.median(idle, name).unwrap_or(0.0);
         let caused = self.median(stock, name)? - at_rest;
         let left = self.median(arm, name)? - at_rest;
-        Some(self.verdict(
+        Some(self.figure(
             format!("{arm} loses at most 5 % of the load-caused {name} of {stock}"),
             left <= caused * FAULTS_LEFT,
             format!("{left} of {caused}"),
@@ -141,7 +146,7 @@ impl Seen<'_> {
             Some(self.median(arm, "major_faults")? - own)
         };
         let (caused, left) = (library(knob)?, library(arm)?);
-        Some(self.verdict(
+        Some(self.figure(
             format!("{arm} loses at most 5 % of the library's major faults of {knob}"),
             caused > 0.0 && left <= caused * FAULTS_LEFT,
             format!("{left} of {caused}"),
@@ -180,7 +185,7 @@ impl Seen<'_> {
     /// `of` pages.
     pub fn kept(&self, arm: ArmOn, kept: &str, of: f64, part: f64) -> Option<Verdict> {
         let pages = self.median(arm, kept)?;
-        Some(self.verdict(
+        Some(self.figure(
             format!("{arm} keeps at least {:.0} % of {kept}", part * 100.0),
             pages >= of * part,
             format!("{pages} of {of}"),
