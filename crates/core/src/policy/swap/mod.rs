@@ -91,7 +91,7 @@ pub enum Step {
         /// The app that would be killed next.
         next: Option<AppKey>,
     },
-    /// Warn the user that the foreground app grows without bound.
+    /// Warn the user that the foreground app takes the memory.
     Warn {
         /// The app.
         app: AppKey,
@@ -308,11 +308,11 @@ fn ask(snapshot: &Snapshot) -> Option<Step> {
     Some(Step::Ask { level, next })
 }
 
+/// Warns while healthy apps are spared because the foreground app takes the memory: Limelight then
+/// kills nothing, and only the user can free memory.
 fn warn(snapshot: &Snapshot) -> Option<Step> {
     let known = snapshot.known_topmost()?;
-    let shortage = &snapshot.shortage;
-    let short = shortage.level() >= Level::Swap;
-    if !short || !known.leaks(shortage.thresholds().total) {
+    if culprit::find(snapshot) != Some(culprit::Culprit::Foreground) {
         return None;
     }
     let app = known.key();
@@ -321,7 +321,7 @@ fn warn(snapshot: &Snapshot) -> Option<Step> {
     let lately = |(of, at): (AppKey, Duration)| of == app && now.saturating_sub(at) < WARN_AGAIN;
     (!warned.is_some_and(lately)).then_some(Step::Warn {
         app,
-        grown: known.grown(),
+        grown: known.grown_until_stalled(now),
     })
 }
 
