@@ -10,6 +10,7 @@
 //! a return was not needed. Switch footprints stay the same from one launch to the next (ASAP,
 //! USENIX ATC 2021).
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc::Receiver;
 
@@ -76,14 +77,33 @@ struct Brought {
     failed: Option<String>,
 }
 
-/// Whether this app is remembered already, or there is room for it.
-fn has_room(memory: &Memory, app: AppKey) -> bool {
-    memory.len() < APPS || memory.contains_key(&app)
+/// Whether this app is remembered already, or there is room for it. Apps that have ended make room:
+/// an errand to forget them may have been dropped.
+fn has_room(proc: &Proc, footprints: &Footprints, app: AppKey) -> bool {
+    let full = |memory: &Memory| memory.len() >= APPS && !memory.contains_key(&app);
+    let known: Vec<(AppKey, Vec<ProcessId>)> = match &*lock(footprints) {
+        memory if !full(memory) => return true,
+        memory => {
+            let members = |app: &BTreeMap<_, _>| app.keys().copied().collect();
+            memory
+                .iter()
+                .map(|(key, app)| (*key, members(app)))
+                .collect()
+        }
+    };
+    let lives = |member: &ProcessId| same_process(proc, *member).is_some();
+    let ended = known
+        .iter()
+        .filter(|(_, members)| !members.iter().any(lives));
+    let ended: Vec<AppKey> = ended.map(|(key, _)| *key).collect();
+    let mut memory = lock(footprints);
+    memory.retain(|key, _| !ended.contains(key));
+    !full(&memory)
 }
 
 /// Records which file pages an app has mapped as it leaves the foreground.
 fn remember(proc: &Proc, footprints: &Footprints, app: AppKey, members: &[ProcessId]) {
-    if !has_room(&lock(footprints), app) {
+    if !has_room(proc, footprints, app) {
         return;
     }
     let files_of = |&member: &ProcessId| {
@@ -147,7 +167,7 @@ fn bring_back(
     advise: impl Fn(&Proc, ProcessId, &[AddressRange]) -> limelight_sys::Result<u64>,
 ) -> Brought {
     let mut brought = Brought::default();
-    if !has_room(&lock(footprints), app) {
+    if !has_room(proc, footprints, app) {
         return brought;
     }
     for &member in members {
@@ -248,6 +268,27 @@ mod tests {
         let memory = lock(&footprints);
         assert_eq!(memory[&APP].len(), 1);
         assert!(memory[&APP][&stranger].files.is_empty());
+    }
+
+    /// The errand that forgets an app is dropped while the queue is full.
+    #[test]
+    fn ended_apps_leave_room_for_others() {
+        let proc = Proc::open("/proc").unwrap();
+        let member = own(&proc);
+        let footprints = Footprints::default();
+        for inode in 0..APPS as u64 {
+            let ended = ProcessId {
+                starttime: member.starttime + 1,
+                ..member
+            };
+            let app = AppKey::Cgroup {
+                inode: 1000 + inode,
+            };
+            let footprint = BTreeMap::from([(ended, Footprint::default())]);
+            lock(&footprints).insert(app, footprint);
+        }
+        remember(&proc, &footprints, APP, &[member]);
+        assert!(lock(&footprints).contains_key(&APP));
     }
 
     #[test]
