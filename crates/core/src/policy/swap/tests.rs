@@ -450,6 +450,16 @@ fn app_is_frozen_only_without_a_cheaper_victim_and_thaws_when_topmost() {
 }
 
 #[test]
+fn app_is_frozen_beside_a_cheaper_one_if_no_app_may_be_killed() {
+    let apps = [one(Class::Normal, 1), one(Class::Disposable, 2)];
+    let mut machine = snapshot(&apps, 5, 100);
+    machine.settings.swap.kill = false;
+    let steps = grant(&Event::Tick, &machine);
+    let frozen = |step: &Step| matches!(step, Step::Freeze { app, .. } if *app == key(0));
+    assert!(steps.iter().any(frozen), "{steps:?}");
+}
+
+#[test]
 fn working_sets_are_kept_as_far_as_there_is_room() {
     let sized = |class, mib| Spec {
         mib,
