@@ -199,7 +199,8 @@ pub fn killers(proc: &Proc, root: &Path, daemon: Option<&Status>, findings: &mut
         .is_some_and(|swap| matches!(swap.state, State::Active | State::Idle));
     for killer in &found {
         let (kind, then) = match (killer.kills, ours) {
-            (false, _) => ("tuner", ""),
+            (false, _) if killer.name == "uresourced" => ("tuner", ""),
+            (false, _) => ("notifier", ""),
             (true, true) => (
                 "killer",
                 "; limelightd acts earlier and kills by class; it does not kill for memory that \
@@ -274,7 +275,10 @@ mod tests {
         let mut findings = Findings::default();
         killers(&proc, temp.path(), None, &mut findings);
         let checks: Vec<&str> = findings.list.iter().map(|one| one.check.as_str()).collect();
-        assert_eq!(checks, ["tuner uresourced", "tuner psi-notify", "killers"]);
+        assert_eq!(
+            checks,
+            ["tuner uresourced", "notifier psi-notify", "killers"]
+        );
         for finding in &findings.list[..2] {
             assert!(
                 !finding.detail.contains("this program does"),
