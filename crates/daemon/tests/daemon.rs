@@ -15,6 +15,8 @@ mod common;
 mod inherited;
 #[path = "mechanism/own_tree.rs"]
 mod own_tree;
+#[path = "mechanism/restored.rs"]
+mod restored;
 #[path = "mechanism/window.rs"]
 mod window;
 

@@ -33,8 +33,11 @@ const WORD: usize = 8;
 const BTN_LEFT: usize = 0x110;
 const BTN_TOUCH: usize = 0x14a;
 /// Codes for tools that are near a tablet or touchpad (pen, finger). Proximity is not a touch. The
-/// range includes [`BTN_TOUCH`].
+/// range includes [`BUTTONS_AMONG_TOOLS`].
 const BTN_TOOLS: std::ops::Range<usize> = 0x140..0x150;
+/// The codes in that range that a user presses: `BTN_STYLUS3`, [`BTN_TOUCH`], `BTN_STYLUS`,
+/// `BTN_STYLUS2`.
+const BUTTONS_AMONG_TOOLS: [usize; 4] = [0x149, BTN_TOUCH, 0x14b, 0x14c];
 
 /// Modifier keys: Ctrl, Shift, Alt, Meta, Fn, Caps Lock, Num Lock and Scroll Lock.
 const MODIFIERS: [usize; 12] = [29, 42, 54, 56, 58, 69, 70, 97, 100, 125, 126, 0x1d0];
@@ -180,7 +183,7 @@ fn wanted_types() -> [u8; WORD] {
 /// Mask of key codes: all except modifiers and tools in proximity.
 fn wanted_keys() -> [u8; KEY_CNT / 8] {
     let mut bits = [0xff; KEY_CNT / 8];
-    let tools = BTN_TOOLS.filter(|&code| code != BTN_TOUCH);
+    let tools = BTN_TOOLS.filter(|code| !BUTTONS_AMONG_TOOLS.contains(code));
     for code in MODIFIERS.into_iter().chain(tools) {
         bits[code / 8] &= !(1 << (code % 8));
     }
@@ -253,13 +256,17 @@ mod tests {
     fn only_modifiers_and_hovering_tools_are_masked() {
         let keys = wanted_keys();
         let wanted = |code: usize| keys[code / 8] >> (code % 8) & 1 == 1;
-        for code in [29, 42, 125, 0x1d0, 0x140, 0x145, 0x14f] {
+        for code in [29, 42, 125, 0x1d0, 0x140, 0x145, 0x147, 0x148, 0x14d, 0x14f] {
             assert!(!wanted(code), "{code}");
         }
-        for code in [30, 28, 57, BTN_LEFT, BTN_TOUCH, 0x150, 0x2ff] {
+        let of_a_stylus = [0x149, 0x14b, 0x14c];
+        for code in [30, 28, 57, BTN_LEFT, BTN_TOUCH, 0x150, 0x2ff]
+            .into_iter()
+            .chain(of_a_stylus)
+        {
             assert!(wanted(code), "{code}");
         }
-        assert_eq!((0..KEY_CNT).filter(|&code| !wanted(code)).count(), 12 + 15);
+        assert_eq!((0..KEY_CNT).filter(|&code| !wanted(code)).count(), 12 + 12);
         assert_eq!(wanted_types(), [2, 0, 0, 0, 0, 0, 0, 0]);
         for bytes in [keys.len(), wanted_types().len()] {
             assert_eq!(bytes % WORD, 0, "the kernel accepts only whole words");

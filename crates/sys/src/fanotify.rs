@@ -5,7 +5,7 @@
 //! for the caller. Each event carries an open descriptor of the file. So the caller needs neither
 //! the path of the file nor the mount namespace of the process. Requires CAP_SYS_ADMIN.
 
-use std::mem::size_of;
+use std::mem::{size_of, size_of_val};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -164,34 +164,46 @@ impl Fanotify {
                 _ => Err(failed("read", Path::new("a fanotify queue"))),
             };
         };
-        let mut batch = Batch::default();
-        let mut at = 0;
-        while at + size_of::<libc::fanotify_event_metadata>() <= read {
-            // SAFETY: the kernel has filled `read` bytes with whole events, and this event lies
-            // within these bytes. read_unaligned() requires no alignment.
-            let event = unsafe {
-                let address = buffer.as_ptr().cast::<u8>().add(at);
-                address
-                    .cast::<libc::fanotify_event_metadata>()
-                    .read_unaligned()
-            };
-            if event.event_len == 0 {
-                break;
-            }
-            at += event.event_len as usize;
-            batch.lost |= event.mask & libc::FAN_Q_OVERFLOW != 0;
-            if event.fd >= 0 {
-                batch.events.push(Event {
-                    pid: event.pid,
-                    exec: event.mask & libc::FAN_OPEN_EXEC != 0,
-                    read: event.mask & libc::FAN_ACCESS != 0,
-                    // SAFETY: the kernel has opened this descriptor for us with the event.
-                    file: unsafe { OwnedFd::from_raw_fd(event.fd) },
-                });
-            }
-        }
-        Ok(batch)
+        // SAFETY: the kernel has filled `read` bytes with whole events, and has opened their
+        // descriptors for us.
+        Ok(unsafe { batch(&buffer, read) })
     }
+}
+
+/// The events in the first `filled` bytes of a buffer. An event without a descriptor reports an
+/// overflow of the queue.
+///
+/// # Safety
+/// These bytes hold whole events, and each descriptor in them is open and has no other owner.
+unsafe fn batch(buffer: &[u64], filled: usize) -> Batch {
+    let mut batch = Batch::default();
+    let mut at = 0;
+    let filled = filled.min(size_of_val(buffer));
+    while at + size_of::<libc::fanotify_event_metadata>() <= filled {
+        // SAFETY: the event lies within the buffer, and any bytes are valid in it.
+        // read_unaligned() requires no alignment.
+        let event = unsafe {
+            let address = buffer.as_ptr().cast::<u8>().add(at);
+            address
+                .cast::<libc::fanotify_event_metadata>()
+                .read_unaligned()
+        };
+        if event.event_len == 0 {
+            break;
+        }
+        at += event.event_len as usize;
+        batch.lost |= event.mask & libc::FAN_Q_OVERFLOW != 0;
+        if event.fd >= 0 {
+            batch.events.push(Event {
+                pid: event.pid,
+                exec: event.mask & libc::FAN_OPEN_EXEC != 0,
+                read: event.mask & libc::FAN_ACCESS != 0,
+                // SAFETY: the caller hands this descriptor over.
+                file: unsafe { OwnedFd::from_raw_fd(event.fd) },
+            });
+        }
+    }
+    batch
 }
 
 fn failed(action: &'static str, path: &Path) -> Error {
@@ -278,6 +290,38 @@ mod tests {
         queue.unwatch_reads(&batch.events[0].file).unwrap();
         assert_eq!(read(), 2);
         assert!(queue.take().unwrap().events.is_empty());
+    }
+
+    #[test]
+    fn event_without_a_descriptor_reports_an_overflow() {
+        use std::os::fd::IntoRawFd;
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let opened = (libc::FAN_OPEN, file.into_raw_fd(), 7);
+        let overflow = (libc::FAN_Q_OVERFLOW, libc::FAN_NOFD, 0);
+        let length = size_of::<libc::fanotify_event_metadata>();
+        let mut buffer = Vec::new();
+        for (mask, fd, pid) in [opened, overflow] {
+            let event = libc::fanotify_event_metadata {
+                event_len: length as u32,
+                vers: libc::FANOTIFY_METADATA_VERSION,
+                reserved: 0,
+                metadata_len: length as u16,
+                mask,
+                fd,
+                pid,
+            };
+            // SAFETY: the event is 24 bytes without padding.
+            let words: [u64; 3] = unsafe { std::mem::transmute(event) };
+            buffer.extend(words);
+        }
+        // SAFETY: the buffer holds two events, and the descriptor is handed over.
+        let taken = unsafe { batch(&buffer, 2 * length) };
+        assert!(taken.lost);
+        assert_eq!(taken.events.len(), 1);
+        assert_eq!(taken.events[0].pid, 7);
+        // SAFETY: the second event has no descriptor.
+        let taken = unsafe { batch(&buffer[3..], length) };
+        assert!(taken.lost && taken.events.is_empty());
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub struct Status {
     pub real_uid: u32,
     /// Effective user id.
     pub effective_uid: u32,
+    /// Effective capabilities in the process's own user namespace, one bit each.
+    pub effective_capabilities: u64,
     /// Resident anonymous memory, in bytes; `None` for kernel threads.
     pub rss_anon_bytes: Option<u64>,
     /// Resident pages of files, in bytes; `None` for kernel threads.
@@ -97,6 +99,17 @@ impl Process {
     pub fn status(&self) -> Result<Status> {
         let text = self.read("status")?;
         Status::parse(&text).ok_or_else(|| self.malformed("status", "no Tgid or no Uid"))
+    }
+
+    /// Whether it is in the initial user namespace, or the kernel has no others. Only there do
+    /// capabilities apply to processes of any user.
+    pub fn is_in_initial_user_namespace(&self) -> Result<bool> {
+        match self.read("uid_map") {
+            // Only this namespace maps all uids to themselves.
+            Ok(text) => Ok(text.split_ascii_whitespace().eq(["0", "0", "4294967295"])),
+            Err(error) if error.is_gone() && self.exists() => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     /// Its name (`comm`), without the newline.
@@ -315,6 +328,9 @@ impl Status {
             tgid: value("Tgid")?.parse().ok()?,
             real_uid: uids.next()?.parse().ok()?,
             effective_uid: uids.next()?.parse().ok()?,
+            effective_capabilities: value("CapEff")
+                .and_then(|hex| u64::from_str_radix(hex, 16).ok())
+                .unwrap_or(0),
             rss_anon_bytes: bytes("RssAnon"),
             rss_file_bytes: bytes("RssFile"),
             swap_bytes: bytes("VmSwap"),

@@ -198,24 +198,25 @@ pub fn killers(proc: &Proc, root: &Path, daemon: Option<&Status>, findings: &mut
         .and_then(|status| status.mechanisms.iter().find(|one| one.name == "swap"))
         .is_some_and(|swap| matches!(swap.state, State::Active | State::Idle));
     for killer in &found {
-        let then = match ours {
-            true => {
-                "limelightd acts earlier and kills by class; it does not kill for memory that \
-                     another kill is about to free"
-            }
-            false => "limelightd does not kill, but this program does",
-        };
-        // The list of killers contains uresourced, which reserves memory instead.
-        let kind = match killer.name {
-            "uresourced" => "tuner",
-            _ => "killer",
+        let (kind, then) = match (killer.kills, ours) {
+            (false, _) if killer.name == "uresourced" => ("tuner", ""),
+            (false, _) => ("notifier", ""),
+            (true, true) => (
+                "killer",
+                "; limelightd acts earlier and kills by class; it does not kill for memory that \
+                 another kill is about to free",
+            ),
+            (true, false) => (
+                "killer",
+                "; limelightd does not kill, but this program does",
+            ),
         };
         findings.note(
             &format!("{kind} {}", killer.name),
-            format!("{killer}; {then}"),
+            format!("{killer}{then}"),
         );
     }
-    if found.is_empty() {
+    if !found.iter().any(|killer| killer.kills) {
         let detail = match ours {
             true => "only limelightd, and the kernel's OOM killer after it",
             false => "only the kernel's OOM killer",
@@ -257,6 +258,33 @@ mod tests {
             executable: None,
             package: None,
             categories: Vec::new(),
+        }
+    }
+
+    /// uresourced and psi-notify run, and no daemon.
+    #[test]
+    fn program_that_kills_nothing_is_not_called_a_killer() {
+        let temp = tempfile::tempdir().unwrap();
+        for (pid, comm) in [(8, "uresourced"), (9, "psi-notify")] {
+            let directory = temp.path().join(format!("proc/{pid}"));
+            std::fs::create_dir_all(&directory).unwrap();
+            let stat = format!("{pid} ({comm}) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 70 0 0\n");
+            std::fs::write(directory.join("stat"), stat).unwrap();
+        }
+        let proc = Proc::open(temp.path().join("proc").to_str().unwrap()).unwrap();
+        let mut findings = Findings::default();
+        killers(&proc, temp.path(), None, &mut findings);
+        let checks: Vec<&str> = findings.list.iter().map(|one| one.check.as_str()).collect();
+        assert_eq!(
+            checks,
+            ["tuner uresourced", "notifier psi-notify", "killers"]
+        );
+        for finding in &findings.list[..2] {
+            assert!(
+                !finding.detail.contains("this program does"),
+                "{}",
+                finding.detail
+            );
         }
     }
 

@@ -216,11 +216,9 @@ fn set_topmost(
     members: &[ProcessId],
     context: Context<'_>,
 ) -> Result<(), DeviceError> {
-    // Parents come before their children, so a set that is cut at `TOPMOST_MAX` lacks children
-    // first. Children that a member creates from now on are members anyway.
-    let pidfds: Vec<Pidfd> = members
-        .iter()
-        .filter_map(|&member| {
+    let pidfds: Vec<Pidfd> = oldest_first(members)
+        .into_iter()
+        .filter_map(|member| {
             let pidfd = Pidfd::open(member.pid).ok()?;
             // Check after opening: the PID may have been reused before the open.
             context.system.same_process(member).map(|_| pidfd)
@@ -228,6 +226,14 @@ fn set_topmost(
         .take(TOPMOST_MAX)
         .collect();
     device.set_topmost(&pidfds)
+}
+
+/// Parents come before their children, so a set that is cut at `TOPMOST_MAX` lacks children first.
+/// Children that a member creates from now on are members anyway. PIDs are no order: they wrap.
+fn oldest_first(members: &[ProcessId]) -> Vec<ProcessId> {
+    let mut members = members.to_vec();
+    members.sort_unstable_by_key(|member| (member.starttime, member.pid));
+    members
 }
 
 fn mark_change(members: &[ProcessId], context: Context<'_>) -> Change {
@@ -240,5 +246,18 @@ fn mark_change(members: &[ProcessId], context: Context<'_>) -> Change {
     Change {
         from: "no processes".to_owned(),
         ..context.device_change("topmost", Some(to), rule)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parents_precede_children_with_lower_pids() {
+        let id = |pid, starttime| ProcessId { pid, starttime };
+        let (main, child, grandchild) = (id(32_000, 70), id(400, 90), id(401, 90));
+        let members = [child, grandchild, main];
+        assert_eq!(oldest_first(&members), [main, child, grandchild]);
     }
 }

@@ -58,11 +58,19 @@ impl Reconciler {
     /// session rules it out.
     pub(super) fn claim_of(&self, id: ProcessId, source: &str, by_owner: bool) -> Option<Claim> {
         let process = self.system.same_process(id)?;
-        let uid = process.owner_uid().ok()?;
+        let mut uid = process.owner_uid().ok()?;
         let allowed = match by_owner {
             true => {
-                let speaker = self.access.speaker_of(&process, uid);
-                authorization::may_speak(&self.system, &self.access, speaker)
+                // procfs gives a process to root that is not dumpable or has root's privileges. The
+                // user who started it may have opened the file before.
+                let status = process.status().ok()?;
+                let owners = [uid, status.effective_uid, status.real_uid];
+                let mut users = owners.into_iter().filter(|uid| *uid != 0);
+                uid = users.clone().next().unwrap_or(0);
+                users.try_for_each(|uid| {
+                    let speaker = self.access.speaker_of(&process, uid);
+                    authorization::may_speak(&self.system, &self.access, speaker)
+                })
             }
             false => authorization::may_be_claimed(&self.system, uid),
         };

@@ -10,12 +10,14 @@
 //! reports the foreground takes precedence.
 //!
 //! The kernel permits two kinds of writers: root and the process's owner. A write by root counts;
-//! one by the owner is a claim of that user and needs permission like any other claim.
+//! one by the owner is a claim of that user and needs permission like any other claim. A scan does
+//! not see the writer, so each of its results needs that permission.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use limelight_core::model::ProcessId;
+use limelight_sys::process::{Process, Status};
 use limelight_sys::tracefs::{parse_oom_score_adj, Instance, Line};
 use tracing::{debug, info, warn};
 
@@ -27,6 +29,9 @@ use crate::system::System;
 const SYSTEM: &str = "oom";
 const EVENT: &str = "oom_score_adj_update";
 const INSTANCE: &str = "limelight";
+
+/// The bit of CAP_SYS_RESOURCE (`capability.h`).
+const SYS_RESOURCE: u64 = 1 << 24;
 
 /// With this many processes known, ended ones are dropped before another is added.
 const KNOWN_MAX: usize = 8192;
@@ -86,7 +91,7 @@ impl OomScoreAdj {
             retry,
         };
         let scan_detail = format!(
-            "scan of {} every {} ms",
+            "scan of {} every {} ms, which counts only apps whose user may claim the foreground",
             system.roots.proc.display(),
             interval.as_millis()
         );
@@ -208,12 +213,9 @@ impl OomScoreAdj {
         pid: i32,
         value: i16,
     ) -> Option<Zeroed> {
-        let writer = system
-            .proc
-            .process(writer_tid)
-            .and_then(|thread| thread.status());
-        let writer_uid = writer.as_ref().ok().map(|status| status.real_uid);
-        let writer = writer.map_or(writer_tid, |status| status.tgid);
+        let thread = system.proc.process(writer_tid).ok();
+        let by = thread.and_then(|thread| Some((thread.status().ok()?, thread)));
+        let writer = by.as_ref().map_or(writer_tid, |(status, _)| status.tgid);
         if u32::try_from(writer).ok() == Some(std::process::id()) {
             return None;
         }
@@ -227,8 +229,9 @@ impl OomScoreAdj {
             self.known.retain(|id, _| !system.has_ended(*id));
         }
         self.known.insert(id, value);
-        let owner = process.owner_uid().ok();
-        let by_owner = writer_uid.is_none() || (writer_uid == owner && owner != Some(0));
+        let owner = process.status().ok().map(|status| status.real_uid);
+        let by_root = by.is_some_and(|(status, thread)| acts_as_root(&thread, &status, owner));
+        let by_owner = !by_root;
         (writer != pid && value == 0 && before != 0).then_some(Zeroed { id, by_owner })
     }
 
@@ -308,6 +311,17 @@ impl OomScoreAdj {
             traced.stop(ledger);
         }
     }
+}
+
+/// Whether a writer writes as root, and not on behalf of the process's user `owner`. A writer with
+/// another uid, such as Android's lmkd, needs the capability that lowers values, in the initial user
+/// namespace: in a namespace of their own, all users have it.
+fn acts_as_root(writer: &Process, status: &Status, owner: Option<u32>) -> bool {
+    let capable = status.effective_capabilities & SYS_RESOURCE != 0;
+    status.real_uid == 0
+        || capable
+            && Some(status.real_uid) != owner
+            && writer.is_in_initial_user_namespace().unwrap_or(false)
 }
 
 /// The value without this daemon's change.

@@ -51,6 +51,14 @@ impl Fixture {
         fs::write(directory.join("oom_score_adj"), format!("{value}\n")).unwrap();
     }
 
+    /// Writes `status` of a process with all uids equal and these effective capabilities.
+    fn status(&self, pid: i32, uid: u32, capabilities: u64) {
+        let text = format!(
+            "Tgid:\t{pid}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nCapEff:\t{capabilities:016x}\n"
+        );
+        fs::write(self.temp.path().join(format!("proc/{pid}/status")), text).unwrap();
+    }
+
     fn set(&self, pid: i32, value: i16) {
         let file = self.temp.path().join(format!("proc/{pid}/oom_score_adj"));
         fs::write(file, format!("{value}\n")).unwrap();
@@ -119,6 +127,59 @@ fn writes_by_the_owner_and_by_unknown_writers_are_marked() {
     assert_eq!(by_owner(MANAGER), Some(false));
     assert_eq!(by_owner(CHILD), Some(true));
     assert_eq!(by_owner(900_999), Some(true), "a writer that has ended");
+}
+
+/// A process that is not dumpable belongs to root in procfs. Its user may have opened the file
+/// before, and writes into it from a process of its own.
+#[test]
+fn user_is_not_taken_for_root_by_a_process_that_is_not_dumpable() {
+    const USER: u32 = 12_345;
+    let mut fixture = Fixture::new();
+    fixture.process(CHILD, 1, 0);
+    for (pid, uid) in [(APP, USER), (CHILD, USER)] {
+        fixture.status(pid, uid, 0);
+    }
+    fixture.set(APP, 7);
+    fixture.source.resync(&fixture.system, &[]);
+    let written = fixture.source.written(&fixture.system, &[], CHILD, APP, 0);
+    assert!(written.unwrap().by_owner);
+}
+
+/// Android's lmkd writes the values. It has a uid of its own and the capability.
+#[test]
+fn privileged_writer_with_another_uid_counts_as_root() {
+    const APP_UID: u32 = 10_077;
+    const LMKD_UID: u32 = 1069;
+    const SYS_RESOURCE: u64 = 1 << 24;
+    let by_owner = |uid, capabilities, uid_map: Option<&str>| {
+        let mut fixture = Fixture::new();
+        fixture.status(APP, APP_UID, 0);
+        fixture.set(APP, 7);
+        fixture.source.resync(&fixture.system, &[]);
+        fixture.status(MANAGER, uid, capabilities);
+        if let Some(map) = uid_map {
+            let file = fixture.temp.path().join(format!("proc/{MANAGER}/uid_map"));
+            fs::write(file, map).unwrap();
+        }
+        let written = fixture
+            .source
+            .written(&fixture.system, &[], MANAGER, APP, 0);
+        written.unwrap().by_owner
+    };
+    let whole = "         0          0 4294967295\n";
+    assert!(
+        !by_owner(LMKD_UID, SYS_RESOURCE, None),
+        "no user namespaces"
+    );
+    assert!(!by_owner(LMKD_UID, SYS_RESOURCE, Some(whole)));
+    assert!(by_owner(LMKD_UID, 0, Some(whole)));
+    assert!(
+        by_owner(APP_UID, SYS_RESOURCE, Some(whole)),
+        "a helper that the user runs"
+    );
+    // In a user namespace that the user made, every process may have all capabilities.
+    assert!(by_owner(1001, SYS_RESOURCE, Some("0 1001 1\n")));
+    assert!(!by_owner(0, 0, Some(whole)));
 }
 
 #[test]

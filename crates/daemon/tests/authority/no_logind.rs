@@ -3,6 +3,7 @@
 //! of a process that has the screen or an input device open.
 
 use std::os::unix::fs::symlink;
+use std::time::{Duration, Instant};
 
 use limelight_proto::{ErrorCode, Response};
 
@@ -148,5 +149,40 @@ fn sessions_without_a_seat_do_not_help() {
     refusal(&mut daemon, &mut stranger, &message);
     let mut owner = daemon.connect_as(OWNER);
     is_taken(&mut daemon, &mut owner, &world.front);
+    daemon.stop();
+}
+
+/// procfs gives such a process to root, but its user may have written the value.
+#[test]
+fn process_that_is_not_dumpable_needs_its_users_permission() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    let score = |app: &App, value: &str| {
+        world
+            .machine
+            .write(&format!("proc/{}/oom_score_adj", app.pid), value);
+    };
+    for app in [&world.front, &world.strange] {
+        let directory = world.machine.path(&format!("proc/{}", app.pid));
+        std::os::unix::fs::chown(directory, Some(0), None).unwrap();
+        score(app, "7");
+    }
+    let mut daemon = world.start(false);
+    score(&world.strange, "0");
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(1) {
+        daemon
+            .daemon
+            .turn(Some(Duration::from_millis(100)))
+            .unwrap();
+        assert_eq!(daemon.topmost(), None);
+    }
+    score(&world.front, "0");
+    let begun = Instant::now();
+    while daemon.topmost() != Some(world.front.pid) {
+        assert!(begun.elapsed() < Duration::from_secs(30), "never topmost");
+        daemon.daemon.turn(Some(Duration::from_millis(20))).unwrap();
+    }
     daemon.stop();
 }

@@ -15,6 +15,7 @@ use crate::kernel;
 use crate::ktap;
 use crate::paths::{self, Paths};
 use crate::progress::Progress;
+use crate::run;
 use crate::scenario::Kernel;
 use crate::shell;
 
@@ -37,7 +38,7 @@ pub fn run(paths: &Paths) -> Result<bool> {
         bail!("{QEMU} is not there: install Debian's qemu-system-misc and opensbi");
     }
     let kernel = kernel::get(paths, Kernel::Fu540)?;
-    let dir = paths.runs().join(format!("{}-dma", std::process::id()));
+    let dir = paths.runs().join(format!("{}-dma", run::begin(paths)?));
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let progress = Progress::new("dma");
     progress.update("booting the kernel with its own tests");

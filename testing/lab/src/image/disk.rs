@@ -20,7 +20,7 @@ pub fn data(paths: &Paths, mib: u32) -> Result<PathBuf> {
     let entry = Shelf::new(&paths.cache, "images")?.get("data", &key, |dir| {
         let image = dir.join("disk");
         sparse(&image, mib)?;
-        format_ext4(&image, None)
+        format_ext4(Command::new(shell::need("mkfs.ext4")?), &image, None)
     })?;
     Ok(entry.join("disk"))
 }
@@ -45,8 +45,8 @@ const EXT4_OPTIONS: [&str; 6] = [
 ];
 
 /// Formats `image` as ext4 and fills it with the files of the directory `contents`, if given.
-pub fn format_ext4(image: &Path, contents: Option<&Path>) -> Result<()> {
-    let mut mkfs = Command::new(shell::need("mkfs.ext4")?);
+/// `mkfs` runs mkfs.ext4, possibly in a user namespace.
+pub fn format_ext4(mut mkfs: Command, image: &Path, contents: Option<&Path>) -> Result<()> {
     mkfs.env("E2FSPROGS_FAKE_TIME", "1").args(EXT4_OPTIONS);
     if let Some(contents) = contents {
         mkfs.arg("-d").arg(contents);
@@ -116,6 +116,34 @@ mod tests {
         );
         assert_eq!(image, data(&paths, 64).unwrap());
         assert_ne!(image, data(&paths, 65).unwrap());
+    }
+
+    #[test]
+    fn image_made_in_a_user_namespace_is_the_same() {
+        let Some(mkfs) = shell::find("mkfs.ext4") else {
+            return;
+        };
+        let (dir, _) = paths();
+        let files = dir.path().join("files");
+        fs::create_dir(&files).unwrap();
+        fs::write(files.join("file"), "text").unwrap();
+        let mut namespace = Command::new("unshare");
+        namespace.args(["--map-root-user", "--"]);
+        let works = Command::new("unshare")
+            .args(["--map-root-user", "true"])
+            .status();
+        if !works.is_ok_and(|status| status.success()) {
+            return eprintln!("SKIPPED: no user namespace can be created");
+        }
+        namespace.arg(&mkfs);
+        let image = |name: &str, mkfs: Command| {
+            let image = dir.path().join(name);
+            sparse(&image, 16).unwrap();
+            format_ext4(mkfs, &image, Some(&files)).unwrap();
+            fs::read(image).unwrap()
+        };
+        let (direct, within) = (image("a", Command::new(&mkfs)), image("b", namespace));
+        assert!(direct == within);
     }
 
     #[test]

@@ -104,7 +104,6 @@ fn make_image(tar: &Path, dir: &Path, image: &Path) -> Result<()> {
             unshare.args(["--map-auto", "--map-root-user", program]);
             unshare
         };
-        command.env("E2FSPROGS_FAKE_TIME", "1");
         command
     };
     let device_nodes = "--exclude=./dev/*";
@@ -117,16 +116,7 @@ fn make_image(tar: &Path, dir: &Path, image: &Path) -> Result<()> {
     )?;
     let used = disk::usage_mib(&tree)?;
     disk::sparse(image, used + used / 8 + ROOM_MIB)?;
-    if root {
-        disk::format_ext4(image, Some(&tree))?;
-        return paths::remove_tree(&tree);
-    }
     let mkfs = shell::need("mkfs.ext4")?;
-    shell::run(
-        within(&mkfs.to_string_lossy())
-            .args(["-q", "-F", "-d"])
-            .arg(&tree)
-            .arg(image),
-    )?;
+    disk::format_ext4(within(&mkfs.to_string_lossy()), image, Some(&tree))?;
     shell::run(within("rm").arg("-rf").arg(&tree))
 }

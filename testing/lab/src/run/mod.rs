@@ -94,13 +94,11 @@ pub struct Runner<'a> {
 impl<'a> Runner<'a> {
     /// Creates a runner. Everything that it executes belongs to one run in the results.
     pub fn new(paths: &'a Paths, accelerator: Option<Accelerator>) -> Result<Self> {
-        let (date, time) = clock::now();
-        prune_runs(paths)?;
         Ok(Runner {
             paths,
             kernels: BTreeMap::new(),
             accelerator,
-            run: format!("{}-{time}-{}", date.replace('-', ""), std::process::id()),
+            run: begin(paths)?,
             qemu: command::version()?,
             host_cpu: host_cpu(),
             commit: shell::commit(&paths.root),
@@ -325,6 +323,15 @@ pub fn variant_list(spec: &Spec) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
+/// Begins a run: removes the oldest saved ones, and returns the new one's name, with which the
+/// names of its directories begin.
+pub fn begin(paths: &Paths) -> Result<String> {
+    prune_runs(paths)?;
+    let (date, time) = clock::now();
+    let date = date.replace('-', "");
+    Ok(format!("{date}-{time}-{}", std::process::id()))
+}
+
 /// Removes the oldest saved runs. Runs of labs that are still running stay: a run's name begins
 /// with date, time and the lab's PID.
 fn prune_runs(paths: &Paths) -> Result<()> {
@@ -363,9 +370,7 @@ fn host_cpu() -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    use super::at_work;
+    use super::*;
 
     #[test]
     fn runs_of_a_running_lab_are_in_use() {
@@ -373,6 +378,15 @@ mod tests {
         assert!(at_work(Path::new(&run(std::process::id()))));
         // The kernel's limit for PIDs is lower.
         assert!(!at_work(Path::new(&run(u32::MAX))));
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let paths = Paths {
+            root: at("root"),
+            lab: at("lab"),
+            cache: at("cache"),
+        };
+        let name = begin(&paths).unwrap();
+        assert!(at_work(&paths.runs().join(format!("{name}-dma"))));
         assert!(!at_work(Path::new("target/lab/runs/notes")));
     }
 }

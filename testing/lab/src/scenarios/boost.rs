@@ -21,10 +21,10 @@ const LOADS: u32 = 10;
 const SPEED: f64 = 0.97;
 /// Lowest speed of an app without a cgroup. CPU-bound background programs are then reniced by
 /// seven, so a weight of 102,400 competes with ten times 215.
-const SPEED_ALONE: f64 = 0.95;
+const SPEED_BY_NICE: f64 = 0.95;
 /// Lowest speed of an app next to ten loads with a cgroup each. A weight of 10,000 against ten
 /// times 100 gives 0.91.
-const SPEED_BY_NICE: f64 = 0.88;
+const SPEED_BY_WEIGHT: f64 = 0.88;
 /// Highest 99th percentile of the frame time, relative to an idle machine.
 const SLOWER: f64 = 2.0;
 /// Most missed frames in excess of the idle machine's, in percentage points.
@@ -138,8 +138,8 @@ fn fast(seen: &Seen<'_>, arm: ArmOn, speed: f64) -> Verdict {
     // The promised speed depends on what the scheduler's weights can achieve.
     let promised = match (seen.task, place(seen.variant)) {
         (ALONE, _) | (_, Place::Background) => SPEED,
-        (_, Place::Root) => SPEED_ALONE,
-        (_, Place::Siblings) => SPEED_BY_NICE,
+        (_, Place::Root) => SPEED_BY_NICE,
+        (_, Place::Siblings) => SPEED_BY_WEIGHT,
     };
     seen.verdict(
         format!("{arm} keeps at least {promised} of the idle machine's speed"),

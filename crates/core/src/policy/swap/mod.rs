@@ -11,8 +11,9 @@
 //! 3. *Squeeze*: pages of the least recently used app are reclaimed, before reclaim takes pages
 //!    from all apps. While the user is not waiting, this is done in advance, so that the next
 //!    launch finds free memory and no writes on the disk.
-//! 4. *Freeze*: when nothing disposable is left, the least recently used app is frozen and squeezed
-//!    dry, that is, including its working set. It thaws when it comes to the foreground.
+//! 4. *Freeze*: when nothing disposable is left or no app may be killed, the least recently used
+//!    app is frozen and squeezed dry, that is, including its working set. It thaws when it comes to
+//!    the foreground.
 //! 5. *Kill*: `Shortage` and [`order`] decide, and the thread that reads the gauge carries the kill
 //!    out without delay. The policy plans only which apps may be killed.
 //!
@@ -91,7 +92,7 @@ pub enum Step {
         /// The app that would be killed next.
         next: Option<AppKey>,
     },
-    /// Warn the user that the foreground app grows without bound.
+    /// Warn the user that the foreground app takes the memory.
     Warn {
         /// The app.
         app: AppKey,
@@ -308,11 +309,11 @@ fn ask(snapshot: &Snapshot) -> Option<Step> {
     Some(Step::Ask { level, next })
 }
 
+/// Warns while healthy apps are spared because the foreground app takes the memory: Limelight then
+/// kills nothing, and only the user can free memory.
 fn warn(snapshot: &Snapshot) -> Option<Step> {
     let known = snapshot.known_topmost()?;
-    let shortage = &snapshot.shortage;
-    let short = shortage.level() >= Level::Swap;
-    if !short || !known.leaks(shortage.thresholds().total) {
+    if culprit::find(snapshot) != Some(culprit::Culprit::Foreground) {
         return None;
     }
     let app = known.key();
@@ -321,7 +322,7 @@ fn warn(snapshot: &Snapshot) -> Option<Step> {
     let lately = |(of, at): (AppKey, Duration)| of == app && now.saturating_sub(at) < WARN_AGAIN;
     (!warned.is_some_and(lately)).then_some(Step::Warn {
         app,
-        grown: known.grown(),
+        grown: known.grown_until_stalled(now),
     })
 }
 
@@ -452,10 +453,11 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
     if shortage.level() < Level::Kill || !snapshot.settings.swap.freeze || !squeezes {
         return None;
     }
-    let cheap = order::candidates(snapshot);
-    let cheap = cheap
-        .iter()
-        .any(|one| one.leaks || (one.class == Class::Disposable && !one.in_use));
+    // An app that may not be killed frees nothing, however cheap it is.
+    let kills = snapshot.settings.swap.kill;
+    let is_cheap =
+        |one: &order::Candidate| one.leaks || (one.class == Class::Disposable && !one.in_use);
+    let cheap = kills && order::candidates(snapshot).iter().any(is_cheap);
     let last = in_force.frozen.iter().map(|(_, at)| *at).max();
     let lately = last.is_some_and(|at| now.saturating_sub(at) < FREEZE_AGAIN);
     if cheap || lately || services::pending(snapshot).is_some() {
@@ -481,8 +483,12 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
         (may && is_squeezable(known, snapshot)).then_some((known, home))
     })?;
     let rule = format!(
-        "{} MiB available, and nothing disposable is left; it was used longest ago",
-        shortage.gauge().available >> 20
+        "{} MiB available, and {}; it was used longest ago",
+        shortage.gauge().available >> 20,
+        match kills {
+            true => "nothing disposable is left",
+            false => "no app may be closed",
+        }
     );
     let mut steps = vec![Step::Freeze {
         app: known.key(),

@@ -450,6 +450,16 @@ fn app_is_frozen_only_without_a_cheaper_victim_and_thaws_when_topmost() {
 }
 
 #[test]
+fn app_is_frozen_beside_a_cheaper_one_if_no_app_may_be_killed() {
+    let apps = [one(Class::Normal, 1), one(Class::Disposable, 2)];
+    let mut machine = snapshot(&apps, 5, 100);
+    machine.settings.swap.kill = false;
+    let steps = grant(&Event::Tick, &machine);
+    let frozen = |step: &Step| matches!(step, Step::Freeze { app, .. } if *app == key(0));
+    assert!(steps.iter().any(frozen), "{steps:?}");
+}
+
+#[test]
 fn working_sets_are_kept_as_far_as_there_is_room() {
     let sized = |class, mib| Spec {
         mib,
@@ -529,17 +539,60 @@ fn exempt_and_foreground_apps_are_not_swappable() {
     assert_eq!(swappable(&machine), 0);
 }
 
-#[test]
-fn leak_in_the_foreground_leads_to_a_warning_and_a_squeeze() {
+/// A machine that is short of memory, whose foreground app (1) grew by 30 MiB. The other app grew by
+/// `other` MiB.
+fn greedy_front(other: u64) -> Snapshot {
     let mut apps = [one(Class::Normal, 1), one(Class::Normal, 2)];
+    apps[0].grown = other;
     apps[1].grown = 30;
     let mut machine = with_topmost(snapshot(&apps, 20, 100), 1);
+    for known in &mut machine.apps {
+        known.found.started = S(1);
+    }
     machine.settled = true;
-    let steps = grant(&Event::Tick, &machine);
+    machine
+}
+
+fn warns(machine: &Snapshot) -> bool {
+    let steps = grant(&Event::Tick, machine);
     let warned = |step: &Step| matches!(step, Step::Warn { app, .. } if *app == key(1));
-    assert!(steps.iter().any(warned), "{steps:?}");
+    steps.iter().any(warned)
+}
+
+#[test]
+fn leak_in_the_foreground_leads_to_a_warning_and_a_squeeze() {
+    let machine = greedy_front(0);
+    assert!(warns(&machine));
+    let steps = grant(&Event::Tick, &machine);
     let squeezed = |step: &Step| matches!(step, Step::Squeeze { app, .. } if *app == key(0));
     assert!(steps.iter().any(squeezed), "{steps:?}");
+}
+
+#[test]
+fn warning_is_sent_when_other_apps_are_spared_for_the_foreground_app() {
+    // The other app takes most of the memory, and it is the one that may be closed.
+    let machine = greedy_front(50);
+    assert_eq!(culprit::find(&machine), None);
+    assert!(!warns(&machine));
+    // An app grows while it starts.
+    let mut machine = greedy_front(0);
+    machine.apps[1].found.started = S(995);
+    assert!(!warns(&machine));
+    // No memory is left, so the app cannot grow any more.
+    let mut machine = greedy_front(0);
+    let front = machine.apps.iter().position(|known| known.key() == key(1));
+    let known = &machine.apps[front.unwrap()];
+    let mut apps = Apps::default();
+    apps.was_topmost(key(1), S(2));
+    for (at, mib) in [(990, 0), (998, 0), (999, 30), (1000, 30)] {
+        let mut found = known.found.clone();
+        found.memory.anonymous -= (30 - mib) * MIB;
+        apps.observe(vec![found], S(at));
+    }
+    machine.apps[front.unwrap()] = apps.by_use()[0].clone();
+    assert_eq!(machine.apps[front.unwrap()].grown(), 0);
+    assert_eq!(culprit::find(&machine), Some(culprit::Culprit::Foreground));
+    assert!(warns(&machine));
 }
 
 #[test]

@@ -70,8 +70,7 @@ impl Swap {
                 } => {
                     let in_force = &mut shared.in_force.swapping;
                     in_force.squeezing = None;
-                    in_force.squeezed.retain(|(key, _)| *key != app);
-                    in_force.squeezed.push((app, at + took));
+                    note_squeeze(&mut in_force.squeezed, app, at + took);
                     if lean && !in_force.lean.contains(&app) {
                         in_force.lean.push(app);
                     }
@@ -132,6 +131,16 @@ impl Swap {
     }
 }
 
+/// How long a squeeze or a refusal is remembered: much longer than the policy waits after one.
+pub(super) const REMEMBERED: Duration = Duration::from_secs(60);
+
+/// Notes when an app or a service was squeezed. Past squeezes are dropped, because nothing reports
+/// the end of a service.
+fn note_squeeze(squeezed: &mut Vec<(AppKey, Duration)>, app: AppKey, at: Duration) {
+    squeezed.retain(|(key, then)| *key != app && at.saturating_sub(*then) < REMEMBERED);
+    squeezed.push((app, at));
+}
+
 /// Records an app's working set. Only missing pages are measured, so an app that is kept out of
 /// swap would seem to need little: it is left out.
 fn learn(shared: &mut Shared, app: AppKey, working_set: u64) {
@@ -165,4 +174,22 @@ fn why_killed(report: &Report) -> String {
         gauge.swap_free >> 20,
         report.level.name()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing reports the end of a service, and any user can start services.
+    #[test]
+    fn past_squeezes_are_forgotten() {
+        let mut squeezed = Vec::new();
+        for second in 0..1000 {
+            let app = AppKey::Cgroup { inode: second };
+            note_squeeze(&mut squeezed, app, Duration::from_secs(second));
+        }
+        assert!(squeezed.len() < 100, "{}", squeezed.len());
+        let latest = (AppKey::Cgroup { inode: 999 }, Duration::from_secs(999));
+        assert_eq!(squeezed.last(), Some(&latest));
+    }
 }

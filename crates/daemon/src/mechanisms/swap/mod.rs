@@ -362,7 +362,8 @@ fn report_refusal(
 /// Skips the app for a while after a refused action, so that another target comes first.
 fn pass_over(shared: &mut Shared, app: AppKey, harm: Harm, why: String, at: Duration) {
     let refused = &mut shared.in_force.swapping.refused;
-    refused.retain(|one| one.app != app);
+    // Refusals of services would stay for ever otherwise: nothing reports the end of a service.
+    refused.retain(|one| one.app != app && at.saturating_sub(one.at) < done::REMEMBERED);
     refused.push(Refusal { app, at, harm, why });
 }
 

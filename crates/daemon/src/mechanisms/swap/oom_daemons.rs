@@ -23,6 +23,8 @@ pub struct Killer {
     pub name: &'static str,
     /// Its process.
     pub pid: i32,
+    /// Whether it ends processes, or has the kernel do so.
+    pub kills: bool,
     /// What it does and when, as a clause.
     pub does: String,
 }
@@ -54,6 +56,9 @@ impl OomDaemons {
         }
     }
 }
+
+/// Those of [`KNOWN`] that end no process.
+const HARMLESS: [&str; 2] = ["psi-notify", "uresourced"];
 
 /// For each program: its name as the kernel truncates it, its full name, and what it does. The last
 /// text is empty if it is built from the program's configuration.
@@ -107,6 +112,7 @@ fn of_tree(proc: &Proc, tree: &ProcessTree, root: &Path) -> Vec<Killer> {
             Some(Killer {
                 name,
                 pid: stat.pid,
+                kills: !HARMLESS.contains(name),
                 does,
             })
         })
@@ -225,6 +231,11 @@ mod tests {
             "{found:?}"
         );
         assert_eq!(found[1].name, "low-memory-monitor");
+        assert!(found.iter().all(|killer| killer.kills));
+        system.process(8, "uresourced", "x\0");
+        system.process(9, "psi-notify", "x\0");
+        let harmless = system.found().split_off(2);
+        assert!(harmless.iter().all(|other| !other.kills), "{harmless:?}");
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub fn served(system: &System, members: &[ProcessId], front: &[ProcessId]) -> Op
         let process = system.same_process(*id)?;
         let pid = id.pid;
         let Some(open) = targets(&process) else {
-            return Some(format!("pid {pid} has more files open than can be checked"));
+            return Some(format!("the open files of pid {pid} cannot be checked"));
         };
         let listening = match open.iter().any(|(target, _)| target.starts_with("socket:")) {
             true => listening(&process),
@@ -73,9 +73,13 @@ pub fn served(system: &System, members: &[ProcessId], front: &[ProcessId]) -> Op
     })
 }
 
-/// The targets of a process's descriptors and their access modes; `None` if there are too many.
+/// The targets of a process's descriptors and their access modes; `None` if there are too many or
+/// they cannot be read. A process that has ended has none.
 fn targets(process: &Process) -> Option<Vec<(String, u8)>> {
-    let numbers = process.descriptors(DESCRIPTORS_MAX + 1).unwrap_or_default();
+    let numbers = match process.descriptors(DESCRIPTORS_MAX + 1) {
+        Err(error) if error.is_gone() => Vec::new(),
+        numbers => numbers.ok()?,
+    };
     if numbers.len() > DESCRIPTORS_MAX {
         return None;
     }
@@ -140,6 +144,24 @@ mod tests {
     use std::fs::File;
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::process::{Command, Stdio};
+
+    #[test]
+    fn process_whose_descriptors_cannot_be_read_is_not_stopped() {
+        let temp = tempfile::tempdir().unwrap();
+        for directory in ["proc/7", "sys", "cgroup"] {
+            std::fs::create_dir_all(temp.path().join(directory)).unwrap();
+        }
+        let file = |name: &str| temp.path().join("proc/7").join(name);
+        let stat = "7 (x) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 70 0 0\n";
+        std::fs::write(file("stat"), stat).unwrap();
+        // Opening it as a directory fails, as without a free descriptor or without permission.
+        std::fs::write(file("fd"), "").unwrap();
+        let system = System::open(Roots::below(temp.path())).unwrap();
+        let id = system.process(7).unwrap().0;
+        assert!(served(&system, &[id], &[]).is_some());
+        std::fs::remove_file(file("stat")).unwrap();
+        assert_eq!(served(&system, &[id], &[]), None, "it has ended");
+    }
 
     /// Uses real processes: this one, and children of it.
     #[test]

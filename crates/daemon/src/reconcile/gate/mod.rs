@@ -26,11 +26,15 @@ use limelight_core::model::{AppKey, Guarded, Harm, ProcessId, Protected};
 use limelight_sys::cgroup::CgroupPath;
 use limelight_sys::persistent_file::PersistentFile;
 
+use crate::reconcile::gate::collect::Wanted;
 use crate::system::System;
 
 /// Most protected processes, one descriptor each. Further processes of the topmost app are covered
 /// if they share a cgroup with a listed process.
 const GUARDED_MAX: usize = 512;
+
+/// Places in that list that the topmost app's processes leave to others.
+const OTHERS_MAX: usize = GUARDED_MAX / 2;
 
 /// Longest text of `/proc/PID/cgroup` that is read: a path has at most 4095 bytes, and each cgroup
 /// v1 hierarchy has a line.
@@ -108,7 +112,20 @@ impl Watched {
 fn path_in(text: &[u8]) -> Option<&str> {
     let mut lines = text.split(|&byte| byte == b'\n');
     let path = lines.find_map(|line| line.strip_prefix(b"0::"))?;
-    let path = std::str::from_utf8(path).ok()?;
+    let path = match std::str::from_utf8(path) {
+        Ok(path) => path,
+        // The kernel accepts any bytes as a name, and no action has such a cgroup as its target. So
+        // its nearest ancestor with a printable path stands for it.
+        Err(error) => {
+            let valid = path.get(..error.valid_up_to())?;
+            let (parent, _) = std::str::from_utf8(valid).ok()?.rsplit_once('/')?;
+            if parent.is_empty() {
+                "/"
+            } else {
+                parent
+            }
+        }
+    };
     Some(path.strip_suffix(" (deleted)").unwrap_or(path))
 }
 
@@ -136,12 +153,12 @@ impl Gate {
     pub fn update(
         &self,
         system: &System,
-        wanted: impl IntoIterator<Item = (ProcessId, Option<AppKey>, Why)>,
+        wanted: impl IntoIterator<Item = Wanted>,
         homes: Vec<(String, Why)>,
     ) -> Protected {
         let before = self.state().watched.clone();
         let mut watched: Vec<Arc<Watched>> = Vec::new();
-        for (process, app, why) in wanted {
+        for (process, app, why) in within_limit(wanted.into_iter().collect()) {
             let known = |one: &&Arc<Watched>| one.guarded.process == process;
             if watched.len() == GUARDED_MAX || watched.iter().any(|one| known(&one)) {
                 continue;
@@ -283,6 +300,20 @@ impl Gate {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+/// Drops processes of the topmost app so that up to [`OTHERS_MAX`] others fit into the list: a user
+/// decides how many processes the app has.
+fn within_limit(mut wanted: Vec<Wanted>) -> Vec<Wanted> {
+    let of_topmost = |(_, _, why): &Wanted| *why == Why::Topmost;
+    let others = wanted.iter().filter(|one| !of_topmost(one)).count();
+    let mut room = GUARDED_MAX - others.min(OTHERS_MAX);
+    wanted.retain(|one| {
+        let stays = !of_topmost(one) || room > 0;
+        room = room.saturating_sub(usize::from(of_topmost(one)));
+        stays
+    });
+    wanted
 }
 
 fn blocked(one: &Watched) -> Blocked {

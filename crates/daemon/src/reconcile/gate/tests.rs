@@ -115,3 +115,34 @@ fn process_that_was_moved_into_the_topmost_cgroup_is_protected() {
     machine.place(6, "/fg/sub");
     assert!(gate.process(moved, Some(&place), Harm::Kill).is_some());
 }
+
+/// A user decides how many processes the topmost app has.
+#[test]
+fn many_processes_of_the_topmost_app_do_not_displace_the_session() {
+    let machine = Machine::new();
+    let gate = Gate::default();
+    let app: Vec<ProcessId> = (100..100 + GUARDED_MAX as i32 + 9)
+        .map(|pid| machine.process(pid, "/fg"))
+        .collect();
+    let compositor = machine.process(5, "/session");
+    let wanted = app.iter().map(|id| (*id, Some(APP), Why::Topmost));
+    let wanted = wanted.chain([(compositor, None, Why::Session)]);
+    gate.update(&machine.system, wanted, Vec::new());
+    assert_eq!(gate.len(), GUARDED_MAX);
+    assert!(gate.process(app[0], None, Harm::Kill).is_some());
+    assert!(gate.process(compositor, None, Harm::Kill).is_some());
+    assert!(gate.group("/session", Harm::Freeze, APP).is_some());
+}
+
+/// The kernel accepts any bytes as a cgroup's name.
+#[test]
+fn process_in_a_cgroup_with_an_unprintable_name_is_protected() {
+    let machine = Machine::new();
+    let gate = Gate::default();
+    let id = machine.process(5, "/fg");
+    gate.update(&machine.system, [(id, None, Why::Topmost)], Vec::new());
+    let file = machine.temp.path().join("proc/5/cgroup");
+    fs::write(file, b"0::/other/\xff/sub\n").unwrap();
+    let blocked = |path: &str| gate.group(path, Harm::Freeze, APP).is_some();
+    assert!(blocked("/other") && !blocked("/fg"));
+}

@@ -6,13 +6,13 @@
 //! its login, and it is never older than the change. So the search covers descendants, members of
 //! the app's cgroup, and every process of the same user that was created since the change.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use limelight_core::model::ProcessId;
 use limelight_sys::process::{Process, Stat};
 use limelight_sys::tree::{is_kernel_thread, ProcessTree};
 
-use crate::restore::undo::procs_of;
+use crate::restore::undo::{nearest, procs_of};
 use crate::restore::{Entry, Lineage, Moment, Place};
 use crate::system::{now, System};
 
@@ -107,24 +107,23 @@ pub struct Candidates {
 
 impl Candidates {
     /// Finds the processes to check. Fails when no descriptor is left.
-    pub fn find(
+    fn find<R: Copy, G: Copy>(
         system: &System,
-        recorded: &[ProcessId],
-        homes: &BTreeSet<&Place>,
-        lineages: &[&Lineage],
+        heritage: &Heritage<'_, R, G>,
     ) -> limelight_sys::Result<Candidates> {
-        let roots: Vec<i32> = recorded.iter().map(|id| id.pid).collect();
-        let tree = system.tree_below(&roots)?;
+        let tree = heritage.tree(system)?;
         let mut pids = BTreeSet::new();
-        for id in recorded.iter().filter(|id| is_alive(&tree, **id)) {
+        let recorded = heritage.processes.values().map(|(id, _)| id);
+        for id in recorded.filter(|id| is_alive(&tree, **id)) {
             pids.insert(id.pid);
             pids.extend(tree.descendants(id.pid));
         }
         let mut members = BTreeSet::new();
-        for home in homes {
+        for home in &heritage.homes {
             members.extend(procs_of(system, home)?);
         }
         pids.extend(&members);
+        let lineages = heritage.lineages.iter().map(|(lineage, _)| *lineage);
         let (since, missed) = made_since(system, lineages)?;
         pids.extend(since.iter().map(|stat| stat.pid));
         // The daemon itself is left out: it has chosen its own priority.
@@ -138,6 +137,92 @@ impl Candidates {
     }
 }
 
+/// Changes of one kind of value, and who may have inherited it. `R`: the changes of a process; `G`:
+/// a change from which processes of a lineage may have inherited.
+#[derive(Debug)]
+pub struct Heritage<'a, R, G> {
+    /// The recorded processes, by PID.
+    pub processes: BTreeMap<i32, (ProcessId, R)>,
+    homes: BTreeSet<&'a Place>,
+    /// The recorded lineages.
+    pub lineages: Vec<(&'a Lineage, G)>,
+}
+
+impl<'a, R: Copy, G: Copy> Heritage<'a, R, G> {
+    /// Evaluates these entries. `changed` returns the changes of an entry about a process, and the
+    /// app's own cgroup; `given` returns the change of an entry about a lineage.
+    pub fn new(
+        entries: &'a [Entry],
+        changed: impl Fn(&'a Entry) -> Option<(R, &'a Option<Place>)>,
+        given: impl Fn(&'a Entry) -> Option<G>,
+    ) -> Heritage<'a, R, G> {
+        let mut heritage = Heritage {
+            processes: BTreeMap::new(),
+            homes: BTreeSet::new(),
+            lineages: Vec::new(),
+        };
+        for entry in entries {
+            if let (Some(id), Some((changes, home))) = (entry.process(), changed(entry)) {
+                heritage.processes.insert(id.pid, (id, changes));
+                heritage.homes.extend(home);
+            }
+            let lineage = entry.lineage().zip(given(entry));
+            heritage.lineages.extend(lineage);
+        }
+        heritage
+    }
+
+    /// A process tree with the recorded processes and their descendants.
+    pub fn tree(&self, system: &System) -> limelight_sys::Result<ProcessTree> {
+        let roots: Vec<i32> = self.processes.keys().copied().collect();
+        system.tree_below(&roots)
+    }
+
+    /// The changes of the nearest recorded ancestor.
+    pub fn of_ancestor(&self, tree: &ProcessTree, pid: i32) -> Option<R> {
+        nearest(tree, pid, |pid| {
+            let (id, changes) = self.processes.get(&pid)?;
+            is_alive(tree, *id).then_some(*changes)
+        })
+    }
+
+    /// The changes of a process's lineages, and whether each lineage is root's.
+    pub fn of_lineages(
+        &self,
+        process: &Process,
+        start: u64,
+    ) -> limelight_sys::Result<Vec<(G, bool)>> {
+        let mut all = Vec::new();
+        for (lineage, change) in &self.lineages {
+            if is_kin(process, start, lineage)? {
+                all.push((*change, lineage.uid == 0));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Makes one pass over the processes that may have inherited a value. `restore` returns how
+    /// many values of a process it has restored. Returns their number in all, and whether a process
+    /// may have been missed.
+    pub fn pass(
+        &self,
+        system: &System,
+        mut restore: impl FnMut(&Candidates, ProcessId, &Process) -> limelight_sys::Result<usize>,
+    ) -> limelight_sys::Result<(usize, bool)> {
+        let candidates = Candidates::find(system, self)?;
+        let (mut found, mut missed) = (0, candidates.missed);
+        for &pid in &candidates.pids {
+            let process = system.process(pid);
+            match process.and_then(|(id, process)| restore(&candidates, id, &process)) {
+                Ok(count) => found += count,
+                Err(error) if error.is_exhausted() => return Err(error),
+                Err(_) => missed = true,
+            }
+        }
+        Ok((found, missed))
+    }
+}
+
 /// Whether a recorded process is alive in the tree.
 pub fn is_alive(tree: &ProcessTree, id: ProcessId) -> bool {
     let stat = tree.get(id.pid);
@@ -145,12 +230,12 @@ pub fn is_alive(tree: &ProcessTree, id: ProcessId) -> bool {
 }
 
 /// Processes that are no older than the oldest of these lineages, and whether a process was missed.
-fn made_since(system: &System, lineages: &[&Lineage]) -> limelight_sys::Result<(Vec<Stat>, bool)> {
-    let Some(first) = lineages
-        .iter()
-        .map(|lineage| lineage.since)
-        .min_by_key(|since| since.ticks)
-    else {
+fn made_since<'a>(
+    system: &System,
+    lineages: impl Iterator<Item = &'a Lineage>,
+) -> limelight_sys::Result<(Vec<Stat>, bool)> {
+    let since = lineages.map(|lineage| lineage.since);
+    let Some(first) = since.min_by_key(|since| since.ticks) else {
         return Ok((Vec::new(), false));
     };
     let after = first_pid(system, first);
@@ -284,7 +369,7 @@ mod tests {
             process(temp.path(), pid, ppid, start, [0, 0]);
         }
         let found = || -> Vec<i32> {
-            let (found, _) = made_since(&system, &[&LINEAGE]).unwrap();
+            let (found, _) = made_since(&system, [&LINEAGE].into_iter()).unwrap();
             found.iter().map(|stat| stat.pid).collect()
         };
         assert_eq!(found(), [50, 102], "the kernel does not tell");
@@ -296,9 +381,9 @@ mod tests {
         assert_eq!(found(), [50, 102], "pids began anew");
         kernel(200, 1000 + 32768);
         assert_eq!(found(), [50, 102], "perhaps they did");
-        assert!(made_since(&system, &[]).unwrap().0.is_empty());
+        assert!(made_since(&system, [].into_iter()).unwrap().0.is_empty());
         // A process that ended between listing and reading.
         fs::create_dir(temp.path().join("proc/150")).unwrap();
-        assert!(made_since(&system, &[&LINEAGE]).unwrap().1);
+        assert!(made_since(&system, [&LINEAGE].into_iter()).unwrap().1);
     }
 }

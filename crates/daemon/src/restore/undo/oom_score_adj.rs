@@ -7,16 +7,16 @@
 //! value also revokes that permission. A value above the original is the process's own choice and
 //! stays.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use limelight_core::model::ProcessId;
 use limelight_sys::process::Process;
 use limelight_sys::tree::ProcessTree;
 use tracing::debug;
 
-use crate::restore::undo::lineage::{is_alive, is_kin, Candidates};
-use crate::restore::undo::{finish_given, gone_or_failed, nearest, Search, Undone};
-use crate::restore::{Entry, Lineage, Place};
+use crate::restore::undo::lineage::Heritage;
+use crate::restore::undo::{finish_given, gone_or_failed, Search, Undone};
+use crate::restore::{Entry, Lineage};
 use crate::system::System;
 
 /// A change: the value without Limelight, and the value that Limelight gave.
@@ -98,63 +98,42 @@ fn raise_one(system: &System, entry: &Entry) -> Undone {
 /// Determines which processes may have inherited a lowered value.
 #[derive(Debug)]
 pub struct Inheritance<'a> {
-    recorded: BTreeMap<i32, (ProcessId, Lowered)>,
+    heritage: Heritage<'a, Lowered, Lowered>,
     /// Other processes that have a value from Limelight and keep it.
     kept: BTreeSet<ProcessId>,
-    homes: BTreeSet<&'a Place>,
-    given: Vec<(&'a Lineage, Lowered)>,
 }
 
 impl<'a> Inheritance<'a> {
     /// Evaluates these entries of the record. `kept` are entries that stay in force.
     pub fn new(entries: &'a [Entry], kept: &[Entry]) -> Inheritance<'a> {
-        let mut inheritance = Inheritance {
-            recorded: BTreeMap::new(),
-            kept: BTreeSet::new(),
-            homes: BTreeSet::new(),
-            given: Vec::new(),
+        let lowered = |original: &i16, ours: &i16| Lowered {
+            original: *original,
+            ours: *ours,
         };
-        for entry in entries {
-            match entry {
-                Entry::OomScoreAdj {
-                    pid,
-                    starttime,
-                    original,
-                    ours,
-                    home,
-                } => {
-                    let id = ProcessId {
-                        pid: *pid,
-                        starttime: *starttime,
-                    };
-                    let (original, ours) = (*original, *ours);
-                    let lowered = Lowered { original, ours };
-                    inheritance.recorded.insert(*pid, (id, lowered));
-                    inheritance.homes.extend(home);
-                }
-                Entry::ScoreGiven {
-                    lineage,
-                    original,
-                    ours,
-                } => {
-                    let (original, ours) = (*original, *ours);
-                    inheritance
-                        .given
-                        .push((lineage, Lowered { original, ours }));
-                }
-                _ => {}
-            }
-        }
+        let changed = |entry: &'a Entry| match entry {
+            Entry::OomScoreAdj {
+                original,
+                ours,
+                home,
+                ..
+            } => Some((lowered(original, ours), home)),
+            _ => None,
+        };
+        let given = |entry: &'a Entry| match entry {
+            Entry::ScoreGiven { original, ours, .. } => Some(lowered(original, ours)),
+            _ => None,
+        };
         let scores = kept.iter().filter(|entry| entry.is_score());
-        inheritance.kept = scores.filter_map(Entry::process).collect();
-        inheritance
+        Inheritance {
+            heritage: Heritage::new(entries, changed, given),
+            kept: scores.filter_map(Entry::process).collect(),
+        }
     }
 
     /// A process tree with the recorded processes and their descendants, for
     /// [`Inheritance::original`].
     pub fn tree(&self, system: &System) -> limelight_sys::Result<ProcessTree> {
-        let roots: Vec<i32> = self.recorded.keys().copied().collect();
-        system.tree_below(&roots)
+        self.heritage.tree(system)
     }
 
     /// The value that a process would have without Limelight; `None` if it cannot have inherited
@@ -175,33 +154,18 @@ impl<'a> Inheritance<'a> {
         (id, process): (ProcessId, &Process),
         at_home: bool,
     ) -> limelight_sys::Result<Givers> {
-        if self
-            .given
-            .iter()
-            .all(|(lineage, _)| id.starttime < lineage.since.ticks)
-            && !self.given.is_empty()
-        {
-            // The process is older than every change.
+        let heritage = &self.heritage;
+        let older = |lineage: &Lineage| id.starttime < lineage.since.ticks;
+        let mut lineages = heritage.lineages.iter().map(|(lineage, _)| *lineage);
+        if !heritage.lineages.is_empty() && lineages.all(older) {
             return Ok(Givers::default());
         }
-        let alive = |pid: i32| {
-            self.recorded
-                .get(&pid)
-                .filter(|(id, _)| is_alive(tree, *id))
-        };
-        let mut near: Vec<Lowered> =
-            nearest(tree, id.pid, |pid| alive(pid).map(|(_, lowered)| *lowered))
-                .into_iter()
-                .collect();
+        let ancestor = heritage.of_ancestor(tree, id.pid);
+        let mut near: Vec<Lowered> = ancestor.into_iter().collect();
         if near.is_empty() && at_home {
-            near.extend(self.recorded.values().map(|(_, lowered)| *lowered));
+            near.extend(heritage.processes.values().map(|(_, lowered)| *lowered));
         }
-        let mut far = Vec::new();
-        for (lineage, lowered) in &self.given {
-            if is_kin(process, id.starttime, lineage)? {
-                far.push((*lowered, lineage.uid == 0));
-            }
-        }
+        let far = heritage.of_lineages(process, id.starttime)?;
         Ok(Givers { near, far })
     }
 
@@ -212,42 +176,26 @@ impl<'a> Inheritance<'a> {
         system: &System,
         floors: &mut BTreeSet<ProcessId>,
     ) -> limelight_sys::Result<(usize, bool)> {
-        let recorded: Vec<ProcessId> = self.recorded.values().map(|(id, _)| *id).collect();
-        let lineages: Vec<&Lineage> = self.given.iter().map(|(lineage, _)| *lineage).collect();
-        let candidates = Candidates::find(system, &recorded, &self.homes, &lineages)?;
-        let (mut found, mut missed) = (0, candidates.missed);
-        for &pid in &candidates.pids {
-            let looked = system.process(pid).and_then(|(id, process)| {
-                if recorded.contains(&id) || self.kept.contains(&id) {
-                    return Ok(None);
-                }
-                let value = process.oom_score_adj()?;
-                let at_home = candidates.homes.contains(&pid);
-                let givers = self.givers(&candidates.tree, (id, &process), at_home)?;
-                Ok(Some((id, process, value, givers)))
-            });
-            let (id, process, value, givers) = match looked {
-                Ok(Some(looked)) => looked,
-                Ok(None) => continue,
-                Err(error) if error.is_exhausted() => return Err(error),
-                Err(_) => {
-                    missed = true;
-                    continue;
-                }
-            };
-            let done = if let Some(original) = givers.original(value) {
-                found += 1;
-                process.set_oom_score_adj(original)
+        self.heritage.pass(system, |candidates, id, process| {
+            let mut recorded = self.heritage.processes.values();
+            if recorded.any(|(one, _)| *one == id) || self.kept.contains(&id) {
+                return Ok(0);
+            }
+            let value = process.oom_score_adj()?;
+            let at_home = candidates.homes.contains(&id.pid);
+            let givers = self.givers(&candidates.tree, (id, process), at_home)?;
+            let (found, done) = if let Some(original) = givers.original(value) {
+                (1, process.set_oom_score_adj(original))
             } else if let Some(floor) = givers.floor(value).filter(|_| floors.insert(id)) {
-                process.set_oom_score_adj_and_floor(value, floor)
+                (0, process.set_oom_score_adj_and_floor(value, floor))
             } else {
-                continue;
+                return Ok(0);
             };
             if let Err(error) = done {
                 debug!("a child's inherited oom_score_adj stays: {error}");
             }
-        }
-        Ok((found, missed))
+            Ok(found)
+        })
     }
 }
 

@@ -95,6 +95,25 @@ fn lowered(pid: i32, original: i16, ours: i16, home: Option<Place>) -> Entry {
     }
 }
 
+/// Children of user 1000, created since `ticks`, may have inherited -500 instead of 0.
+fn given(ticks: u64) -> Entry {
+    let since = Moment {
+        ticks,
+        last_pid: None,
+        forks: None,
+    };
+    let lineage = Lineage {
+        uid: 1000,
+        login: None,
+        since,
+    };
+    Entry::ScoreGiven {
+        lineage,
+        original: 0,
+        ours: -500,
+    }
+}
+
 #[test]
 fn limit_is_restored_while_it_is_ours() {
     let mut fixture = Fixture::new();
@@ -369,23 +388,8 @@ fn search_ends_when_a_pass_finds_and_misses_nothing() {
 
 #[test]
 fn children_forked_too_fast_stay_in_the_record() {
-    let since = Moment {
-        ticks: 0,
-        last_pid: None,
-        forks: None,
-    };
-    let lineage = Lineage {
-        uid: 1000,
-        login: None,
-        since,
-    };
-    let given = Entry::ScoreGiven {
-        lineage,
-        original: 0,
-        ours: -500,
-    };
     let process = lowered(10, 0, -500, None);
-    let mut results = [(given, Undone::Gone), (process, Undone::Restored)];
+    let mut results = [(given(0), Undone::Gone), (process, Undone::Restored)];
     let mut search = Search::default();
     for _ in 0..PASSES {
         search.pass(Ok((1, false)));
@@ -398,28 +402,13 @@ fn children_forked_too_fast_stay_in_the_record() {
 #[test]
 fn lineage_is_done_when_a_later_search_finds_none() {
     let mut fixture = Fixture::new();
-    let since = Moment {
-        ticks: 60,
-        last_pid: None,
-        forks: None,
-    };
-    let lineage = Lineage {
-        uid: 1000,
-        login: None,
-        since,
-    };
-    let given = Entry::ScoreGiven {
-        lineage,
-        original: 0,
-        ours: -500,
-    };
     let child = |fixture: &Fixture| {
         fixture.process(11, 1, -500);
         fixture.write("proc/11/status", "Tgid:\t11\nUid:\t1000\t1000\t0\t0\n");
         fixture.write("proc/11/cgroup", "0::/x\n");
     };
     child(&fixture);
-    fixture.ledger.intend([given]).unwrap();
+    fixture.ledger.intend([given(60)]).unwrap();
     let search = |fixture: &mut Fixture, again: bool| {
         let put_back = if again { undo_again } else { undo };
         put_back(&mut fixture.ledger, &fixture.system, Entry::is_score);

@@ -6,7 +6,7 @@
 //! top-level subtree. The subtrees take turns, so a subtree that exceeds its budget or uses up the
 //! total does not hide the groups of other subtrees.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use limelight_core::model::unit;
 use limelight_sys::cgroup::{Cgroup, CgroupPath};
@@ -38,8 +38,31 @@ const NEST: &str = "app.slice";
 pub struct Places {
     /// Cgroups that contain, or are made to contain, units of apps.
     pub nests: BTreeSet<String>,
-    /// Subtrees that had more groups than their budget in the last scan.
-    crowded: BTreeSet<String>,
+    /// Subtrees that the last scan did not read completely, and the budget that was exceeded.
+    crowded: BTreeMap<String, Budget>,
+}
+
+/// A limit of a scan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Budget {
+    /// [`SUBTREE_MAX`].
+    Subtree,
+    /// [`GROUPS_MAX`].
+    Total,
+}
+
+/// The warning about a subtree that was not read completely.
+fn warning(path: &str, exceeded: Budget) -> String {
+    let cause = match exceeded {
+        Budget::Subtree => format!(
+            "{path} has more cgroups than the {SUBTREE_MAX} that a scan reads in one subtree"
+        ),
+        Budget::Total => format!(
+            "a scan reads at most {GROUPS_MAX} cgroups, and reached that limit before the end of \
+             {path}"
+        ),
+    };
+    format!("{cause}: some of the apps there are not found")
 }
 
 /// The cgroup of a unit that was made for an app.
@@ -137,6 +160,11 @@ impl Subtree {
 /// The units of apps, outer ones before inner ones. Stores the other results of the scan in
 /// `places`. Fails if no descriptor or memory is left for the scan.
 pub fn units(system: &System, places: &mut Places) -> Result<Vec<Unit>> {
+    walk(system, places, GROUPS_MAX)
+}
+
+/// [`units`], with a scan that reads at most `most` groups.
+fn walk(system: &System, places: &mut Places, most: usize) -> Result<Vec<Unit>> {
     places.nests.clear();
     let root = CgroupPath::root();
     let mut tops = tops(system, &root)?;
@@ -147,11 +175,11 @@ pub fn units(system: &System, places: &mut Places) -> Result<Vec<Unit>> {
     let tops = tops.into_iter().filter(|top| !apart(top));
     let mut waiting: VecDeque<Subtree> = tops.map(|top| Subtree::new(top, None)).collect();
     let mut units = Vec::new();
-    let mut crowded = BTreeSet::new();
+    let mut crowded = BTreeMap::new();
     let mut read = 0;
     while let Some(mut subtree) = waiting.pop_front() {
-        if read == GROUPS_MAX {
-            crowded.insert(subtree.path);
+        if read == most && !subtree.queue.is_empty() {
+            crowded.insert(subtree.path, Budget::Total);
             continue;
         }
         match subtree.step(system, &mut places.nests, &mut units)? {
@@ -159,15 +187,16 @@ pub fn units(system: &System, places: &mut Places) -> Result<Vec<Unit>> {
                 read += 1;
                 waiting.push_back(subtree);
             }
-            false if subtree.crowded => _ = crowded.insert(subtree.path),
+            false if subtree.crowded => _ = crowded.insert(subtree.path, Budget::Subtree),
             false => {}
         }
     }
-    for path in crowded.difference(&places.crowded) {
-        warn!(
-            "{path} has more cgroups than the {SUBTREE_MAX} that a scan reads: some of the apps there \
-             are not found; apps elsewhere are"
-        );
+    let known = std::mem::take(&mut places.crowded);
+    for (path, exceeded) in crowded
+        .iter()
+        .filter(|(path, _)| !known.contains_key(*path))
+    {
+        warn!("{}", warning(path, *exceeded));
     }
     places.crowded = crowded;
     Ok(units)
@@ -210,5 +239,36 @@ pub fn there<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Err(error) if error.is_exhausted() => Err(error),
         other => Ok(other.ok()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::Roots;
+    use std::fs;
+
+    #[test]
+    fn warning_names_the_budget_that_was_exceeded() {
+        let temp = tempfile::tempdir().unwrap();
+        for directory in ["proc", "sys"] {
+            fs::create_dir(temp.path().join(directory)).unwrap();
+        }
+        // Each slice has one group, and the second one's has another below it.
+        for path in ["user-1.slice/a", "user-2.slice/a/b"] {
+            fs::create_dir_all(temp.path().join("cgroup/user.slice").join(path)).unwrap();
+        }
+        let system = System::open(Roots::below(temp.path())).unwrap();
+        let crowded = |most: usize| {
+            let mut places = Places::default();
+            walk(&system, &mut places, most).unwrap();
+            places.crowded.into_iter().collect::<Vec<_>>()
+        };
+        let second = "/user.slice/user-2.slice".to_owned();
+        assert_eq!(crowded(5), []);
+        assert_eq!(crowded(4), [(second.clone(), Budget::Total)]);
+        let [own, total] = [Budget::Subtree, Budget::Total].map(|one| warning(&second, one));
+        assert!(own.contains("2048") && !own.contains("8192"), "{own}");
+        assert!(total.contains("8192") && !total.contains("2048"), "{total}");
     }
 }

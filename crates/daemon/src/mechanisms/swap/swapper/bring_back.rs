@@ -20,7 +20,7 @@ use limelight_sys::proc::Proc;
 use limelight_sys::remote_memory::{AddressRange, RemoteAdvice};
 
 use crate::event_loop::answers::Reply;
-use crate::mechanisms::swap::swapper::footprint::{lock, Footprints, Memory};
+use crate::mechanisms::swap::swapper::footprint::{lock, Footprint, Footprints, Memory};
 use crate::mechanisms::swap::swapper::ranges::{both, either, joined, without};
 use crate::mechanisms::swap::swapper::{failure, Done, Errand};
 use crate::system::{now, same_process};
@@ -48,16 +48,14 @@ pub(crate) fn run(
     };
     for errand in errands {
         match errand {
-            Errand::Remember { app, members } => {
-                remember(&proc, &mut lock(footprints), app, &members);
-            }
+            Errand::Remember { app, members } => remember(&proc, footprints, app, &members),
             Errand::Learn { app } => {
-                let working_set = learn(&proc, &mut lock(footprints), app);
+                let working_set = learn(&proc, footprints, app);
                 reply.send(Done::Learnt { app, working_set });
             }
             Errand::Return { app, members, most } => {
                 let at = now();
-                let brought = bring_back(&proc, &mut lock(footprints), app, &members, most);
+                let brought = bring_back(&proc, footprints, app, &members, most, advise);
                 reply.send(Done::Returned {
                     app,
                     at,
@@ -79,32 +77,74 @@ struct Brought {
     failed: Option<String>,
 }
 
+/// Whether this app is remembered already, or there is room for it. Apps that have ended make room:
+/// an errand to forget them may have been dropped.
+fn has_room(proc: &Proc, footprints: &Footprints, app: AppKey) -> bool {
+    let full = |memory: &Memory| memory.len() >= APPS && !memory.contains_key(&app);
+    let known: Vec<(AppKey, Vec<ProcessId>)> = match &*lock(footprints) {
+        memory if !full(memory) => return true,
+        memory => {
+            let members = |app: &BTreeMap<_, _>| app.keys().copied().collect();
+            memory
+                .iter()
+                .map(|(key, app)| (*key, members(app)))
+                .collect()
+        }
+    };
+    let lives = |member: &ProcessId| same_process(proc, *member).is_some();
+    let ended = known
+        .iter()
+        .filter(|(_, members)| !members.iter().any(lives));
+    let ended: Vec<AppKey> = ended.map(|(key, _)| *key).collect();
+    let mut memory = lock(footprints);
+    memory.retain(|key, _| !ended.contains(key));
+    !full(&memory)
+}
+
 /// Records which file pages an app has mapped as it leaves the foreground.
-fn remember(proc: &Proc, memory: &mut Memory, app: AppKey, members: &[ProcessId]) {
-    if memory.len() >= APPS && !memory.contains_key(&app) {
+fn remember(proc: &Proc, footprints: &Footprints, app: AppKey, members: &[ProcessId]) {
+    if !has_room(proc, footprints, app) {
         return;
     }
-    let known = memory.entry(app).or_default();
-    known.retain(|member, _| members.contains(member));
-    for &member in members {
+    let files_of = |&member: &ProcessId| {
         let process = same_process(proc, member);
         let ranges = process.and_then(|process| process.file_pages(LOOK_MOST).ok());
         let mut files = joined(ranges.unwrap_or_default(), GAP);
         files.truncate(RANGES);
+        (member, files)
+    };
+    // Only this thread adds and removes footprints, so it can scan without the lock.
+    let found: Vec<_> = members.iter().map(files_of).collect();
+    let mut memory = lock(footprints);
+    let known = memory.entry(app).or_default();
+    known.retain(|member, _| members.contains(member));
+    for (member, files) in found {
         known.entry(member).or_default().files = files;
     }
 }
 
 /// Determines which of the missing pages the app has touched since it became topmost. Returns the
 /// size of the app's known working set, in bytes.
-fn learn(proc: &Proc, memory: &mut Memory, app: AppKey) -> u64 {
-    for (&member, known) in memory.get_mut(&app).into_iter().flatten() {
-        let missed = std::mem::take(&mut known.missed);
-        let process = same_process(proc, member).filter(|_| !missed.is_empty());
-        let Some(still) = process.and_then(|process| process.swapped(LOOK_MOST).ok()) else {
-            continue;
-        };
-        let touched = without(&missed, &still);
+fn learn(proc: &Proc, footprints: &Footprints, app: AppKey) -> u64 {
+    let take_missed = |(member, known): (&ProcessId, &mut Footprint)| {
+        (*member, std::mem::take(&mut known.missed))
+    };
+    let mut memory = lock(footprints);
+    let known = memory.get_mut(&app).into_iter().flatten();
+    let missed: Vec<_> = known.map(take_missed).collect();
+    drop(memory);
+    let touched = |(member, missed): (ProcessId, Vec<AddressRange>)| {
+        let process = same_process(proc, member).filter(|_| !missed.is_empty())?;
+        let still = process.swapped(LOOK_MOST).ok()?;
+        Some((member, without(&missed, &still), missed))
+    };
+    let touched: Vec<_> = missed.into_iter().filter_map(touched).collect();
+    let mut memory = lock(footprints);
+    let Some(known) = memory.get_mut(&app) else {
+        return 0;
+    };
+    for (member, touched, missed) in touched {
+        let known = known.entry(member).or_default();
         // Keep the hot pages that were not missing: nothing new is known about them. Gaps between
         // touched pages are neither recorded nor read, because the touched pages are adjacent in
         // swap.
@@ -112,35 +152,44 @@ fn learn(proc: &Proc, memory: &mut Memory, app: AppKey) -> u64 {
         known.hot = either(&touched, &before);
         known.hot.truncate(HOT_RANGES);
     }
-    let known = memory.get(&app).into_iter().flat_map(BTreeMap::values);
-    let hot = known.flat_map(|known| &known.hot);
+    let hot = known.values().flat_map(|known| &known.hot);
     hot.map(AddressRange::bytes).sum()
 }
 
+/// Reads the app's missing memory, up to `most` bytes of its files and as much of its swapped
+/// memory. `advise` requests ranges of a process.
 fn bring_back(
     proc: &Proc,
-    memory: &mut Memory,
+    footprints: &Footprints,
     app: AppKey,
     members: &[ProcessId],
     most: u64,
+    advise: impl Fn(&Proc, ProcessId, &[AddressRange]) -> limelight_sys::Result<u64>,
 ) -> Brought {
     let mut brought = Brought::default();
-    if memory.len() >= APPS && !memory.contains_key(&app) {
+    if !has_room(proc, footprints, app) {
         return brought;
     }
-    let known = memory.entry(app).or_default();
     for &member in members {
         let Some(process) = same_process(proc, member) else {
             continue;
         };
-        let known = known.entry(member).or_default();
+        let (files, hot) = {
+            let mut memory = lock(footprints);
+            let known = memory.entry(app).or_default().entry(member).or_default();
+            (known.files.clone(), known.hot.clone())
+        };
         // Code first: nothing runs without it.
-        let files = within(&known.files, most.saturating_sub(brought.files));
+        let files = within(&files, most.saturating_sub(brought.files));
         let advised = advise(proc, member, &files).and_then(|bytes| {
             brought.files = brought.files.saturating_add(bytes);
-            known.missed = process.swapped(LOOK_MOST)?;
+            let missed = process.swapped(LOOK_MOST)?;
             let room = most.saturating_sub(brought.swapped);
-            let swapped = within(&both(&known.missed, &known.hot), room);
+            let swapped = within(&both(&missed, &hot), room);
+            let mut memory = lock(footprints);
+            let known = memory.entry(app).or_default().entry(member).or_default();
+            known.missed = missed;
+            drop(memory);
             advise(proc, member, &swapped)
         });
         match advised {
@@ -177,7 +226,6 @@ fn advise(proc: &Proc, member: ProcessId, ranges: &[AddressRange]) -> limelight_
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mechanisms::swap::swapper::footprint::Footprint;
 
     const APP: AppKey = AppKey::Cgroup { inode: 7 };
 
@@ -203,19 +251,63 @@ mod tests {
     fn mapped_files_are_remembered_and_requested() {
         let proc = Proc::open("/proc").unwrap();
         let member = own(&proc);
-        let mut memory = Memory::default();
-        remember(&proc, &mut memory, APP, &[member]);
-        assert!(!memory[&APP][&member].files.is_empty(), "this program");
-        let brought = bring_back(&proc, &mut memory, APP, &[member], u64::MAX);
+        let footprints = Footprints::default();
+        remember(&proc, &footprints, APP, &[member]);
+        assert!(
+            !lock(&footprints)[&APP][&member].files.is_empty(),
+            "this program"
+        );
+        let brought = bring_back(&proc, &footprints, APP, &[member], u64::MAX, advise);
         // Without the privilege for the advice, the reason is reported.
         assert!(brought.files > 0 || brought.failed.is_some(), "{brought:?}");
         let stranger = ProcessId {
             starttime: member.starttime + 1,
             ..member
         };
-        remember(&proc, &mut memory, APP, &[stranger]);
+        remember(&proc, &footprints, APP, &[stranger]);
+        let memory = lock(&footprints);
         assert_eq!(memory[&APP].len(), 1);
         assert!(memory[&APP][&stranger].files.is_empty());
+    }
+
+    /// The errand that forgets an app is dropped while the queue is full.
+    #[test]
+    fn ended_apps_leave_room_for_others() {
+        let proc = Proc::open("/proc").unwrap();
+        let member = own(&proc);
+        let footprints = Footprints::default();
+        for inode in 0..APPS as u64 {
+            let ended = ProcessId {
+                starttime: member.starttime + 1,
+                ..member
+            };
+            let app = AppKey::Cgroup {
+                inode: 1000 + inode,
+            };
+            let footprint = BTreeMap::from([(ended, Footprint::default())]);
+            lock(&footprints).insert(app, footprint);
+        }
+        remember(&proc, &footprints, APP, &[member]);
+        assert!(lock(&footprints).contains_key(&APP));
+    }
+
+    #[test]
+    fn squeezes_go_on_while_memory_is_read_back() {
+        let proc = Proc::open("/proc").unwrap();
+        let member = own(&proc);
+        let footprints = Footprints::default();
+        remember(&proc, &footprints, APP, &[member]);
+        let reads = std::cell::Cell::new(0);
+        let advise = |_: &Proc, _: ProcessId, ranges: &[AddressRange]| {
+            assert!(
+                footprints.try_lock().is_ok(),
+                "the squeezer would wait for the disk"
+            );
+            reads.set(reads.get() + 1);
+            Ok(ranges.iter().map(AddressRange::bytes).sum())
+        };
+        let brought = bring_back(&proc, &footprints, APP, &[member], u64::MAX, advise);
+        assert!(brought.files > 0 && reads.get() == 2, "{brought:?}");
     }
 
     #[test]
@@ -223,7 +315,7 @@ mod tests {
         let proc = Proc::open("/proc").unwrap();
         let member = own(&proc);
         let range = |start, end| AddressRange { start, end };
-        let mut memory = Memory::default();
+        let footprints = Footprints::default();
         // These ranges are far from all mappings of this process, so no page in them is in swap.
         let (low, high) = (range(0, 0x1000), range(0x10_0000, 0x20_0000));
         let footprint = Footprint {
@@ -231,12 +323,16 @@ mod tests {
             missed: vec![low],
             ..Footprint::default()
         };
-        memory.entry(APP).or_default().insert(member, footprint);
-        let working_set = learn(&proc, &mut memory, APP);
-        assert_eq!(memory[&APP][&member].hot, [low, high]);
-        assert_eq!(memory[&APP][&member].missed, []);
+        let hot = || lock(&footprints)[&APP][&member].hot.clone();
+        lock(&footprints)
+            .entry(APP)
+            .or_default()
+            .insert(member, footprint);
+        let working_set = learn(&proc, &footprints, APP);
+        assert_eq!(hot(), [low, high]);
+        assert_eq!(lock(&footprints)[&APP][&member].missed, []);
         assert_eq!(working_set, low.bytes() + high.bytes());
-        learn(&proc, &mut memory, APP);
-        assert_eq!(memory[&APP][&member].hot, [low, high]);
+        learn(&proc, &footprints, APP);
+        assert_eq!(hot(), [low, high]);
     }
 }

@@ -24,7 +24,8 @@ pub type Memory = BTreeMap<AppKey, BTreeMap<ProcessId, Footprint>>;
 /// The footprints as both threads share them.
 pub type Footprints = Arc<Mutex<Memory>>;
 
-/// Locks the footprints. The lock must not be held while waiting for a disk.
+/// Locks the footprints. The lock must not be held during a scan of a process or while
+/// waiting for a disk.
 pub fn lock(footprints: &Footprints) -> MutexGuard<'_, Memory> {
     footprints.lock().unwrap_or_else(PoisonError::into_inner)
 }

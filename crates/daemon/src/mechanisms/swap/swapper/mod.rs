@@ -149,6 +149,7 @@ impl Swapper {
             footprints: Arc::clone(&footprints),
             waits: Arc::clone(&waits),
             gate,
+            page_out: squeeze::page_out,
         };
         spawn("limelight-squeeze", move || squeezer.run(&queue, &squeezed))?;
         let (errands, queue): (_, Receiver<Errand>) = sync_channel(JOBS);

@@ -60,6 +60,16 @@ pub(crate) struct Squeezer {
     pub waits: Arc<AtomicU64>,
     /// Checked before each piece.
     pub gate: Gate,
+    /// Advises the kernel to page a piece out.
+    pub page_out: PageOut,
+}
+
+/// Advice on ranges of a process's memory; returns the bytes that the kernel processed.
+pub(crate) type PageOut = fn(&Pidfd, &[AddressRange]) -> limelight_sys::Result<u64>;
+
+/// [`RemoteAdvice::PageOut`].
+pub(crate) fn page_out(process: &Pidfd, piece: &[AddressRange]) -> limelight_sys::Result<u64> {
+    process.advise(piece, RemoteAdvice::PageOut)
 }
 
 impl Squeezer {
@@ -105,15 +115,20 @@ impl Squeezer {
         let waited_for = || self.waits.load(Ordering::Relaxed) != begun;
         let before = usage(group.as_ref())?;
         let mut left = job.bytes;
-        let mut able = false;
+        // Whether the advice reached a process, and whether it failed for one. If it reached none
+        // or failed, `memory.reclaim` takes the rest.
+        let (mut reached, mut failed) = (false, false);
         for &member in &job.members {
             let pieces = self.pieces(job, member, left);
-            // Skip processes that have ended, which have no pages. On a kernel without the call,
-            // all processes are skipped, and `memory.reclaim` takes the memory.
-            let (Ok(pieces), Ok(pidfd)) = (pieces, Pidfd::open(member.pid)) else {
-                continue;
+            let (pieces, pidfd) = match (pieces, Pidfd::open(member.pid)) {
+                (Ok(pieces), Ok(pidfd)) => (pieces, pidfd),
+                // A process that has ended has no memory.
+                (Err(error), _) | (_, Err(error)) => {
+                    failed |= !error.is_gone();
+                    continue;
+                }
             };
-            able = true;
+            reached = true;
             let place = self.place(member);
             for piece in pieces {
                 if left == 0 || waited_for() || !pidfd.is_alive() {
@@ -123,14 +138,15 @@ impl Squeezer {
                 if self.gate.process(member, place, Harm::Squeeze).is_some() {
                     break;
                 }
-                if pidfd.advise(&piece, RemoteAdvice::PageOut).is_err() {
-                    able = false;
+                if let Err(error) = (self.page_out)(&pidfd, &piece) {
+                    failed |= !error.is_gone();
                     break;
                 }
                 let bytes: u64 = piece.iter().map(AddressRange::bytes).sum();
                 left = left.saturating_sub(bytes);
             }
         }
+        let able = reached && !failed;
         let lean = able && !job.dry && left > 0 && !waited_for();
         let Some(group) = group else {
             return Ok(Squeezed {
@@ -242,8 +258,8 @@ mod tests {
     use limelight_core::model::AppKey;
     use std::os::unix::fs::MetadataExt;
 
-    #[test]
-    fn remainder_is_reclaimed_from_the_cgroup_and_never_from_one_that_reuses_its_name() {
+    /// A directory with a fake cgroup `app`, and the inode of the cgroup.
+    fn fake_group() -> (tempfile::TempDir, u64) {
         let temp = tempfile::tempdir().unwrap();
         let group = temp.path().join("app");
         std::fs::create_dir(&group).unwrap();
@@ -256,7 +272,11 @@ mod tests {
             std::fs::write(group.join(file), text).unwrap();
         }
         let inode = std::fs::metadata(&group).unwrap().ino();
-        let job = |inode| Squeeze {
+        (temp, inode)
+    }
+
+    fn job(inode: u64) -> Squeeze {
+        Squeeze {
             app: AppKey::Cgroup { inode },
             place: Some(Place {
                 path: "/app".to_owned(),
@@ -265,14 +285,25 @@ mod tests {
             members: Vec::new(),
             dry: false,
             bytes: 2 * PIECE,
-        };
-        let squeezer = Squeezer {
-            mount: temp.path().to_owned(),
+        }
+    }
+
+    fn squeezer(mount: &std::path::Path, page_out: PageOut) -> Squeezer {
+        Squeezer {
+            mount: mount.to_owned(),
             proc: "/proc".into(),
             footprints: Footprints::default(),
             waits: Arc::default(),
             gate: Gate::default(),
-        };
+            page_out,
+        }
+    }
+
+    #[test]
+    fn remainder_is_reclaimed_from_the_cgroup_and_never_from_one_that_reuses_its_name() {
+        let (temp, inode) = fake_group();
+        let group = temp.path().join("app");
+        let squeezer = squeezer(temp.path(), page_out);
         let asked = || std::fs::read_to_string(group.join("memory.reclaim")).unwrap();
         assert_eq!(
             squeezer.squeeze(&job(inode + 1)).unwrap(),
@@ -283,6 +314,70 @@ mod tests {
         assert_eq!(asked(), PIECE.to_string());
         std::fs::remove_dir_all(&group).unwrap();
         assert!(squeezer.squeeze(&job(inode)).unwrap_err().is_gone());
+    }
+
+    /// A process, killed on drop.
+    struct Sleeper(std::process::Child);
+
+    impl Sleeper {
+        fn new() -> Sleeper {
+            let mut sleep = std::process::Command::new("sleep");
+            Sleeper(sleep.arg("600").spawn().unwrap())
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// The process whose memory [`refuse_one`] cannot page out.
+    static REFUSED: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
+
+    fn refuse_one(process: &Pidfd, piece: &[AddressRange]) -> limelight_sys::Result<u64> {
+        match process.pid() == REFUSED.load(Ordering::Relaxed) {
+            true => Err(limelight_sys::Error::new(
+                "advise on the memory of",
+                "/proc",
+                rustix::io::Errno::PERM,
+            )),
+            false => Ok(piece.iter().map(AddressRange::bytes).sum()),
+        }
+    }
+
+    #[test]
+    fn memory_of_a_process_that_refuses_is_reclaimed_from_the_cgroup() {
+        let (temp, inode) = fake_group();
+        let children = [Sleeper::new(), Sleeper::new()];
+        let proc = Proc::open("/proc").unwrap();
+        let id = |pid: u32| ProcessId {
+            pid: pid as i32,
+            starttime: proc.stat(pid as i32).unwrap().unwrap().start_ticks,
+        };
+        let members: Vec<ProcessId> = children.iter().map(|child| id(child.0.id())).collect();
+        // A process has at least a stack; wait until the programs have started.
+        let pages = |member: &ProcessId| {
+            let process = proc.process(member.pid).unwrap();
+            process
+                .anonymous_pages(LOOK_MOST)
+                .is_ok_and(|pages| !pages.is_empty())
+        };
+        while !members.iter().all(pages) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        for refused in &members {
+            REFUSED.store(refused.pid, Ordering::Relaxed);
+            std::fs::write(temp.path().join("app/memory.reclaim"), "").unwrap();
+            let squeezer = squeezer(temp.path(), refuse_one);
+            let mut job = job(inode);
+            job.members = members.clone();
+            let squeezed = squeezer.squeeze(&job).unwrap();
+            assert!(!squeezed.lean, "the refused memory was not taken");
+            let asked = std::fs::read_to_string(temp.path().join("app/memory.reclaim")).unwrap();
+            assert_eq!(asked, PIECE.to_string());
+        }
     }
 
     #[test]

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Finds threads that inherited values that Limelight gave to other threads.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use limelight_core::model::ProcessId;
 use limelight_sys::process::Process;
 use limelight_sys::tree::ProcessTree;
 use tracing::debug;
 
-use crate::restore::undo::lineage::{is_alive, is_kin, Candidates};
-use crate::restore::undo::nearest;
+use crate::restore::undo::lineage::Heritage;
 use crate::restore::undo::threads::{is_lowered, look, restore_thread};
-use crate::restore::{Asking, Entry, Lineage, Place, Tuned};
+use crate::restore::{Asking, Entry, Tuned};
 use crate::system::System;
 
 /// A change of scheduling values by Limelight.
@@ -57,68 +56,39 @@ impl Given {
 /// Determines which threads may have inherited values that Limelight gave to other threads.
 #[derive(Debug)]
 pub struct Inheritance<'a> {
-    recorded: BTreeMap<i32, (ProcessId, &'a [Tuned])>,
+    heritage: Heritage<'a, &'a [Tuned], Given>,
     /// Recorded threads, with their start times. Their values do not count as inherited.
     known: BTreeSet<(i32, u64)>,
-    homes: BTreeSet<&'a Place>,
-    given: Vec<(&'a Lineage, Given)>,
 }
 
 impl<'a> Inheritance<'a> {
     /// Evaluates these entries of the record. `kept` are entries that stay in force.
     pub fn new(entries: &'a [Entry], kept: &[Entry]) -> Inheritance<'a> {
-        let mut inheritance = Inheritance {
-            recorded: BTreeMap::new(),
-            known: BTreeSet::new(),
-            homes: BTreeSet::new(),
-            given: Vec::new(),
+        let changed = |entry: &'a Entry| match entry {
+            Entry::Threads { home, threads, .. } => Some((threads.as_slice(), home)),
+            _ => None,
         };
-        for entry in entries {
-            match entry {
-                Entry::Threads {
-                    pid,
-                    starttime,
-                    home,
-                    threads,
-                } => {
-                    let id = ProcessId {
-                        pid: *pid,
-                        starttime: *starttime,
-                    };
-                    inheritance.recorded.insert(*pid, (id, threads));
-                    inheritance.homes.extend(home);
-                }
-                Entry::AskingGiven {
-                    lineage,
-                    original,
-                    ours,
-                } => {
-                    let (original, ours) = (*original, *ours);
-                    inheritance.given.push((lineage, Given { original, ours }));
-                }
-                _ => {}
-            }
+        let given = |entry: &'a Entry| match entry {
+            Entry::AskingGiven { original, ours, .. } => Some(Given {
+                original: *original,
+                ours: *ours,
+            }),
+            _ => None,
+        };
+        let all = entries.iter().chain(kept).filter_map(|entry| match entry {
+            Entry::Threads { threads, .. } => Some(threads),
+            _ => None,
+        });
+        Inheritance {
+            heritage: Heritage::new(entries, changed, given),
+            known: all.flatten().map(|one| (one.tid, one.starttime)).collect(),
         }
-        for entry in entries.iter().chain(kept) {
-            if let Entry::Threads { threads, .. } = entry {
-                let threads = threads.iter();
-                let known = threads.map(|tuned| (tuned.tid, tuned.starttime));
-                inheritance.known.extend(known);
-            }
-        }
-        inheritance
-    }
-
-    /// Whether the entries record no change of a thread.
-    pub fn is_empty(&self) -> bool {
-        self.recorded.is_empty() && self.given.is_empty()
     }
 
     /// A process tree with the recorded processes and their descendants, for
     /// [`Inheritance::family`].
     pub fn tree(&self, system: &System) -> limelight_sys::Result<ProcessTree> {
-        let roots: Vec<i32> = self.recorded.keys().copied().collect();
-        system.tree_below(&roots)
+        self.heritage.tree(system)
     }
 
     /// The changes from which a process's threads can have inherited their values.
@@ -127,32 +97,23 @@ impl<'a> Inheritance<'a> {
         tree: &ProcessTree,
         (id, process): (ProcessId, &Process),
     ) -> limelight_sys::Result<Family> {
-        let alive = |pid: i32| {
-            self.recorded
-                .get(&pid)
-                .filter(|(id, _)| is_alive(tree, *id))
-        };
-        let own = self.recorded.get(&id.pid).filter(|(own, _)| *own == id);
+        let heritage = &self.heritage;
+        let own = heritage.processes.get(&id.pid);
+        let own = own.filter(|(own, _)| *own == id).map(|(_, own)| *own);
         // A process that is older than every change has inherited nothing from its ancestors, but
         // its new threads may have inherited from its other threads.
-        let first = self.given.iter().map(|(lineage, _)| lineage.since.ticks);
-        let is_old = first.min().is_some_and(|first| id.starttime < first);
+        let lineages = heritage.lineages.iter();
+        let first = lineages.map(|(lineage, _)| lineage.since.ticks).min();
+        let is_old = first.is_some_and(|first| id.starttime < first);
         let ancestor = match is_old {
             true => None,
-            false => nearest(tree, id.pid, alive),
+            false => heritage.of_ancestor(tree, id.pid),
         };
-        let near = own.into_iter().chain(ancestor);
-        let near = near.flat_map(|(_, threads)| threads.iter());
-        let mut family = Family {
+        let near = own.into_iter().chain(ancestor).flatten();
+        Ok(Family {
             near: near.map(Given::from).collect(),
-            far: Vec::new(),
-        };
-        for (lineage, given) in &self.given {
-            if is_kin(process, id.starttime, lineage)? {
-                family.far.push((*given, lineage.uid == 0));
-            }
-        }
-        Ok(family)
+            far: heritage.of_lineages(process, id.starttime)?,
+        })
     }
 
     /// Makes one pass over the threads that may have inherited values, and restores those that
@@ -162,35 +123,20 @@ impl<'a> Inheritance<'a> {
         system: &System,
         slice: u64,
     ) -> limelight_sys::Result<(usize, bool)> {
-        let recorded: Vec<ProcessId> = self.recorded.values().map(|(id, _)| *id).collect();
-        let lineages: Vec<&Lineage> = self.given.iter().map(|(lineage, _)| *lineage).collect();
-        let candidates = Candidates::find(system, &recorded, &self.homes, &lineages)?;
-        let (mut found, mut missed) = (0, candidates.missed);
-        for &pid in &candidates.pids {
-            let looked = system.process(pid).and_then(|(id, process)| {
-                let mut family = self.family(&candidates.tree, (id, &process))?;
-                if family.near.is_empty() && candidates.homes.contains(&pid) {
-                    let all = self
-                        .recorded
-                        .values()
-                        .flat_map(|(_, threads)| threads.iter());
-                    family.near.extend(all.map(Given::from));
-                }
-                Ok((process.threads()?, process, family))
-            });
-            let (tids, process, family) = match looked {
-                Ok(looked) => looked,
-                Err(error) if error.is_exhausted() => return Err(error),
-                Err(_) => {
-                    missed = true;
-                    continue;
-                }
-            };
-            if family.is_empty() {
-                continue;
+        self.heritage.pass(system, |candidates, id, process| {
+            let mut family = self.family(&candidates.tree, (id, process))?;
+            if family.near.is_empty() && candidates.homes.contains(&id.pid) {
+                let all = self.heritage.processes.values();
+                let all = all.flat_map(|(_, threads)| threads.iter());
+                family.near.extend(all.map(Given::from));
             }
+            let tids = process.threads()?;
+            if family.is_empty() {
+                return Ok(0);
+            }
+            let mut found = 0;
             for tid in tids {
-                let heir = match self.heir(&process, tid, &family, slice) {
+                let heir = match self.heir(process, tid, &family, slice) {
                     Ok(Some(heir)) => heir,
                     Err(error) if error.is_exhausted() => return Err(error),
                     Ok(None) | Err(_) => continue,
@@ -200,8 +146,8 @@ impl<'a> Inheritance<'a> {
                     debug!("what a child inherited stays: {error}");
                 }
             }
-        }
-        Ok((found, missed))
+            Ok(found)
+        })
     }
 
     fn heir(
