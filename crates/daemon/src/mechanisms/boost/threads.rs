@@ -9,9 +9,8 @@
 //! privileged program has set it, or the thread has inherited it from Limelight unnoticed. The nice
 //! values of such a process are not lowered further.
 
-use limelight_core::model::boost::{Role, Threads};
+use limelight_core::model::boost::{Role, Threads, Tuning};
 use limelight_core::model::{AppKey, ProcessId};
-use limelight_core::policy::boost::Tuning;
 use limelight_proto::{Change, Outcome};
 use limelight_sys::process::Process;
 use limelight_sys::sched::IoPriority;

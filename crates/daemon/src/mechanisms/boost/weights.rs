@@ -2,8 +2,8 @@
 //! Sets `cpu.weight` and `io.weight` of the app's cgroup and its ancestors: the share of each
 //! against its siblings.
 
+use limelight_core::model::boost::{Weight, WeightFile};
 use limelight_core::model::AppKey;
-use limelight_core::policy::boost::{Weight, WeightFile};
 use limelight_proto::{Change, Outcome};
 use limelight_sys::cgroup::{Cgroup, CgroupPath, WeightKnob};
 

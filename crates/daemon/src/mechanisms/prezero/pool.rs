@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `prezero` through `/dev/limelight`: the kernel zeroes pages between response windows.
 
-use limelight_core::model::prezero::{Engine, Extent};
-use limelight_core::policy::prezero::{Pool, Step};
+use limelight_core::model::prezero::{Engine, Extent, Pool};
+use limelight_core::policy::prezero::Step;
 use limelight_proto::Change;
 use limelight_sys::capability;
 use limelight_sys::device::{Device, Mechanism, Setting, Zeroing};
