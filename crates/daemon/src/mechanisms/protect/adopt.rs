@@ -93,7 +93,6 @@ fn move_tree(
         },
         context,
     )?;
-    let scope_path = parse(path)?;
     let entry = |moved: Vec<Move>| Entry::Scope {
         path: path.to_owned(),
         from: Place::from(&from),
@@ -101,9 +100,9 @@ fn move_tree(
     };
     let scope = make_cgroup(shared, path, entry(Vec::new()), context)?;
     drop(slice);
-    if let Err(why) = hand_down(shared, &scope_path, MEMORY, context) {
+    if let Err(error) = hand_down(shared, path, MEMORY, context) {
         dissolve(shared, system, path);
-        return Err(why);
+        return Err(error.to_string());
     }
 
     let mut moved: Vec<Move> = Vec::new();

@@ -199,14 +199,11 @@ impl Reservation {
         let knob = |path: &str| context.system.cgroup_file(path, reserve.knob.file());
         let bytes = Limit::Bytes(reserve.bytes);
         let fail = |outcome| context.change(knob(&home.path), ("0", bytes), rule, outcome);
-        let handed_down = match CgroupPath::parse(&home.path) {
-            Some(path) => hand_down(shared, &path, MEMORY, context),
-            None => Err(format!("{} is no cgroup path", home.path)),
-        };
-        let effect = match handed_down {
+        let effect = match hand_down(shared, &home.path, MEMORY, context) {
             Ok(true) => Effect::Again,
             Ok(false) => Effect::None,
-            Err(why) => {
+            Err(error) => {
+                let why = error.to_string();
                 let change = fail(Outcome::Inert { why });
                 shared.changes.note(reach, Kind::Reservation, change);
                 // Note the reservation as made: the next attempt comes when the app's size changes,

@@ -118,7 +118,7 @@ impl Readahead {
             readahead.eyes = Eyes::Shut("a dry run reads nothing ahead".to_owned());
         } else if settings.enabled {
             readahead.readers = start_readers(system);
-            readahead.waits = Waits::start(system);
+            readahead.waits = Waits::start(system).map_err(|error| error.to_string());
             readahead.open_eyes(system, now);
         }
         readahead
@@ -133,7 +133,7 @@ impl Readahead {
             Ok(opens) => Eyes::Open(Box::new(opens)),
             Err(why) => {
                 opens::refused(&why);
-                Eyes::Shut(why)
+                Eyes::Shut(why.to_string())
             }
         };
     }

@@ -50,7 +50,7 @@ impl Place {
         record(recording).outcome.unwrap()
     }
 
-    fn replay(&self, kept: &Kept, room: u64) -> Result<Figures, String> {
+    fn replay(&self, kept: &Kept, room: u64) -> Result<Figures, RecordError> {
         let job = Replay {
             program: "app".into(),
             record: self
@@ -186,6 +186,7 @@ fn least_recently_used_records_are_removed() {
 fn directory_that_cannot_be_made_is_named_with_a_cure() {
     let place = Place::new();
     fs::write(place.path("state"), "in the way").unwrap();
-    let why = record(&place.recording()).outcome.unwrap_err();
+    let error = record(&place.recording()).outcome.unwrap_err();
+    let why = error.to_string();
     assert!(why.contains("[readahead] directory"), "{why}");
 }

@@ -4,7 +4,7 @@
 use limelight_core::model::apps::Known;
 use limelight_core::model::{AppKey, Home};
 use limelight_proto::Outcome;
-use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
+use limelight_sys::cgroup::{Cgroup, Limit, MemoryKnob};
 
 use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::controllers::hand_down;
@@ -35,14 +35,14 @@ pub(super) fn exempt(
 ) {
     // The app is marked before the attempt, so that a failed attempt is not repeated at each scan.
     shared.in_force.swapping.exempt.push(app);
-    let handed_down = match CgroupPath::parse(&home.path) {
-        Some(path) => hand_down(shared, &path, MEMORY, context).map(|_| ()),
-        None => Err(format!("{} is no cgroup path", home.path)),
-    };
+    let handed_down = hand_down(shared, &home.path, MEMORY, context);
     let knob = context.system.cgroup_file(&home.path, SWAP_MAX);
     let (from, outcome) = match handed_down {
-        Ok(()) => forbid_swap(shared, home, context),
-        Err(why) => (String::new(), Outcome::Inert { why }),
+        Ok(_) => forbid_swap(shared, home, context),
+        Err(error) => {
+            let why = error.to_string();
+            (String::new(), Outcome::Inert { why })
+        }
     };
     let change = change(context, knob, from, "0", rule, outcome);
     shared.changes.note(Reach::App(app), Kind::SwapMax, change);
