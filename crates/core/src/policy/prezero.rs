@@ -142,6 +142,7 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::model::app::{App, AppKey, ProcessId};
+    use crate::model::prezero::Extent;
     use crate::model::snapshot::Measured;
 
     const GIB: u64 = 1 << 30;

@@ -104,7 +104,8 @@ fn change(context: Context<'_>, cgroup: &Cgroup, controllers: &[&str]) -> Change
     }
 }
 
-/// Enables a controller in every ancestor of this cgroup. Returns whether any of them lacked it.
+/// Enables a controller in every ancestor of this cgroup. Returns whether any of them lacked it. A
+/// dry run enables none.
 pub(crate) fn hand_down(
     shared: &mut Shared,
     path: &str,
@@ -112,6 +113,9 @@ pub(crate) fn hand_down(
     context: Context<'_>,
 ) -> Result<bool, NotEnabled> {
     let path = CgroupPath::parse(path).ok_or_else(|| NotEnabled::NoPath(path.to_owned()))?;
+    if shared.is_dry_run() {
+        return Ok(false);
+    }
     let missing = without_controller(context.system, &path, controller)?;
     let fresh = !missing.is_empty();
     for cgroup in missing {
@@ -140,14 +144,15 @@ pub(crate) fn hand_down(
 }
 
 /// Enables the controllers that the topmost app's weights need. Returns whether all of them are
-/// enabled now, or `None` if the app has no cgroup of its own.
+/// enabled now, or `None` if the app has no cgroup of its own. A dry run adopts no app, so no cgroup
+/// needs controllers.
 pub(crate) fn hand_weights_down(
     shared: &mut Shared,
     controllers: &[&str],
     context: Context<'_>,
 ) -> Option<bool> {
     let home = context.front.and_then(|app| app.own_home());
-    let home = home?;
+    let home = home.filter(|_| !shared.is_dry_run())?;
     let path = CgroupPath::parse(&home.path)?;
     let mut complete = true;
     for controller in controllers {

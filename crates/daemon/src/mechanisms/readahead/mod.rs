@@ -30,7 +30,6 @@ use limelight_sys::keyed::Keyed;
 use tracing::{debug, info, warn};
 
 use crate::event_loop::answers::{answers, Answers, Reply};
-use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared};
 use crate::sources::pressure;
 use crate::system::System;
@@ -437,11 +436,6 @@ impl Mechanism for Readahead {
     fn apply(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) -> Effect {
         device::switch(shared, step, context);
         Effect::None
-    }
-
-    fn plan_only(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) {
-        let planned = device::change(step, context);
-        shared.changes.note(Reach::Machine, Kind::Device, planned);
     }
 }
 

@@ -123,7 +123,7 @@ fn damaged_record_is_refused_by_name_and_replaced_by_the_next_start() {
         .join(kept.name.as_ref().unwrap());
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, &text[..text.len() / 2]).unwrap();
-    let why = place.replay(&kept, u64::MAX).unwrap_err();
+    let why = place.replay(&kept, u64::MAX).unwrap_err().to_string();
     assert!(why.contains(path.to_str().unwrap()), "{why}");
     assert!(why.contains("checksum"), "{why}");
     assert!(place.record(&place.recording()).written);
