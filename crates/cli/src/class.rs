@@ -62,9 +62,10 @@ fn named(apps: Vec<AppReport>, name: &str) -> Result<Vec<AppReport>, Failure> {
     };
     let chosen: Vec<AppReport> = apps.into_iter().filter(goes_by).collect();
     match chosen.is_empty() {
-        true => Err(Failure::Other(format!(
-            "no app is called {name:?}\n  limelight class list shows all apps; a pid works as well"
-        ))),
+        true => Err(Failure::Curable {
+            message: format!("no app is called {name:?}"),
+            cure: "limelight class list shows all apps; a pid works as well".to_owned(),
+        }),
         false => Ok(chosen),
     }
 }

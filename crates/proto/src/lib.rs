@@ -361,10 +361,51 @@ pub struct SourceStatus {
     pub detail: String,
 }
 
-/// A mechanism for the topmost app.
+/// The mechanisms for the topmost app, in the order in which they are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MechanismId {
+    /// Protects its memory from reclaim.
+    Protect,
+    /// Gives it the processor and the disk first.
+    Boost,
+    /// Reads ahead for it.
+    Readahead,
+    /// Maps its heap before its page faults.
+    Premap,
+    /// Zeroes pages before it needs them.
+    Prezero,
+    /// Takes memory from the other apps.
+    Swap,
+}
+
+impl MechanismId {
+    /// All mechanisms.
+    pub const ALL: [MechanismId; 6] = [
+        MechanismId::Protect,
+        MechanismId::Boost,
+        MechanismId::Readahead,
+        MechanismId::Premap,
+        MechanismId::Prezero,
+        MechanismId::Swap,
+    ];
+
+    /// Its name in the configuration, in `status` and for display.
+    pub const fn name(self) -> &'static str {
+        match self {
+            MechanismId::Protect => "protect",
+            MechanismId::Boost => "boost",
+            MechanismId::Readahead => "readahead",
+            MechanismId::Premap => "premap",
+            MechanismId::Prezero => "prezero",
+            MechanismId::Swap => "swap",
+        }
+    }
+}
+
+/// Status of a mechanism.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MechanismStatus {
-    /// Its name, such as `protect`.
+    /// The [name](MechanismId::name) of the mechanism.
     pub name: String,
     /// Whether it acts on this machine.
     pub state: State,
@@ -374,6 +415,9 @@ pub struct MechanismStatus {
     /// The kernel's own counters are in `/proc/vmstat` (`limelight_*`).
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
+    /// `detail` in a few words, if it is long. Daemons before 0.1.1 do not send it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub short: String,
 }
 
 /// State of a source or a mechanism.

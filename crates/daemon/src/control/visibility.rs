@@ -7,8 +7,8 @@
 
 use limelight_core::model::{App, AppKey};
 use limelight_proto::{
-    AgentStatus, AppStatus, Change, DeviceStatus, ErrorCode, MechanismStatus, SourceStatus, State,
-    Status, WindowStatus, WindowTallies,
+    AgentStatus, AppStatus, Change, DeviceStatus, ErrorCode, MechanismId, MechanismStatus,
+    SourceStatus, State, Status, WindowStatus, WindowTallies,
 };
 
 use crate::mechanisms::changes::Reach;
@@ -207,12 +207,13 @@ fn hide_mechanism(mechanism: &mut MechanismStatus) {
     mechanism.counters.clear();
     let of_machine = match mechanism.state {
         State::Off => true,
-        State::Unavailable => mechanism.name != "boost",
+        State::Unavailable => mechanism.name != MechanismId::Boost.name(),
         State::Active | State::Idle => false,
     };
     if !of_machine {
         mechanism.state = State::Idle;
         mechanism.detail = NOT_SHOWN.to_owned();
+        mechanism.short.clear();
     }
 }
 

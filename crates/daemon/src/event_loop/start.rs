@@ -16,7 +16,7 @@ use crate::event_loop::service_manager::Service;
 use crate::event_loop::{Daemon, Options};
 use crate::exit::Failure;
 use crate::mechanisms::device::DeviceDoor;
-use crate::mechanisms::Shared;
+use crate::mechanisms::{Shared, Writer};
 use crate::reconcile::Reconciler;
 use crate::restore::undo::undo_all;
 use crate::restore::watcher::Watcher;
@@ -84,7 +84,11 @@ pub(super) fn open(options: Options) -> Result<Daemon, Failure> {
     reactor
         .add(control.listener(), Token::Listener, EventFlags::IN)
         .map_err(io)?;
-    let shared = Shared::new(ledger, device);
+    let writer = match options.dry_run {
+        true => Writer::DryRun,
+        false => Writer::Live,
+    };
+    let shared = Shared::new(ledger, device, writer);
     let mut reconciler = Reconciler::new(config, options.dry_run, system, shared, now);
     control.set_group(reconciler.access.gid());
     reconciler.start_swap();

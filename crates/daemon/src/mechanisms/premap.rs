@@ -6,7 +6,6 @@ use limelight_core::policy::premap::Step;
 use limelight_proto::Change;
 use limelight_sys::device::{self, Device, Setting};
 
-use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared};
 
 /// The `premap` mechanism. All its state is in the kernel.
@@ -26,12 +25,6 @@ impl Mechanism for Premap {
             shared.in_force.device_premap = window_pages;
         }
         Effect::None
-    }
-
-    fn plan_only(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) {
-        shared
-            .changes
-            .note(Reach::Machine, Kind::Device, change(step, context));
     }
 }
 

@@ -22,6 +22,7 @@ use tracing::{debug, info, warn};
 use crate::event_loop::reactor::{Reactor, Token};
 use crate::restore::Ledger;
 use crate::sources::traced::{Event, Traced};
+use crate::system::unusable::Unusable;
 use crate::system::System;
 
 /// Most devices that are opened.
@@ -138,7 +139,7 @@ impl Evdev {
             }
             Err(why) => {
                 info!("no frames of the display: {why}");
-                self.frames_detail = why;
+                self.frames_detail = why.to_string();
             }
         }
     }
@@ -246,7 +247,7 @@ impl Evdev {
     }
 }
 
-fn frames(system: &System, ledger: &mut Ledger) -> Result<Frames, String> {
+fn frames(system: &System, ledger: &mut Ledger) -> Result<Frames, Unusable> {
     let event = Event {
         system: SYSTEM,
         name: EVENT,

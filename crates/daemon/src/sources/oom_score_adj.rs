@@ -24,6 +24,7 @@ use tracing::{debug, info, warn};
 use crate::config::OomScoreAdjSource;
 use crate::restore::Ledger;
 use crate::sources::traced::{Event, Traced};
+use crate::system::unusable::Unusable;
 use crate::system::System;
 
 const SYSTEM: &str = "oom";
@@ -111,7 +112,7 @@ impl OomScoreAdj {
                     }
                     Err(why) => {
                         warn!("no oom_score_adj source: {why}");
-                        (Way::Off, why)
+                        (Way::Off, why.to_string())
                     }
                 }
             }
@@ -336,7 +337,7 @@ fn traced_detail() -> String {
     format!("tracepoint {SYSTEM}:{EVENT}")
 }
 
-fn trace(system: &System, ledger: &mut Ledger) -> Result<Traced, String> {
+fn trace(system: &System, ledger: &mut Ledger) -> Result<Traced, Unusable> {
     let event = Event {
         system: SYSTEM,
         name: EVENT,

@@ -2,14 +2,14 @@
 //! Sets `cpu.weight` and `io.weight` of the app's cgroup and its ancestors: the share of each
 //! against its siblings.
 
+use limelight_core::model::boost::{Weight, WeightFile};
 use limelight_core::model::AppKey;
-use limelight_core::policy::boost::{Weight, WeightFile};
 use limelight_proto::{Change, Outcome};
 use limelight_sys::cgroup::{Cgroup, CgroupPath, WeightKnob};
 
 use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::shared::{failed, Context, Shared};
-use crate::restore::undo::{undo, Undone};
+use crate::restore::undo::Undone;
 use crate::restore::{Entry, Place};
 
 fn knob(file: WeightFile) -> WeightKnob {
@@ -72,19 +72,15 @@ fn write_weight(shared: &mut Shared, weight: &Weight, context: Context<'_>) -> (
     };
     let inert = |from, why: String| (from, Outcome::Inert { why });
     let place = Place::from(&cgroup);
-    let recorded = shared
-        .ledger
-        .entries()
-        .iter()
-        .find_map(|entry| match entry {
-            Entry::Weight {
-                cgroup,
-                knob,
-                original,
-                ours,
-            } if cgroup.inode == place.inode && knob == file.file() => Some((*original, *ours)),
-            _ => None,
-        });
+    let recorded = shared.recorded().iter().find_map(|entry| match entry {
+        Entry::Weight {
+            cgroup,
+            knob,
+            original,
+            ours,
+        } if cgroup.inode == place.inode && knob == file.file() => Some((*original, *ours)),
+        _ => None,
+    });
     if let Some((original, ours)) = recorded {
         if found != ours && found != original {
             return inert(
@@ -109,7 +105,7 @@ fn write_weight(shared: &mut Shared, weight: &Weight, context: Context<'_>) -> (
     }
     let wanted = weight.weight.max(original);
     if found == wanted {
-        return (original, Outcome::Applied);
+        return (original, shared.done());
     }
     // One Limelight weight replaces another: restore the original first. If the daemon died between
     // the record and the write, the old weight would still be in force, and the new record would
@@ -120,20 +116,12 @@ fn write_weight(shared: &mut Shared, weight: &Weight, context: Context<'_>) -> (
             return (original, failed(error));
         }
     }
-    if let Err(error) = shared.ledger.intend([entry.clone()]) {
-        return (original, failed(error));
-    }
-    match cgroup.set_weight(file, wanted) {
-        Ok(()) => (original, Outcome::Applied),
-        Err(error) => {
-            shared.ledger.forget(&entry);
-            (original, failed(error))
-        }
-    }
+    let outcome = shared.write(&entry, || cgroup.set_weight(file, wanted));
+    (original, outcome)
 }
 
 fn put_weights_back(shared: &mut Shared, context: Context<'_>, which: impl Fn(&Entry) -> bool) {
-    let results = undo(&mut shared.ledger, context.system, |entry| {
+    let results = shared.undo(context.system, |entry| {
         matches!(entry, Entry::Weight { .. }) && which(entry)
     });
     for (entry, undone) in results {
@@ -163,21 +151,4 @@ pub(super) fn unweigh(shared: &mut Shared, app: AppKey, context: Context<'_>) {
     shared
         .changes
         .drop_where(|reach, kind| (reach, kind) == (Reach::App(app), Kind::Weight));
-}
-
-pub(super) fn plan_weigh(
-    shared: &mut Shared,
-    app: AppKey,
-    weights: &[Weight],
-    context: Context<'_>,
-) {
-    for weight in weights {
-        let found = open(weight, context)
-            .and_then(|cgroup| cgroup.weight(knob(weight.file)).map_err(|e| e.to_string()));
-        let change = match found {
-            Ok(found) => change(context, weight, found, Outcome::Planned),
-            Err(why) => change(context, weight, 0, Outcome::Inert { why }),
-        };
-        shared.changes.note(Reach::App(app), Kind::Weight, change);
-    }
 }

@@ -13,7 +13,7 @@ use limelight_sys::process::Process;
 use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::controllers::hand_down;
 use crate::mechanisms::shared::{Context, Shared, UNDONE_BY_STOP};
-use crate::restore::undo::{undo, Undone};
+use crate::restore::undo::Undone;
 use crate::restore::{Entry, Move, Place};
 use crate::system::own_scope::{scope_name, SLICE};
 use crate::system::{System, MEMORY};
@@ -34,8 +34,8 @@ fn change(context: Context<'_>, root: ProcessId, from: &str, to: &str, outcome: 
     }
 }
 
-/// Moves the app into a cgroup of its own. Returns the app with that cgroup, or `None` if it could
-/// not be moved.
+/// Moves the app into a cgroup of its own. Returns the app with that cgroup, or `None` if it was not
+/// moved.
 pub(super) fn adopt(shared: &mut Shared, key: AppKey, context: Context<'_>) -> Option<App> {
     let (Some(app), AppKey::Tree(root)) = (context.front, key) else {
         return None;
@@ -46,15 +46,19 @@ pub(super) fn adopt(shared: &mut Shared, key: AppKey, context: Context<'_>) -> O
         .map_or("/", |home| home.path.as_str())
         .to_owned();
     let path = format!("{SLICE}/{}", scope_name(root));
-    let (home, outcome) = match move_tree(shared, root, &from, &path, context) {
+    let moved = match shared.is_dry_run() {
+        true => Ok(None),
+        false => move_tree(shared, root, &from, &path, context).map(Some),
+    };
+    let (home, outcome) = match moved {
         Ok(scope) => {
-            let home = Home {
+            let home = scope.map(|scope| Home {
                 path: path.clone(),
                 inode: scope.id().0,
                 own: true,
                 adopted: true,
-            };
-            (Some(home), Outcome::Applied)
+            });
+            (home, shared.done())
         }
         Err(why) => (None, Outcome::Failed { why }),
     };
@@ -93,7 +97,6 @@ fn move_tree(
         },
         context,
     )?;
-    let scope_path = parse(path)?;
     let entry = |moved: Vec<Move>| Entry::Scope {
         path: path.to_owned(),
         from: Place::from(&from),
@@ -101,9 +104,9 @@ fn move_tree(
     };
     let scope = make_cgroup(shared, path, entry(Vec::new()), context)?;
     drop(slice);
-    if let Err(why) = hand_down(shared, &scope_path, MEMORY, context) {
+    if let Err(error) = hand_down(shared, path, MEMORY, context) {
         dissolve(shared, system, path);
-        return Err(why);
+        return Err(error.to_string());
     }
 
     let mut moved: Vec<Move> = Vec::new();
@@ -170,9 +173,7 @@ fn batch(
 /// Moves the processes of a cgroup that Limelight created back to their old cgroups, and removes
 /// the cgroup.
 fn dissolve(shared: &mut Shared, system: &System, scope: &str) -> Vec<(Entry, Undone)> {
-    let ledger = &mut shared.ledger;
-    undo(
-        ledger,
+    shared.undo(
         system,
         |entry| matches!(entry, Entry::Scope { path, .. } if path == scope),
     )
@@ -234,14 +235,4 @@ pub fn remove_empty_scopes(shared: &mut Shared, context: Context<'_>) {
             release(shared, key, context);
         }
     }
-}
-
-pub(super) fn plan_adopt(shared: &mut Shared, key: AppKey, context: Context<'_>) {
-    let (Some(app), AppKey::Tree(root)) = (context.front, key) else {
-        return;
-    };
-    let from = app.home.as_ref().map_or("/", |home| home.path.as_str());
-    let to = format!("{SLICE}/{}", scope_name(root));
-    let planned = change(context, root, from, &to, Outcome::Planned);
-    shared.changes.note(Reach::App(key), Kind::Home, planned);
 }

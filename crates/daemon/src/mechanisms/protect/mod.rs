@@ -16,7 +16,6 @@ use limelight_core::model::footprint::Footprint;
 use limelight_core::model::{App, AppKey};
 use limelight_core::policy::protect::Step;
 
-use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared};
 use crate::system::{identify, System};
 
@@ -69,6 +68,7 @@ impl Mechanism for Protect {
             Step::Switch { budget_percent } => device::switch(shared, *budget_percent, context),
             Step::Adopt { app } => match adopt::adopt(shared, *app, context) {
                 Some(app) => return Effect::Moved(app),
+                None if shared.is_dry_run() => {}
                 None => self.not_adoptable.extend(context.front.map(|app| app.key)),
             },
             Step::Release { app } => adopt::release(shared, *app, context),
@@ -86,26 +86,5 @@ impl Mechanism for Protect {
             Step::Unlock { .. } => self.shared_pages.unlock(shared),
         }
         Effect::None
-    }
-
-    fn plan_only(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) {
-        match step {
-            Step::Switch { budget_percent } => {
-                let planned = device::change(*budget_percent, context);
-                shared.changes.note(Reach::Machine, Kind::Device, planned);
-            }
-            Step::Adopt { app } => adopt::plan_adopt(shared, *app, context),
-            Step::Reserve { reserve, rule } => {
-                cgroup_memory::plan_reserve(shared, *reserve, rule, context);
-            }
-            Step::Shield {
-                members, points, ..
-            } => oom_score_adj::plan_shield(shared, members, *points, context),
-            Step::Lock { locking } => shared_pages::plan_lock(shared, locking, context),
-            Step::Release { .. }
-            | Step::Unreserve { .. }
-            | Step::Unshield { .. }
-            | Step::Unlock { .. } => {}
-        }
     }
 }

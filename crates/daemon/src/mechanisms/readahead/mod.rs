@@ -30,7 +30,6 @@ use limelight_sys::keyed::Keyed;
 use tracing::{debug, info, warn};
 
 use crate::event_loop::answers::{answers, Answers, Reply};
-use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared};
 use crate::sources::pressure;
 use crate::system::System;
@@ -118,7 +117,7 @@ impl Readahead {
             readahead.eyes = Eyes::Shut("a dry run reads nothing ahead".to_owned());
         } else if settings.enabled {
             readahead.readers = start_readers(system);
-            readahead.waits = Waits::start(system);
+            readahead.waits = Waits::start(system).map_err(|error| error.to_string());
             readahead.open_eyes(system, now);
         }
         readahead
@@ -133,7 +132,7 @@ impl Readahead {
             Ok(opens) => Eyes::Open(Box::new(opens)),
             Err(why) => {
                 opens::refused(&why);
-                Eyes::Shut(why)
+                Eyes::Shut(why.to_string())
             }
         };
     }
@@ -437,11 +436,6 @@ impl Mechanism for Readahead {
     fn apply(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) -> Effect {
         device::switch(shared, step, context);
         Effect::None
-    }
-
-    fn plan_only(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) {
-        let planned = device::change(step, context);
-        shared.changes.note(Reach::Machine, Kind::Device, planned);
     }
 }
 

@@ -112,11 +112,10 @@ pub struct Opens {
 impl Opens {
     /// Watches all file systems that lie on disks. If `everywhere` is false, watches no file
     /// system, and the queue serves only streams.
-    pub fn start(system: &System, everywhere: bool, now: Duration) -> Result<Opens, String> {
-        let queue = || Fanotify::new().map_err(|error| error.to_string());
+    pub fn start(system: &System, everywhere: bool, now: Duration) -> limelight_sys::Result<Opens> {
         let mut opens = Opens {
-            prompt: queue()?,
-            patient: queue()?,
+            prompt: Fanotify::new()?,
+            patient: Fanotify::new()?,
             take_at: None,
             mounts: BTreeMap::new(),
             opens: Watch::new(Kind::Open, now),
@@ -125,8 +124,7 @@ impl Opens {
             look_for_mounts: None,
         };
         if everywhere {
-            let changes = system.proc.mount_changes();
-            opens.changes = Some(changes.map_err(|error| error.to_string())?);
+            opens.changes = Some(system.proc.mount_changes()?);
             opens.watch_mounts(system)?;
         }
         Ok(opens)
@@ -252,8 +250,8 @@ impl Opens {
     }
 
     /// Watches new file systems. Unmounting has already removed the watches of old ones.
-    fn watch_mounts(&mut self, system: &System) -> Result<(), String> {
-        let mounts = system.proc.mounts().map_err(|error| error.to_string())?;
+    fn watch_mounts(&mut self, system: &System) -> limelight_sys::Result<()> {
+        let mounts = system.proc.mounts()?;
         let wanted: BTreeMap<(u32, u32), PathBuf> = mounts
             .iter()
             .filter(|mount| lies_on_disk(mount))
@@ -281,7 +279,7 @@ impl Opens {
             }
         }
         match refused {
-            Some(error) if self.mounts.is_empty() => Err(error.to_string()),
+            Some(error) if self.mounts.is_empty() => Err(error),
             Some(error) => {
                 debug!("{error}");
                 Ok(())
@@ -318,7 +316,7 @@ fn lies_on_disk(mount: &Mount) -> bool {
 }
 
 /// Logs why opens cannot be watched.
-pub fn refused(why: &str) {
+pub fn refused(why: &limelight_sys::Error) {
     warn!("files that are opened cannot be watched, starts are not recorded: {why}");
 }
 
