@@ -50,7 +50,7 @@ fn check_there(system: &System, controller: &str) -> Result<(), String> {
     }
     let lack = system.proc.lack_of(controller).unwrap_or(Lack::Hidden);
     Err(format!(
-        "the {controller} controller is not among those of cgroup v2: {lack}"
+        "cgroup v2 does not have the {controller} controller: {lack}"
     ))
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn hand_down(
         if let Err(error) = cgroup.set_subtree_controller(controller, true) {
             shared.ledger.forget(&entry);
             return Err(format!(
-                "the {controller} controller cannot be handed to the children of {}: {error}",
+                "cannot enable the {controller} controller for the children of {}: {error}",
                 cgroup.path()
             ));
         }

@@ -96,7 +96,7 @@ fn has_room(available: Option<u64>, processors: u64) -> Result<(), String> {
     match available {
         Some(available) if available < need => Err(format!(
             "only {} KiB of memory are available, and a trace takes {} KiB at first; it is tried \
-             again when it is wanted next",
+             again when it is needed next",
             available >> 10,
             need >> 10
         )),

@@ -62,7 +62,7 @@ fn targets(
     let path = CgroupPath::parse(&home.path).ok_or("not a cgroup path")?;
     let chain = context.system.cgroups.open_chain(&path).map_err(text)?;
     if chain.last().map(|leaf| leaf.id().0) != Some(home.inode) {
-        return Err(format!("{} is not the app's cgroup any more", home.path));
+        return Err(format!("{} is no longer the app's cgroup", home.path));
     }
     let mut need = Limit::Bytes(reserve.carried);
     let mut below: Option<u64> = None;
@@ -201,7 +201,7 @@ impl Reservation {
         let fail = |outcome| context.change(knob(&home.path), ("0", bytes), rule, outcome);
         let handed_down = match CgroupPath::parse(&home.path) {
             Some(path) => hand_down(shared, &path, MEMORY, context),
-            None => Err(format!("{} is no cgroup path", home.path)),
+            None => Err(format!("{} is not a cgroup path", home.path)),
         };
         let effect = match handed_down {
             Ok(true) => Effect::Again,
@@ -238,7 +238,7 @@ impl Reservation {
             } else if let Outcome::Failed { why } | Outcome::Inert { why } = &outcome {
                 if target.found < target.wanted {
                     capped.get_or_insert_with(|| {
-                        format!("{path} holds only {}: {why}", target.found)
+                        format!("{path} reserves only {}: {why}", target.found)
                     });
                 }
             }

@@ -126,7 +126,10 @@ pub fn replay(job: &Replay, disks: &mut Disks, proc: &Path) -> Replayed {
         let now = fs::File::open(&job.record)
             .and_then(|file| file.set_modified(std::time::SystemTime::now()));
         if let Err(error) = now {
-            debug!("{} keeps its age: {error}", job.record.display());
+            debug!(
+                "cannot update the modification time of {}: {error}",
+                job.record.display()
+            );
         }
         read_all(&record, job.room, disks, proc)
     });
@@ -278,7 +281,7 @@ fn open(path: &Path) -> Result<(fs::File, FileStat), String> {
     let stat = FileStat::of(&file).map_err(|error| error.to_string())?;
     match stat.kind {
         FileKind::Regular => Ok((file, stat)),
-        _ => Err(format!("{} is no regular file", path.display())),
+        _ => Err(format!("{} is not a regular file", path.display())),
     }
 }
 

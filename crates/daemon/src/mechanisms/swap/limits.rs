@@ -37,7 +37,7 @@ pub(super) fn exempt(
     shared.in_force.swapping.exempt.push(app);
     let handed_down = match CgroupPath::parse(&home.path) {
         Some(path) => hand_down(shared, &path, MEMORY, context).map(|_| ()),
-        None => Err(format!("{} is no cgroup path", home.path)),
+        None => Err(format!("{} is not a cgroup path", home.path)),
     };
     let knob = context.system.cgroup_file(&home.path, SWAP_MAX);
     let (from, outcome) = match handed_down {
@@ -159,7 +159,7 @@ fn verified(group: &Cgroup) -> Outcome {
     match group.limit(MemoryKnob::SwapMax) {
         Ok(Limit::ZERO) => Outcome::Applied,
         Ok(found) => Outcome::Inert {
-            why: format!("the kernel says {found}"),
+            why: format!("the kernel reports {found}"),
         },
         Err(error) => failed(error),
     }
