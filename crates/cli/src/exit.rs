@@ -120,7 +120,7 @@ impl fmt::Display for Failure {
                 match cause.kind() {
                     io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => write!(
                         f,
-                        "limelightd does not run: no process listens on {socket}\n  start it \
+                        "limelightd is not running: no process listens on {socket}\n  start it \
                          with `systemctl start limelightd`, or `limelightd` as root"
                     ),
                     io::ErrorKind::PermissionDenied => write!(
