@@ -106,7 +106,7 @@ impl Failure {
                 let socket = socket.display();
                 match cause.kind() {
                     io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => (
-                        format!("limelightd does not run: no process listens on {socket}"),
+                        format!("limelightd is not running: no process listens on {socket}"),
                         Some(
                             "start it with `systemctl start limelightd`, or `limelightd` as root"
                                 .to_owned(),

@@ -270,7 +270,7 @@ pub struct WindowSettings {
     pub enabled: bool,
     /// Deadline of a window of an app without recorded answers.
     pub deadline: Duration,
-    /// Upper bound of a slow app's deadline. A later frame is no answer.
+    /// Upper bound of a slow app's deadline. A later frame is not an answer.
     pub deadline_max: Duration,
     /// Maximum number of apps with recorded answers; the least recently used ones are dropped.
     pub apps: u32,

@@ -259,7 +259,7 @@ fn value_set_by_another_process_meanwhile_is_kept() {
         .find(|c| c.knob.ends_with("scope/memory.min"))
         .unwrap();
     assert!(
-        matches!(&leaf.outcome, Outcome::Inert { why } if why.contains("/u holds only 12345")),
+        matches!(&leaf.outcome, Outcome::Inert { why } if why.contains("/u reserves only 12345")),
         "{leaf:?}"
     );
     daemon.focus_none();

@@ -194,7 +194,7 @@ impl Rules<'_> {
         self.on(TARGET, Zeroing::Cpu)?;
         let (found, served) = self.take(self.rounds, true)?;
         self.reporter.check(
-            "the CPU fills the pool, and 99 % of the topmost app's pages come from the pool",
+            "the CPU fills the pool, and 99 % of the foreground app's pages come from the pool",
             served * 100 >= found.pages as u64 * 99,
             format!("{served} of {} pages", found.pages),
         )?;

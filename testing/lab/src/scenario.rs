@@ -90,7 +90,7 @@ impl std::str::FromStr for Kernel {
             .find(|kernel| kernel.name() == text)
             .ok_or_else(|| {
                 let names = Kernel::ALL.map(Kernel::name).join(", ");
-                format!("no kernel is called {text:?}: there are {names}")
+                format!("no kernel is called {text:?}; the kernels are {names}")
             })
     }
 }

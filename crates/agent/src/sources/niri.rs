@@ -19,7 +19,7 @@ pub struct Niri {
 /// Connects to `$NIRI_SOCKET`.
 pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
     let path = environment.niri.as_deref();
-    let path = path.ok_or_else(|| NotHere::because("$NIRI_SOCKET names no socket"))?;
+    let path = path.ok_or_else(|| NotHere::because("$NIRI_SOCKET does not name a socket"))?;
     let mut stream = Stream::connect(path)?;
     stream.say(b"\"EventStream\"\n")?;
     Ok(Box::new(Niri {

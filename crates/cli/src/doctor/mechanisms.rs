@@ -48,7 +48,7 @@ impl Found<'_> {
 enum Machine {
     /// It can act by these means.
     Can(Vec<String>),
-    /// It cannot act, which is no fault: it requires the Limelight kernel, or a program has to
+    /// It cannot act, which is not a fault: it requires the Limelight kernel, or a program has to
     /// request it.
     Optional(String),
     /// It cannot act, but could after a change: the reason, and the cure.

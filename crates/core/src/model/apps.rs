@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_in_the_foreground_since_the_last_scan_is_no_leak() {
+    fn growth_in_the_foreground_since_the_last_scan_is_not_a_leak() {
         let mut apps = Apps::default();
         apps.observe(vec![found(1, 10)], S(1));
         apps.was_topmost(key(1), S(2));
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_growth_is_no_leak() {
+    fn slow_growth_is_not_a_leak() {
         let mut apps = Apps::default();
         for minute in 0..60 {
             apps.observe(vec![found(1, 10 + minute * 10)], S(minute * 61));

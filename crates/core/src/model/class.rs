@@ -99,7 +99,7 @@ impl Classes {
         }
         let given = self.by_category(identity).unwrap_or(Reasoned {
             class: Class::default(),
-            why: "nothing says otherwise".to_owned(),
+            why: "no rule applies".to_owned(),
         });
         match &identity.asks {
             Some((asked, how)) if *asked < given.class => Reasoned {

@@ -41,7 +41,7 @@ fn without_controller(
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotEnabled {
     /// The app's cgroup has an invalid path.
-    #[error("{0} is no cgroup path")]
+    #[error("{0} is not a cgroup path")]
     NoPath(String),
     /// A cgroup could not be read.
     #[error(transparent)]
@@ -50,10 +50,10 @@ pub(crate) enum NotEnabled {
     #[error(transparent)]
     NotRecorded(#[from] NotRecorded),
     /// cgroup v2 does not offer the controller.
-    #[error("the {controller} controller is not among those of cgroup v2: {lack}")]
+    #[error("cgroup v2 does not have the {controller} controller: {lack}")]
     Lacking { controller: String, lack: Lack },
     /// The kernel refused.
-    #[error("the {controller} controller cannot be handed to the children of {cgroup}: {error}")]
+    #[error("cannot enable the {controller} controller for the children of {cgroup}: {error}")]
     Refused {
         controller: String,
         cgroup: CgroupPath,

@@ -30,7 +30,7 @@ impl Mechanism for Premap {
 
 fn change(step: &Step, context: Context<'_>) -> Change {
     let Step::Switch { window_pages } = step;
-    let to = window_pages.map(|pages| format!("on, at most {pages} pages with one fault"));
-    let rule = "premap: the topmost app's fresh heap is mapped ahead of its faults";
+    let to = window_pages.map(|pages| format!("on, at most {pages} pages per fault"));
+    let rule = "premap: the foreground app's new heap is mapped ahead of its faults";
     context.device_change("premap", to, rule)
 }

@@ -54,10 +54,10 @@ pub struct Context<'a> {
 
 /// What undoes most changes.
 const UNDONE_BY_FOCUS: &str =
-    "another app in front, limelight focus --none, or limelightd stopping";
+    "focus on another app, limelight focus --none, or stopping limelightd";
 
 /// What undoes a change that stays in force after the app is no longer topmost.
-pub(super) const UNDONE_BY_STOP: &str = "limelightd stopping";
+pub(super) const UNDONE_BY_STOP: &str = "stopping limelightd";
 
 impl Context<'_> {
     /// A change that lasts as long as the app is topmost.
@@ -239,8 +239,8 @@ impl Shared {
         let late = self.lease.renewed(&info, now);
         if let Some(late) = late.filter(|_| self.in_force.marked.is_some()) {
             warn!(
-                "limelightd did not run for {} s, and the kernel has dropped the topmost app; it \
-                 is set again",
+                "limelightd did not run for {} s, so the kernel has dropped the set of foreground \
+                 processes; it is set again",
                 late.as_secs()
             );
             self.in_force.marked = None;
@@ -319,7 +319,7 @@ fn mark_change(members: &[ProcessId], context: Context<'_>) -> Change {
         1 => format!("1 process of {name}"),
         count => format!("{count} processes of {name}"),
     };
-    let rule = "the kernel knows the topmost app's processes; their children are members";
+    let rule = "the kernel tracks the foreground app's processes and their children";
     Change {
         from: "no processes".to_owned(),
         ..context.device_change("topmost", Some(to), rule)

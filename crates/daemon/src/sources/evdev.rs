@@ -124,7 +124,7 @@ impl Evdev {
             .ok();
         if let Some(queue) = &self.plugged {
             if let Err(error) = reactor.add(queue, Token::Plugged, EventFlags::IN) {
-                warn!("input devices that are plugged in later are not noticed: {error}");
+                warn!("epoll_ctl failed for new input devices, which are not detected: {error}");
             }
         }
         self.open_devices(system, reactor);
@@ -138,7 +138,7 @@ impl Evdev {
                 self.frames = Some(frames);
             }
             Err(why) => {
-                info!("no frames of the display: {why}");
+                info!("cannot trace the display's frames: {why}");
                 self.frames_detail = why.to_string();
             }
         }
@@ -198,7 +198,7 @@ impl Evdev {
                 true
             }
             Err(error) => {
-                debug!("input device {name} is given up: {error}");
+                debug!("cannot read input device {name}, which is closed: {error}");
                 false
             }
         });
@@ -220,7 +220,7 @@ impl Evdev {
             return reactor.remove(&frames.traced.instance);
         }
         if let Err(error) = reactor.add(&frames.traced.instance, Token::Frames, EventFlags::IN) {
-            warn!("frames cannot be waited for: {error}");
+            warn!("epoll_ctl failed for the display's frames: {error}");
         }
     }
 

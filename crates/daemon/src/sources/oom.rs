@@ -101,7 +101,10 @@ impl Seen {
             1 => "a process".to_owned(),
             more => format!("{more} processes"),
         };
-        format!("the kernel's OOM killer killed {processes} of no known app; its log says which")
+        format!(
+            "the kernel's OOM killer killed {processes} of no known app; the kernel's log says \
+             which"
+        )
     }
 }
 

@@ -207,14 +207,14 @@ impl WakeGraphSource {
             (true, _) if self.lack.is_empty() => {
                 "no source reports the foreground app: inferred when a key is pressed".to_owned()
             }
-            (true, _) => format!("nothing to guess from: {}", self.lack),
+            (true, _) => format!("no basis for a guess: {}", self.lack),
             (false, None) => format!(
                 "no source reports the foreground app, and {} woke no client after enough of the last {} inputs",
                 names.join(", "),
                 self.graph.looked_at()
             ),
             (false, Some(grounds)) => format!(
-                "a guess: {} woke it at once with {} of the last {} inputs",
+                "a guess: {} woke it right after {} of the last {} inputs",
                 names.join(", "),
                 grounds.woken,
                 grounds.of

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn partial_reclaim_is_no_error_and_other_failures_are() {
+    fn partial_reclaim_is_not_an_error_and_other_failures_are() {
         let with = |errno| outcome(Err(Error::new("write", FILE, errno)));
         assert_eq!(with(Errno::AGAIN), Ok(Reclaimed::Less));
         assert_eq!(with(Errno::INTR), Ok(Reclaimed::Less));

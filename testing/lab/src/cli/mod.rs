@@ -226,7 +226,7 @@ fn find(name: &str) -> Result<&'static Spec> {
     }
     let names: Vec<&str> = all.iter().map(|spec| spec.name).collect();
     bail!(
-        "no scenario is called {name}: there are {}",
+        "no scenario is called {name}; the scenarios are {}",
         names.join(", ")
     )
 }

@@ -166,7 +166,7 @@ impl<'a> Runner<'a> {
         let boots = schedule::boots(spec, selection);
         if boots.is_empty() {
             bail!(
-                "nothing of scenario {} is selected; it has the variants\n{}",
+                "no variant of scenario {} is selected; it has the variants\n{}",
                 spec.name,
                 variant_list(spec)
             );

@@ -131,7 +131,7 @@ impl Seen<'_> {
         let caused = self.median(stock, name)? - at_rest;
         let left = self.median(arm, name)? - at_rest;
         Some(self.figure(
-            format!("{arm} loses at most 5 % of the load-caused {name} of {stock}"),
+            format!("{arm} has at most 5 % of the load-caused {name} of {stock}"),
             left <= caused * FAULTS_LEFT,
             format!("{left} of {caused}"),
         ))
@@ -147,7 +147,7 @@ impl Seen<'_> {
         };
         let (caused, left) = (library(knob)?, library(arm)?);
         Some(self.figure(
-            format!("{arm} loses at most 5 % of the library's major faults of {knob}"),
+            format!("{arm} has at most 5 % of the library's major faults of {knob}"),
             caused > 0.0 && left <= caused * FAULTS_LEFT,
             format!("{left} of {caused}"),
         ))
@@ -200,7 +200,7 @@ impl Seen<'_> {
         }
         let died = alive.iter().filter(|&&alive| alive == 0.0).count();
         Some(self.verdict(
-            format!("{arm}: the topmost app is not the one to die"),
+            format!("{arm}: the foreground app is not killed"),
             died == 0,
             format!("it died in {died} of {} repetitions", alive.len()),
         ))
@@ -211,7 +211,7 @@ impl Seen<'_> {
         let kills = |arm| self.median(arm, "oom_kills");
         let (was, is) = (kills(stock)?, kills(arm)?);
         Some(self.verdict(
-            format!("{arm} has no OOM kill that {stock} has not"),
+            format!("{arm} has no more OOM kills than {stock}"),
             is <= was,
             format!("{is} kills, stock {was}"),
         ))

@@ -15,7 +15,7 @@ const CHANCE: f64 = 1.0;
 /// Three users on one machine.
 pub const USERS_CHAOS: Spec = Spec {
     name: "users-chaos",
-    about: "whatever three users do, none harms another one's apps or learns of them",
+    about: "no action of three users harms or reveals another user's apps",
     variants: &[(&[Lru::Mglru], &[SwapKind::None], &["users"])],
     arms: &[STOCK, ON_DEBIAN, LIMELIGHT],
     machine: |_| leak::machine(0),

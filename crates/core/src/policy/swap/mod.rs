@@ -181,7 +181,7 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
 /// Why a frozen app is thawed now; `None`: it stays frozen.
 fn thaws(event: &Event, snapshot: &Snapshot, app: AppKey, since: Duration) -> Option<String> {
     if off(event, snapshot) || !snapshot.settings.swap.freeze {
-        return Some("limelightd stops or freezes no apps any more".to_owned());
+        return Some("limelightd stops, or freezing was switched off".to_owned());
     }
     if snapshot
         .topmost
@@ -420,7 +420,7 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
     let mut turns = turns.into_iter();
     let (known, dry) = turns.find_map(|(own, dry)| first(own, dry))?;
     let why = match Some(known.found.uid) == taker {
-        true => "its user's apps took the most memory lately",
+        true => "its user's apps took the most memory recently",
         false => "it was used longest ago",
     };
     let bytes = missing

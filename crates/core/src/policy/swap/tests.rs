@@ -281,7 +281,7 @@ fn leak_is_detected_independently_of_the_sampling_phase() {
 }
 
 #[test]
-fn app_that_stopped_growing_is_no_leak() {
+fn app_that_stopped_growing_does_not_leak() {
     let mut apps = [one(Class::Disposable, 1), one(Class::Normal, 2)];
     apps[1].grown = 12;
     let all = candidates(&snapshot(&apps, 5, 100));

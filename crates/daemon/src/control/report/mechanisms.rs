@@ -79,7 +79,7 @@ fn protect(view: &View<'_>) -> MechanismStatus {
         State::Unavailable => {
             let lack = daemon.system.proc.lack_of("memory").unwrap_or(Lack::Hidden);
             let cure = lack.cure();
-            let detail = format!("nothing can be reserved: no /dev/limelight, and no memory controller in cgroup v2, {lack}: {cure}");
+            let detail = format!("no memory can be reserved: no /dev/limelight, and no memory controller in cgroup v2, {lack}: {cure}");
             (detail, String::new())
         }
         _ => {
@@ -99,7 +99,7 @@ fn boost(view: &View<'_>) -> MechanismStatus {
         _ if !settings.enabled => (State::Off, off("boost"), String::new()),
         None => {
             let helpers = daemon.mechanisms.boost.surroundings.helpers();
-            let short = "nothing is topmost";
+            let short = "no app is in the foreground";
             let detail = format!("{short}; {helpers} helpers are known");
             (State::Idle, detail, short.to_owned())
         }
@@ -132,7 +132,7 @@ fn premap(view: &View<'_>) -> MechanismStatus {
         (State::Off, off("premap"))
     } else if let Some(pages) = daemon.mechanisms.shared.in_force.device_premap {
         let state = while_topmost(daemon);
-        let detail = format!("/dev/limelight, at most {pages} pages with one fault");
+        let detail = format!("/dev/limelight, at most {pages} pages per fault");
         (state, detail)
     } else {
         short = ABSENT;
@@ -156,10 +156,10 @@ fn prezero(view: &View<'_>) -> MechanismStatus {
         let detail = format!("/dev/limelight, {pooled} of {target} pages, zeroed by {engine}");
         (state, detail)
     } else if daemon.model.last.device_prezero && daemon.model.topmost.front().is_none() {
-        let detail = "/dev/limelight, for the next app that comes to the front";
+        let detail = "/dev/limelight, for the next app that enters the foreground";
         (State::Idle, detail.to_owned())
     } else if daemon.model.last.device_prezero {
-        let detail = "the kernel does not do it: see the changes below";
+        let detail = "the kernel refused it: see the changes below";
         (State::Unavailable, detail.to_owned())
     } else {
         short = ABSENT;

@@ -103,9 +103,9 @@ fn sources(view: &View<'_>) -> Vec<SourceStatus> {
     let active = |active: bool| if active { State::Active } else { State::Idle };
     let sessions = model.topmost.sessions();
     let heard = if !model.topmost.hears_inferred() {
-        "; not heard while a higher claim is in force"
+        "; ignored while a claim of higher priority is in force"
     } else if view.sources.top_app.speaks() {
-        "; not heard, top-app tells"
+        "; ignored, because top-app reports the foreground app"
     } else {
         ""
     };
@@ -150,7 +150,7 @@ fn wake_graph(view: &View<'_>) -> SourceStatus {
         let off = "switched off by the configuration ([sources] wake_graph)";
         (State::Off, off.to_owned())
     } else if config.evdev == EvdevSource::Off {
-        let off = "input devices are left alone by the configuration ([sources] evdev)";
+        let off = "input devices are not read: switched off by the configuration ([sources] evdev)";
         (State::Off, off.to_owned())
     } else if let Some(why) = graph.failure() {
         (State::Unavailable, why.to_owned())
@@ -158,7 +158,7 @@ fn wake_graph(view: &View<'_>) -> SourceStatus {
         let idle = "not needed: a source reports the foreground app";
         (State::Idle, idle.to_owned())
     } else if !works {
-        (State::Unavailable, format!("no input is heard: {input}"))
+        (State::Unavailable, format!("no input is received: {input}"))
     } else {
         let state = match model.is_guess() {
             true => State::Active,

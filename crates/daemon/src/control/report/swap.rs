@@ -91,7 +91,7 @@ fn state(reconciler: &Reconciler) -> (State, String, String) {
     }
     if let (refused @ 1.., Some((harm, blocked))) = reconciler.mechanisms.shared.gate.refusals() {
         parts.push(format!(
-            "the gate refused {refused} actions, last one target was not {harm}: {blocked}"
+            "the gate refused {refused} actions; the last target was not {harm}: {blocked}"
         ));
     }
     parts.extend(
@@ -101,7 +101,7 @@ fn state(reconciler: &Reconciler) -> (State, String, String) {
             .oom_daemons
             .found
             .iter()
-            .map(|killer| format!("beside it {killer}")),
+            .map(|killer| format!("also running: {killer}")),
     );
     let state = match shortage.level() > Level::Plenty || !swapping.frozen.is_empty() {
         true => State::Active,

@@ -25,7 +25,8 @@ fn change(
     let from = format!("nice {from}");
     let to = format!("nice {to} (session group {})", group.number);
     let rule =
-        "boost: the topmost app's session is a group for the scheduler, and runs before others";
+        "boost: the foreground app's session is one scheduling group (autogroup), which runs \
+         before others";
     context.change(knob, (from, to), rule, outcome)
 }
 
@@ -96,7 +97,9 @@ fn put_groups_back(shared: &mut Shared, context: Context<'_>, which: impl Fn(u64
         match undone {
             Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
             Undone::Theirs { found } => {
-                tracing::info!("left alone, another program has changed it to {found}: {entry}");
+                tracing::info!(
+                    "not put back, because another program has changed it ({found}): {entry}"
+                );
             }
             Undone::Restored | Undone::Gone => {}
         }

@@ -102,9 +102,10 @@ fn change(
     let to = format!("{} ({} threads)", word(|tuned| tuned.ours), threads.len());
     let rule = match role {
         Role::Competitor => {
-            "boost: it takes a processor from the foreground app, which no weight isolates from it"
+            "boost: it competes with the foreground app for processor time, and no cgroup weight \
+             separates the two"
         }
-        _ => "boost: the topmost app's threads, and those of the programs that serve it, run first",
+        _ => "boost: threads of the foreground app and of its helpers run first",
     };
     context.change(knob, (from, to), rule, outcome)
 }
@@ -374,7 +375,9 @@ pub(super) fn untune(shared: &mut Shared, context: Context<'_>) {
             }
             Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
             Undone::Theirs { found } => {
-                tracing::info!("changed since and left alone, {entry}: {found}");
+                tracing::info!(
+                    "not put back, because another program has changed it ({found}): {entry}"
+                );
             }
             Undone::Restored | Undone::Gone => {}
         }

@@ -24,19 +24,20 @@ fn change(context: Context<'_>, weight: &Weight, from: u32, outcome: Outcome) ->
     let file = weight.file.name();
     let knob = context.system.cgroup_file(&weight.cgroup, file);
     let rule = format!(
-        "boost: {file} of the app's cgroup, its ancestors and its helpers, so that it gets its time first"
+        "boost: {file} of the app's cgroup, its ancestors and its helpers, so that the app is \
+         served first"
     );
     context.change(knob, (from, weight.weight.max(from)), rule, outcome)
 }
 
 fn open(weight: &Weight, context: Context<'_>) -> Result<Cgroup, String> {
     let path = CgroupPath::parse(&weight.cgroup)
-        .ok_or_else(|| format!("{} is no cgroup path", weight.cgroup))?;
+        .ok_or_else(|| format!("{} is not a cgroup path", weight.cgroup))?;
     let cgroup = context.system.cgroups.open(&path);
     let cgroup = cgroup.map_err(|error| error.to_string())?;
     match weight.inode {
         Some(inode) if inode != cgroup.id().0 => {
-            Err(format!("{} is another cgroup by now", weight.cgroup))
+            Err(format!("{} is now another cgroup", weight.cgroup))
         }
         _ => Ok(cgroup),
     }
@@ -100,7 +101,7 @@ fn write_weight(shared: &mut Shared, weight: &Weight, context: Context<'_>) -> (
     if found == 0 {
         return inert(
             0,
-            "the cgroup runs only when no other one does (cpu.idle)".to_owned(),
+            "the cgroup runs only when no other cgroup runs (cpu.idle)".to_owned(),
         );
     }
     let wanted = weight.weight.max(original);

@@ -106,7 +106,8 @@ impl Prezero {
         self.written = self.demand.known().to_vec();
         if let Err(error) = write(file, &self.written) {
             warn!(
-                "{} cannot be written: {error}; what apps take in a window is learnt anew at the next start",
+                "cannot write {}: {error}; the number of pages that apps take in a window is \
+                 measured again after a restart",
                 file.display()
             );
         }

@@ -86,7 +86,7 @@ fn move_tree(
 ) -> Result<Cgroup, String> {
     let text = |error: limelight_sys::Error| error.to_string();
     let system = context.system;
-    let parse = |path: &str| CgroupPath::parse(path).ok_or(format!("{path} is no cgroup path"));
+    let parse = |path: &str| CgroupPath::parse(path).ok_or(format!("{path} is not a cgroup path"));
     let from = system.cgroups.open(&parse(from)?).map_err(text)?;
 
     let slice = make_cgroup(
@@ -187,8 +187,8 @@ fn make_cgroup(
     context: Context<'_>,
 ) -> Result<Cgroup, String> {
     let text = |error: limelight_sys::Error| error.to_string();
-    let path = CgroupPath::parse(path).ok_or(format!("{path} is no cgroup path"))?;
-    let parent = path.parent().ok_or("the root cannot be made")?;
+    let path = CgroupPath::parse(path).ok_or(format!("{path} is not a cgroup path"))?;
+    let parent = path.parent().ok_or("the root cgroup cannot be created")?;
     let parent = context.system.cgroups.open(&parent).map_err(text)?;
     shared
         .ledger
@@ -209,7 +209,7 @@ pub(super) fn release(shared: &mut Shared, key: AppKey, context: Context<'_>) {
         let scope = format!("{SLICE}/{}", scope_name(root));
         for (_, undone) in dissolve(shared, context.system, &scope) {
             if let Undone::Failed { why } = undone {
-                tracing::error!("{scope} cannot be dissolved: {why}");
+                tracing::error!("cannot remove {scope}: {why}");
             }
         }
     }

@@ -62,7 +62,7 @@ fn targets(
     let path = CgroupPath::parse(&home.path).ok_or("not a cgroup path")?;
     let chain = context.system.cgroups.open_chain(&path).map_err(text)?;
     if chain.last().map(|leaf| leaf.id().0) != Some(home.inode) {
-        return Err(format!("{} is not the app's cgroup any more", home.path));
+        return Err(format!("{} is no longer the app's cgroup", home.path));
     }
     let mut need = Limit::Bytes(reserve.carried);
     let mut below: Option<u64> = None;
@@ -235,7 +235,7 @@ impl Reservation {
             } else if let Outcome::Failed { why } | Outcome::Inert { why } = &outcome {
                 if target.found < target.wanted {
                     capped.get_or_insert_with(|| {
-                        format!("{path} holds only {}: {why}", target.found)
+                        format!("{path} reserves only {}: {why}", target.found)
                     });
                 }
             }

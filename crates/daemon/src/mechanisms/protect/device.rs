@@ -18,6 +18,6 @@ pub(super) fn switch(shared: &mut Shared, budget: Option<u8>, context: Context<'
 
 pub(super) fn change(budget: Option<u8>, context: Context<'_>) -> Change {
     let to = budget.map(|percent| format!("on, budget {percent} % of memory"));
-    let rule = "protect: reclaim takes the topmost app's pages last";
+    let rule = "protect: reclaim takes the foreground app's pages last";
     context.device_change("protect", to, rule)
 }

@@ -35,7 +35,8 @@ fn change(context: Context<'_>, id: ProcessId, from: i16, to: i16, points: u16) 
     let proc = context.system.roots.proc.display();
     let knob = format!("{proc}/{}/oom_score_adj", id.pid);
     let rule = format!(
-        "protect: {points} points lower, because memory that reclaim may not take must not make its owner the OOM killer's first choice"
+        "protect: {points} points lower, so that protected memory does not make the app the OOM \
+         killer's first choice"
     );
     context.change(knob, (from, to), rule, Outcome::Applied)
 }

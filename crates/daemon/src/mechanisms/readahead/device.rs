@@ -21,6 +21,6 @@ pub(super) fn switch(shared: &mut Shared, step: &Step, context: Context<'_>) {
 pub(super) fn change(step: &Step, context: Context<'_>) -> Change {
     let Step::Switch { factor } = step;
     let to = factor.map(|factor| format!("on, factor {factor}"));
-    let rule = "readahead: the topmost app's reads reach further ahead";
+    let rule = "readahead: the foreground app's reads reach further ahead";
     context.device_change("readahead", to, rule)
 }

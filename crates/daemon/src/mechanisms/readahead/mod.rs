@@ -338,7 +338,7 @@ impl Readahead {
                         self.totals.replays += 1;
                         self.totals.replayed_bytes += figures.bytes;
                         info!(
-                            "start of {}: {} KiB of {} files asked for in {} ms{}{}",
+                            "start of {}: {} KiB of {} files requested in {} ms{}{}",
                             done.program,
                             figures.bytes >> 10,
                             figures.files,
@@ -355,7 +355,11 @@ impl Readahead {
                         );
                     }
                     Err(why) => {
-                        warn!("the start of {} is not read ahead: {why}; the record is ignored until it is made anew", done.program);
+                        warn!(
+                            "the start of {} is not read ahead: {why}; the record is ignored until \
+                             a new one is made",
+                            done.program
+                        );
                         self.coldstart.spoiled(&done.record);
                     }
                 },

@@ -181,8 +181,8 @@ impl Opens {
     pub fn detail(&self) -> String {
         let paused = match (self.opens.on, self.execs.on) {
             (true, true) => "",
-            (false, true) => ", opens paused: others open too many files",
-            (_, false) => ", paused: others start too many programs",
+            (false, true) => ", opens paused: other programs open too many files",
+            (_, false) => ", paused: too many programs are started",
         };
         format!("fanotify on {} file systems{paused}", self.mounts.len())
     }
@@ -207,7 +207,11 @@ impl Opens {
         ] {
             if watch.spend(events, now) {
                 let pause = watch.resume.saturating_sub(now).as_secs();
-                info!("too many files are opened or executed to follow: {:?} is not watched for {pause} s", watch.kind);
+                info!(
+                    "too many files are opened or executed: {:?} events are not watched for \
+                     {pause} s",
+                    watch.kind
+                );
                 let queue = pick(watch.kind, &self.prompt, &self.patient);
                 for mount in self.mounts.values() {
                     if let Err(error) = queue.unwatch(mount, watch.kind) {
@@ -303,7 +307,7 @@ fn pick<'a>(kind: Kind, prompt: &'a Fanotify, patient: &'a Fanotify) -> &'a Fano
 
 fn take(queue: &Fanotify) -> Batch {
     queue.take().unwrap_or_else(|error| {
-        debug!("an event is lost: {error}");
+        debug!("cannot read fanotify events: {error}");
         Batch {
             events: Vec::new(),
             lost: true,
@@ -317,7 +321,7 @@ fn lies_on_disk(mount: &Mount) -> bool {
 
 /// Logs why opens cannot be watched.
 pub fn refused(why: &limelight_sys::Error) {
-    warn!("files that are opened cannot be watched, starts are not recorded: {why}");
+    warn!("cannot watch opened files: {why}; starts of apps are not recorded");
 }
 
 #[cfg(test)]
@@ -331,7 +335,7 @@ mod tests {
         let mut watch = Watch::new(Kind::Open, S(0));
         assert!(!watch.spend(BURST, S(0)));
         assert!(watch.spend(1, S(0)));
-        assert!(!watch.spend(1, S(0)), "given up only once");
+        assert!(!watch.spend(1, S(0)), "switched off only once");
         assert!(!watch.due(S(9)) && watch.due(S(10)));
 
         watch.on = true;

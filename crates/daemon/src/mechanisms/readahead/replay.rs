@@ -64,7 +64,7 @@ pub enum RecordError {
     #[error(transparent)]
     Unopened(#[from] limelight_sys::Error),
     /// The program is not a file.
-    #[error("{} is no regular file", .0.display())]
+    #[error("{} is not a regular file", .0.display())]
     NotRegular(PathBuf),
     /// The record cannot be written.
     #[error(
@@ -170,7 +170,10 @@ pub fn replay(job: &Replay, disks: &mut Disks, proc: &Path) -> Replayed {
         let now = fs::File::open(&job.record)
             .and_then(|file| file.set_modified(std::time::SystemTime::now()));
         if let Err(error) = now {
-            debug!("{} keeps its age: {error}", job.record.display());
+            debug!(
+                "cannot update the modification time of {}: {error}",
+                job.record.display()
+            );
         }
         read_all(&record, job.room, disks, proc)
     });

@@ -125,7 +125,7 @@ impl Waits {
                 Ok(watch) => {
                     self.watches.insert(tid, watch);
                 }
-                Err(error) => debug!("{error}: its waits are not seen"),
+                Err(error) => debug!("{error}: its waits are not detected"),
             }
         }
     }
@@ -205,7 +205,7 @@ impl Waits {
             tv_nsec: 0,
         };
         if let Err(error) = epoll::wait(&self.queue, spare_capacity(&mut ready), Some(&at_once)) {
-            debug!("threads that have ended cannot be told: {error}");
+            debug!("cannot detect threads that have ended: {error}");
         }
         for event in &ready {
             let flags = event.flags;

@@ -145,7 +145,7 @@ fn verified(group: &Cgroup) -> Outcome {
     match group.limit(MemoryKnob::SwapMax) {
         Ok(Limit::ZERO) => Outcome::Applied,
         Ok(found) => Outcome::Inert {
-            why: format!("the kernel says {found}"),
+            why: format!("the kernel reports {found}"),
         },
         Err(error) => failed(error),
     }

@@ -273,7 +273,7 @@ static void filler_test_poisoned_folios_are_not_freed(struct kunit *test)
 	KUNIT_ASSERT_EQ(test, prezero_fill_folios(&state->pool, state->nid,
 						  &state->filler, 2), 0);
 	KUNIT_ASSERT_EQ(test, state->nr, 2 * PREZERO_FOLIO_PAGES);
-	/* The fake's references, and nobody else's. */
+	/* Only the fake holds references. */
 	KUNIT_EXPECT_EQ(test, page_count(state->pages[0]), PREZERO_FOLIO_PAGES);
 
 	folio = page_folio(state->pages[state->nr - 1]);

@@ -242,7 +242,7 @@ impl Guard {
                 "any stall on memory within {} ms",
                 trigger.window().as_millis()
             ),
-            Err(error) => format!("no stall on memory ({error})"),
+            Err(error) => format!("no PSI trigger ({error})"),
         };
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let event = || eventfd(0, flags).map_err(Unusable::NoEventfd);
@@ -313,7 +313,10 @@ impl Guard {
         }
         // With `again` set, the thread notifies the loop again at its next turn.
         if !again {
-            info!("guard: other processors are in service; {}", self.detail());
+            info!(
+                "guard: the set of online processors has changed; {}",
+                self.detail()
+            );
             self.shared.wake_thread();
         }
     }
