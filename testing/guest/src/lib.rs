@@ -39,6 +39,8 @@ pub mod keyboard;
 pub mod kill_latency;
 pub mod kms;
 pub mod knobs;
+pub mod kselftest;
+pub mod ktap;
 pub mod leak;
 pub mod lease;
 pub mod load;

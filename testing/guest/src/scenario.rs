@@ -57,6 +57,8 @@ pub enum Work {
     Siblings,
     /// Checks that the kernel empties the topmost set when a stopped daemon's lease has run out.
     Lease,
+    /// Runs the kernel series' own selftest.
+    Kselftest,
     /// Checks the promises of `readahead`.
     ReadaheadRules,
     /// EIMOS's reader in the foreground, and one in the background.

@@ -4,6 +4,7 @@
 mod build;
 mod config;
 mod debian;
+pub mod kselftest;
 pub mod modules;
 mod patch;
 mod source;

@@ -86,6 +86,17 @@ pub const LEASE: Spec = Spec {
     ..Spec::TEST
 };
 
+/// The kernel series' selftest of `/dev/limelight`, without limelightd.
+pub const KSELFTEST: Spec = Spec {
+    name: "kselftest",
+    about: "the selftest of the kernel series passes on our kernel",
+    variants: &[(&[Lru::Mglru], &[SwapKind::None], &["device"])],
+    arms: &[STOCK_OURS],
+    tasks: |_, _| vec![Task::new("mm", Work::Kselftest)],
+    time_limit_s: 60,
+    ..Spec::TEST
+};
+
 /// Boost's promises other than speed.
 pub const BOOST_RULES: Spec = Spec {
     name: "boost-rules",

@@ -51,6 +51,7 @@ pub const fn all() -> &'static [&'static Spec] {
         &guest_checks::READAHEAD,
         &guest_checks::RESTORE,
         &guest_checks::LEASE,
+        &guest_checks::KSELFTEST,
         &guest_checks::BOOST_RULES,
         &guest_checks::HEIRS,
         &guest_checks::CLASS_RULES,
