@@ -97,7 +97,7 @@ fn make_image(tar: &Path, dir: &Path, image: &Path) -> Result<()> {
     std::fs::create_dir(&tree).with_context(|| format!("cannot create {}", tree.display()))?;
     let root = rustix::process::geteuid().is_root();
     let within = |program: &str| {
-        let mut command = if root {
+        let command = if root {
             Command::new(program)
         } else {
             let mut unshare = Command::new("unshare");
