@@ -144,6 +144,7 @@ mod tests {
             untouchable: None,
             part_of: None,
             memory: AppMemory::default(),
+            cpu: Duration::ZERO,
             members: Vec::new(),
         }
     }

@@ -3,10 +3,11 @@
 //!
 //! Five kinds of steps; each kind is easier to undo than the next:
 //!
-//! 1. *Exempt*: disposable apps are never swapped. They restore themselves from little data, so
-//!    swapping them out would cost the storage more than a new start. Of the other apps, only as
-//!    many are swapped as the storage can hold, least recently used first. An app with only its
-//!    working set in memory keeps the working set, as far as there is room.
+//! 1. *Exempt*: disposable apps are not swapped, because they restore themselves from little data,
+//!    so swapping them out would cost the storage more than a new start. If the start of one is
+//!    known to cost more ([`cost`]), it is swapped like the other apps. Of those, only as many are
+//!    swapped as the storage can hold, least recently used first. An app with only its working set
+//!    in memory keeps the working set, as far as there is room.
 //! 2. *Ask*: listening apps are asked to free memory.
 //! 3. *Squeeze*: pages of the least recently used app are reclaimed, before reclaim takes pages
 //!    from all apps. While the user is not waiting, this is done in advance, so that the next
@@ -20,6 +21,7 @@
 //! back ahead of its faults.
 
 pub mod account;
+mod cost;
 pub mod culprit;
 mod eligible;
 pub mod order;
@@ -32,7 +34,6 @@ use std::time::Duration;
 use super::plan::Event;
 use crate::model::app::{AppKey, Home, ProcessId};
 use crate::model::apps::Known;
-use crate::model::class::Class;
 use crate::model::protected::Harm;
 use crate::model::shortage::Level;
 use crate::model::snapshot::Snapshot;
@@ -453,9 +454,7 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
         return None;
     }
     let cheap = order::candidates(snapshot);
-    let cheap = cheap
-        .iter()
-        .any(|one| one.leaks || (one.class == Class::Disposable && !one.in_use));
+    let cheap = cheap.iter().any(|one| one.leaks || one.is_cheap());
     let last = in_force.frozen.iter().map(|(_, at)| *at).max();
     let lately = last.is_some_and(|at| now.saturating_sub(at) < FREEZE_AGAIN);
     if cheap || lately || services::pending(snapshot).is_some() {

@@ -9,7 +9,7 @@ use super::order::{candidates, pick, spared};
 use super::*;
 use crate::model::app::{App, Home, ProcessId};
 use crate::model::apps::{AppMemory, Apps, Found, Use};
-use crate::model::class::Reasoned;
+use crate::model::class::{Class, Reasoned};
 use crate::model::protected::PREVIOUS_FOR;
 use crate::model::shortage::{derive_thresholds, Gauge, Shortage, Situation};
 use crate::model::snapshot::Measured;
@@ -97,6 +97,7 @@ fn found(number: u64, spec: &Spec, mib: u64) -> Found {
             anonymous: mib * MIB,
             swapped: 0,
         },
+        cpu: Duration::ZERO,
         members: Vec::new(),
     }
 }
@@ -147,7 +148,7 @@ pub(super) fn snapshot(specs: &[Spec], available: u64, swap: u64) -> Snapshot {
     snapshot
 }
 
-fn one(class: Class, used: u64) -> Spec {
+pub(super) fn one(class: Class, used: u64) -> Spec {
     Spec {
         class,
         used,
@@ -711,6 +712,6 @@ fn decision_accounts_for_every_app_once() {
     assert_eq!(accounts.len(), specs.len());
     let of = |number| accounts.iter().find(|one| one.app == key(number)).unwrap();
     assert!(of(2).chosen);
-    assert!(of(0).reason.contains("never swapped"), "{:?}", of(0));
+    assert!(of(0).reason.contains("costs no more"), "{:?}", of(0));
     assert!(of(4).reason.contains("compositor"), "{:?}", of(4));
 }
