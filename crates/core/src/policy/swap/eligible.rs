@@ -47,9 +47,7 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
     let most = left_by_swap(snapshot) / KEPT_PART;
     let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
     let own = |known: &&Known| known.found.app.own_home().is_some();
-    let disposable = |known: &Known| {
-        known.found.class.class == Class::Disposable && !cost::is_dear(known, snapshot)
-    };
+    let disposable = |known: &Known| is_disposable(known, snapshot);
     let held = |known: &Known| known.found.memory.anonymous;
     let cheap = snapshot.apps.iter().filter(|known| disposable(known));
     let mut kept: u64 = cheap.map(held).sum();
@@ -77,6 +75,11 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
             (known, rule)
         })
     })
+}
+
+/// Whether the app is disposable and closing it costs no more than swapping it.
+pub(super) fn is_disposable(known: &Known, snapshot: &Snapshot) -> bool {
+    known.found.class.class == Class::Disposable && !cost::is_dear(known, snapshot)
 }
 
 /// Memory that zram does not take, in bytes. Without this limit, zram and exempt apps together

@@ -506,12 +506,15 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
     Some(steps)
 }
 
-/// Bytes that reclaim may swap out: the anonymous memory of all apps that are neither in the
-/// foreground nor exempt; 0 without swap.
+/// Bytes that reclaim may swap out when memory is short: the anonymous memory of all apps that are
+/// neither in the foreground nor disposable and exempt; 0 without swap. Other exemptions end in a
+/// severe shortage, before any app is killed for them.
 pub fn swappable(snapshot: &Snapshot) -> u64 {
     let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
     let exempt = &snapshot.in_force.swapping.exempt;
-    let may = |known: &&Known| Some(known.key()) != front && !exempt.contains(&known.key());
+    let stays_out =
+        |known: &&Known| eligible::is_disposable(known, snapshot) && exempt.contains(&known.key());
+    let may = |known: &&Known| Some(known.key()) != front && !stays_out(known);
     let apps = snapshot.apps.iter().filter(may);
     match snapshot.storage.is_there() {
         true => apps.map(|known| known.found.memory.anonymous).sum(),

@@ -362,6 +362,27 @@ fn foreground_app_may_be_larger_than_memory_and_reclaim_keeps_some_pages() {
 }
 
 #[test]
+fn apps_are_swapped_before_memory_is_so_short_that_apps_are_killed() {
+    let mut apps = [one(Class::Normal, 1), one(Class::Normal, 2)];
+    apps[1].mib = 60;
+    let mut machine = snapshot(&apps, 100, 128);
+    machine.storage.areas[0].size = 30 * MIB;
+    assert_eq!(eligible::exempt(&machine).count(), 1);
+    machine.shortage.set_swappable(100 * MIB, 0);
+    let low = Gauge {
+        at: S(1002),
+        available: 5 * MIB,
+        swap_free: 100 * MIB,
+        swap_total: 128 * MIB,
+        full: Duration::from_millis(500),
+        ..Gauge::default()
+    };
+    assert_eq!(machine.shortage.observe(low), Level::Low);
+    machine.at = S(1002);
+    assert_eq!(eligible::exempt(&machine).count(), 0);
+}
+
+#[test]
 fn least_recently_used_app_is_squeezed_only_when_memory_gets_short() {
     let apps = [
         one(Class::Disposable, 1),
@@ -517,15 +538,19 @@ fn disposable_foreground_app_is_exempt_before_all_other_steps() {
 }
 
 #[test]
-fn exempt_and_foreground_apps_are_not_swappable() {
+fn disposable_and_foreground_apps_are_not_swappable() {
     let mut apps = [1, 2, 3].map(|used| one(Class::Normal, used));
+    apps[0].class = Class::Disposable;
     for (app, mib) in apps.iter_mut().zip([10, 20, 40]) {
         app.mib = mib;
     }
     let mut machine = with_topmost(snapshot(&apps, 5, 100), 2);
     assert_eq!(swappable(&machine), 30 * MIB);
-    machine.in_force.swapping.exempt = vec![key(1)];
-    assert_eq!(swappable(&machine), 10 * MIB);
+    machine.in_force.swapping.exempt = vec![key(0)];
+    assert_eq!(swappable(&machine), 20 * MIB);
+    // The exemption of a normal app ends before an app is killed for it.
+    machine.in_force.swapping.exempt = vec![key(0), key(1)];
+    assert_eq!(swappable(&machine), 20 * MIB);
     machine.storage.areas.clear();
     assert_eq!(swappable(&machine), 0);
 }
