@@ -16,6 +16,9 @@ const LEAK_PART: u64 = 20;
 /// Growth is measured from the app's smallest size within this time.
 pub const LEAK_WITHIN: Duration = Duration::from_secs(60);
 
+/// Duration of an app's start. An app grows while it starts, and the user may be waiting for it.
+pub const STARTS: Duration = Duration::from_secs(10);
+
 /// An app that has not grown for this long has stopped growing. Until then it may be waiting for
 /// memory.
 const STALLED: Duration = Duration::from_secs(3);
@@ -64,8 +67,18 @@ pub struct Found {
     pub part_of: Option<AppKey>,
     /// Its memory.
     pub memory: AppMemory,
+    /// Processor time that its processes have used so far.
+    pub cpu: Duration,
     /// Its processes, ascending.
     pub members: Vec<ProcessId>,
+}
+
+impl Found {
+    /// Whether it started less than [`STARTS`] ago.
+    fn is_starting(&self, now: Duration) -> bool {
+        let age = now.checked_sub(self.started);
+        age.is_some_and(|age| age < STARTS)
+    }
 }
 
 /// A cgroup that is not an app but uses much memory: a service, a container, a nightly build. It is
@@ -98,6 +111,8 @@ pub struct Known {
     grew_at: Option<Duration>,
     /// Its smallest recent allocation, time in the foreground included.
     floor: Floor,
+    /// Processor time of its start; `None` if no scan saw the app within [`STARTS`].
+    start: Option<Duration>,
 }
 
 /// Minimum of a value over a recent period, one to two times [`LEAK_WITHIN`] long.
@@ -150,7 +165,23 @@ impl Known {
                 least: allocated,
                 before,
             },
+            start: found.is_starting(now).then_some(found.cpu),
             found,
+        }
+    }
+
+    /// Processor time that its start took, as far as a scan has seen it: a lower bound. `None` if
+    /// no scan saw the app within [`STARTS`].
+    pub fn start(&self) -> Option<Duration> {
+        self.start
+    }
+
+    /// The same app, whose start took `start`.
+    #[cfg(test)]
+    pub(crate) fn with_start(self, start: Duration) -> Known {
+        Known {
+            start: Some(start),
+            ..self
         }
     }
 
@@ -354,6 +385,10 @@ fn follow(known: Known, found: Found, now: Duration) -> Known {
         before: known.found.memory.allocated(),
         grew_at: if grows { Some(now) } else { known.grew_at },
         floor: known.floor.follow(allocated, now),
+        start: match found.is_starting(now) {
+            true => Some(found.cpu.max(known.start.unwrap_or_default())),
+            false => known.start,
+        },
         found,
         ..known
     }
@@ -393,6 +428,7 @@ mod tests {
                 anonymous: mib * MIB,
                 swapped: 0,
             },
+            cpu: Duration::ZERO,
             members: Vec::new(),
         }
     }
@@ -413,6 +449,27 @@ mod tests {
         let gone = apps.observe(vec![found(2, 1)], S(6));
         assert_eq!(gone.len(), 2);
         assert_eq!(order(&apps), ["app2"]);
+    }
+
+    #[test]
+    fn start_is_the_processor_time_of_the_first_seconds() {
+        let mut apps = Apps::default();
+        let seen = |started, cpu| Found {
+            started: S(started),
+            cpu: S(cpu),
+            ..found(1, 1)
+        };
+        let start = |apps: &Apps| apps.get(key(1)).unwrap().start();
+        apps.observe(vec![seen(100, 2)], S(103));
+        assert_eq!(start(&apps), Some(S(2)));
+        apps.observe(vec![seen(100, 4)], S(109));
+        assert_eq!(start(&apps), Some(S(4)));
+        apps.observe(vec![seen(100, 60)], S(300));
+        assert_eq!(start(&apps), Some(S(4)));
+        // The daemon started later than the app.
+        let mut late = Apps::default();
+        late.observe(vec![seen(100, 60)], S(300));
+        assert_eq!(start(&late), None);
     }
 
     #[test]

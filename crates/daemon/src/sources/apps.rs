@@ -263,6 +263,7 @@ impl AppsSource {
                 .or_else(|| details.named.clone()),
             part_of: None,
             memory: memory(system, app),
+            cpu: clock::ticks(app.members.iter().map(|member| member.cpu_ticks).sum()),
             members: app.members.iter().map(|member| member.id).collect(),
         })
     }

@@ -147,6 +147,7 @@ mod tests {
             untouchable: None,
             part_of: None,
             memory: AppMemory::default(),
+            cpu: Duration::ZERO,
             members: Vec::new(),
         }
     }

@@ -9,7 +9,7 @@ use super::order::{candidates, pick, spared};
 use super::*;
 use crate::model::app::{App, Home, ProcessId};
 use crate::model::apps::{AppMemory, Apps, Found, Use};
-use crate::model::class::Reasoned;
+use crate::model::class::{Class, Reasoned};
 use crate::model::protected::PREVIOUS_FOR;
 use crate::model::shortage::{derive_thresholds, Gauge, Shortage, Situation};
 use crate::model::snapshot::Measured;
@@ -97,6 +97,7 @@ fn found(number: u64, spec: &Spec, mib: u64) -> Found {
             anonymous: mib * MIB,
             swapped: 0,
         },
+        cpu: Duration::ZERO,
         members: Vec::new(),
     }
 }
@@ -147,7 +148,7 @@ pub(super) fn snapshot(specs: &[Spec], available: u64, swap: u64) -> Snapshot {
     snapshot
 }
 
-fn one(class: Class, used: u64) -> Spec {
+pub(super) fn one(class: Class, used: u64) -> Spec {
     Spec {
         class,
         used,
@@ -361,6 +362,27 @@ fn foreground_app_may_be_larger_than_memory_and_reclaim_keeps_some_pages() {
 }
 
 #[test]
+fn apps_are_swapped_before_memory_is_so_short_that_apps_are_killed() {
+    let mut apps = [one(Class::Normal, 1), one(Class::Normal, 2)];
+    apps[1].mib = 60;
+    let mut machine = snapshot(&apps, 100, 128);
+    machine.storage.areas[0].size = 30 * MIB;
+    assert_eq!(eligible::exempt(&machine).count(), 1);
+    machine.shortage.set_swappable(100 * MIB, 0);
+    let low = Gauge {
+        at: S(1002),
+        available: 5 * MIB,
+        swap_free: 100 * MIB,
+        swap_total: 128 * MIB,
+        full: Duration::from_millis(500),
+        ..Gauge::default()
+    };
+    assert_eq!(machine.shortage.observe(low), Level::Low);
+    machine.at = S(1002);
+    assert_eq!(eligible::exempt(&machine).count(), 0);
+}
+
+#[test]
 fn least_recently_used_app_is_squeezed_only_when_memory_gets_short() {
     let apps = [
         one(Class::Disposable, 1),
@@ -526,15 +548,19 @@ fn disposable_foreground_app_is_exempt_before_all_other_steps() {
 }
 
 #[test]
-fn exempt_and_foreground_apps_are_not_swappable() {
+fn disposable_and_foreground_apps_are_not_swappable() {
     let mut apps = [1, 2, 3].map(|used| one(Class::Normal, used));
+    apps[0].class = Class::Disposable;
     for (app, mib) in apps.iter_mut().zip([10, 20, 40]) {
         app.mib = mib;
     }
     let mut machine = with_topmost(snapshot(&apps, 5, 100), 2);
     assert_eq!(swappable(&machine), 30 * MIB);
-    machine.in_force.swapping.exempt = vec![key(1)];
-    assert_eq!(swappable(&machine), 10 * MIB);
+    machine.in_force.swapping.exempt = vec![key(0)];
+    assert_eq!(swappable(&machine), 20 * MIB);
+    // The exemption of a normal app ends before an app is killed for it.
+    machine.in_force.swapping.exempt = vec![key(0), key(1)];
+    assert_eq!(swappable(&machine), 20 * MIB);
     machine.storage.areas.clear();
     assert_eq!(swappable(&machine), 0);
 }
@@ -764,6 +790,6 @@ fn decision_accounts_for_every_app_once() {
     assert_eq!(accounts.len(), specs.len());
     let of = |number| accounts.iter().find(|one| one.app == key(number)).unwrap();
     assert!(of(2).chosen);
-    assert!(of(0).reason.contains("never swapped"), "{:?}", of(0));
+    assert!(of(0).reason.contains("costs no more"), "{:?}", of(0));
     assert!(of(4).reason.contains("compositor"), "{:?}", of(4));
 }

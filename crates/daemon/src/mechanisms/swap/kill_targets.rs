@@ -63,6 +63,7 @@ mod tests {
             untouchable: None,
             part_of: None,
             memory: AppMemory::default(),
+            cpu: Duration::ZERO,
             members: Vec::new(),
         };
         apps.observe(vec![found], S(1));

@@ -80,6 +80,7 @@ fn found(number: u64, class: Class) -> Found {
         untouchable: None,
         part_of: None,
         memory: memory(20),
+        cpu: Duration::ZERO,
         members: Vec::new(),
     }
 }
@@ -387,6 +388,11 @@ fn untouchable(found: &mut Found) {
     found.untouchable = Some("exempt".to_owned());
 }
 
+fn starts_slowly(found: &mut Found) {
+    found.started = NOW - Duration::from_secs(5);
+    found.cpu = Duration::from_secs(60);
+}
+
 fn guarded(why: Why) -> Trait {
     Trait {
         guarded: Some(why),
@@ -445,6 +451,10 @@ fn rows_of_places() -> BTreeMap<&'static str, Row> {
         ("an app of class `keep`", of_class(Class::Keep)),
         ("an app of class `normal`", of_class(Class::Normal)),
         ("an app of class `disposable`", of_class(Class::Disposable)),
+        (
+            "an app of class `disposable` whose start takes longer than reading it back from swap",
+            (vec![edited(starts_slowly)], vec![Class::Disposable]),
+        ),
     ])
 }
 

@@ -130,7 +130,7 @@ fn in_terminal(system: &System, app: &Sighted) -> Option<String> {
     };
     let own = app.main().and_then(|main| uid(main.id));
     app.members.iter().find_map(|member| {
-        let Member { id, comm } = member;
+        let Member { id, comm, .. } = member;
         if is_multiplexer(comm) && runs_installed(system, *id, program_of(comm)) {
             return Some(format!(
                 "it holds {comm} (pid {}), which runs other shells",
