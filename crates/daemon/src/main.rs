@@ -13,7 +13,7 @@ use limelight_daemon::restore::put_back;
 use limelight_daemon::restore::watcher::{self, watch};
 use limelight_daemon::system::Roots;
 
-/// Keeps the foreground app fast while memory is short.
+/// Keeps the foreground app fast while memory runs short.
 ///
 /// Stays in the foreground, logs to standard error or the journal, and puts everything back that
 /// it changed when it is stopped. SIGHUP reloads the configuration.

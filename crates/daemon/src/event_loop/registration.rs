@@ -20,7 +20,8 @@ use crate::sources::top_app::TopApp;
 use crate::sources::Sources;
 
 /// Warnings when a queue cannot be added.
-pub(super) const NO_OPENS: &str = "epoll_ctl failed for fanotify; starts of apps are not recorded";
+pub(super) const NO_OPENS: &str =
+    "epoll_ctl failed for read-ahead events; starts of apps are not recorded";
 pub(super) const NO_WAITS: &str =
     "epoll_ctl failed for the app's waits for pages; neighbouring pages are not read ahead";
 pub(super) const NO_UNITS: &str =

@@ -159,7 +159,7 @@ fn prezero(view: &View<'_>) -> MechanismStatus {
         let detail = "/dev/limelight, for the next app that enters the foreground";
         (State::Idle, detail.to_owned())
     } else if daemon.model.last.device_prezero {
-        let detail = "the kernel refused it: see the changes below";
+        let detail = "no pool of zeroed pages is in force: see the changes below";
         (State::Unavailable, detail.to_owned())
     } else {
         short = ABSENT;
