@@ -25,6 +25,7 @@ pub mod flash;
 pub mod focus_move;
 pub mod followed;
 pub mod fragment;
+pub mod full_cache;
 pub mod gallery;
 pub mod gallery_real;
 pub mod gate;

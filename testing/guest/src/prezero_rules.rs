@@ -58,6 +58,13 @@ pub struct Found {
     dirty: usize,
 }
 
+impl Found {
+    /// Whether all pages were zero.
+    pub fn is_clean(&self) -> bool {
+        self.dirty == 0 && self.pages > 0
+    }
+}
+
 /// The app's process. For each line `N` it maps N pages, reads every byte, dirties each page,
 /// unmaps the pages and answers. For the line `heap` it grows its heap instead.
 pub fn app() -> Result<()> {

@@ -75,6 +75,8 @@ pub enum Work {
     },
     /// Measures how much of an app's first response window prezero serves.
     PrezeroFirstWindow,
+    /// Checks premap, readahead and prezero while memory is full of page cache.
+    FullCache,
     /// Page faults and reclaim while Limelight's device is closed.
     Overhead(Overhead),
     /// Access patterns with known cache misses.

@@ -55,6 +55,21 @@ pub const READAHEAD: Spec = Spec {
     ..Spec::TEST
 };
 
+/// The mechanisms that work ahead with free memory, while there is hardly any.
+pub const FULL_CACHE: Spec = Spec {
+    name: "full-cache",
+    about: "premap, readahead and prezero on a machine whose memory is full of page cache",
+    variants: &[(&[Lru::TwoList, Lru::Mglru], &[SwapKind::None], &["clean"])],
+    arms: &[LIMELIGHT],
+    machine: |_| MachineSize {
+        data_mib: 96,
+        ..MachineSize::default()
+    },
+    tasks: |_, _| vec![Task::new("rules", Work::FullCache)],
+    time_limit_s: 180,
+    ..Spec::TEST
+};
+
 /// limelightd is killed by SIGKILL under load. The kernel drops its state at once, and the next
 /// daemon restores every value.
 pub const RESTORE: Spec = Spec {

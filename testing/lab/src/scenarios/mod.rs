@@ -49,6 +49,7 @@ pub const fn all() -> &'static [&'static Spec] {
         &prezero_rules::RULES,
         &prezero_rules::SOAK,
         &guest_checks::READAHEAD,
+        &guest_checks::FULL_CACHE,
         &guest_checks::RESTORE,
         &guest_checks::LEASE,
         &guest_checks::KSELFTEST,

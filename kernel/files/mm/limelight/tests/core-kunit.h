@@ -280,6 +280,7 @@ static void fake_zone(struct zone *zone, unsigned long managed,
 {
 	atomic_long_set(&zone->managed_pages, managed);
 	atomic_long_set(&zone->vm_stat[NR_FREE_PAGES], free);
+	zone->_watermark[WMARK_LOW] = high / 2;
 	zone->_watermark[WMARK_HIGH] = high;
 	zone->lowmem_reserve[gfp_zone(GFP_HIGHUSER_MOVABLE)] = reserve;
 }
@@ -303,6 +304,21 @@ static void core_test_room_leaves_the_reserves_of_low_zones(struct kunit *test)
 	vfree(node);
 }
 
+/* Free memory between the watermarks is room for faults only. */
+static void core_test_faults_have_room_between_the_watermarks(struct kunit *test)
+{
+	struct pglist_data *node = vzalloc(sizeof(*node));
+	struct zone *zone = node ? node->node_zones : NULL;
+
+	KUNIT_ASSERT_NOT_NULL(test, node);
+	fake_zone(zone, 700000, 900, 1000, 100);
+	KUNIT_EXPECT_EQ(test, limelight_node_room(node), 0);
+	KUNIT_EXPECT_EQ(test, limelight_node_fault_room(node), 300);
+	fake_zone(zone, 700000, 600, 1000, 100);
+	KUNIT_EXPECT_EQ(test, limelight_node_fault_room(node), 0);
+	vfree(node);
+}
+
 static struct kunit_case core_test_cases[] = {
 	KUNIT_CASE(core_test_nobody_is_a_member_of_no_set),
 	KUNIT_CASE(core_test_only_the_set_in_force_counts),
@@ -319,6 +335,7 @@ static struct kunit_case core_test_cases[] = {
 	KUNIT_CASE(core_test_a_set_that_comes_during_exec_counts),
 	KUNIT_CASE(core_test_usage_is_summed_up_in_batches),
 	KUNIT_CASE(core_test_room_leaves_the_reserves_of_low_zones),
+	KUNIT_CASE(core_test_faults_have_room_between_the_watermarks),
 	{}
 };
 

@@ -59,6 +59,19 @@ static void manager_test_rests(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, rest_after(0, 25, NSEC_PER_SEC, PREZERO_BATCH), 0);
 }
 
+static void manager_test_polls_less_often_without_memory(struct kunit *test)
+{
+	unsigned long poll = POLL;
+	int i;
+
+	for (i = 0; i < 10; i++)
+		poll = next_poll(poll, true);
+	KUNIT_EXPECT_EQ(test, poll, POLL_MAX);
+	KUNIT_EXPECT_EQ(test, next_poll(POLL, true), 2 * POLL);
+	/* A window or a pause ends soon. */
+	KUNIT_EXPECT_EQ(test, next_poll(POLL_MAX, false), POLL);
+}
+
 static DECLARE_COMPLETION(manager_test_quiesced);
 
 static int manager_test_quiesce(void *unused)
@@ -134,6 +147,7 @@ static struct kunit_case manager_test_cases[] = {
 	KUNIT_CASE(manager_test_leaves_memory_free),
 	KUNIT_CASE(manager_test_folios_are_most_of_the_target),
 	KUNIT_CASE(manager_test_rests),
+	KUNIT_CASE(manager_test_polls_less_often_without_memory),
 	KUNIT_CASE(manager_test_a_failed_start_leaves_no_pages),
 	KUNIT_CASE_SLOW(manager_test_quiesce_unlocks_before_threads_lock),
 	{}
