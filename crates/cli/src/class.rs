@@ -142,24 +142,7 @@ fn list(
             marks(app),
         ]
     }));
-    let mut widths = [0; 6];
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    for row in &rows {
-        let mut line = String::new();
-        for (at, (cell, &width)) in row.iter().zip(&widths).enumerate() {
-            match at {
-                0 => line.push_str(&format!("{cell:width$}")),
-                3 | 4 => line.push_str(&format!("  {cell:>width$}")),
-                _ => line.push_str(&format!("  {cell:width$}")),
-            }
-        }
-        writeln!(out, "{}", line.trim_end())?;
-    }
-    Ok(())
+    format::columns(&rows, &[3, 4], out)
 }
 
 /// Prints the reasons for the classes of these apps, and their other properties.

@@ -326,11 +326,6 @@ impl Footprint {
         thumbnails_mib: 8,
         library_mib: 8,
     };
-
-    /// Sum of all kinds, in MiB.
-    pub fn total_mib(&self) -> u32 {
-        self.photos_mib + self.heap_mib + self.thumbnails_mib + self.library_mib
-    }
 }
 
 /// How a background load reads its file.

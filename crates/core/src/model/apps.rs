@@ -7,7 +7,7 @@ use std::time::Duration;
 pub use limelight_proto::Use;
 
 use super::app::{App, AppKey, ProcessId};
-use super::class::Reasoned;
+use super::class::{Class, Reasoned};
 
 /// Divisor: a background app counts as leaking when it grows by more than this part of the
 /// machine's memory within [`LEAK_WITHIN`] and still grows.
@@ -74,6 +74,25 @@ pub struct Found {
 }
 
 impl Found {
+    /// An app of which nothing more is known: of class normal, not in use, without processes.
+    pub fn new(app: App, uid: u32) -> Found {
+        Found {
+            app,
+            uid,
+            started: Duration::ZERO,
+            class: Reasoned {
+                class: Class::Normal,
+                why: String::new(),
+            },
+            uses: Vec::new(),
+            untouchable: None,
+            part_of: None,
+            memory: AppMemory::default(),
+            cpu: Duration::ZERO,
+            members: Vec::new(),
+        }
+    }
+
     /// Whether it started less than [`STARTS`] ago.
     fn is_starting(&self, now: Duration) -> bool {
         let age = now.checked_sub(self.started);
@@ -397,7 +416,6 @@ fn follow(known: Known, found: Found, now: Duration) -> Known {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::class::Class;
 
     const MIB: u64 = 1 << 20;
     const S: fn(u64) -> Duration = Duration::from_secs;
@@ -407,29 +425,20 @@ mod tests {
     }
 
     fn found(pid: i32, mib: u64) -> Found {
+        let app = App {
+            key: key(pid),
+            name: format!("app{pid}"),
+            process: None,
+            home: None,
+        };
         Found {
-            app: App {
-                key: key(pid),
-                name: format!("app{pid}"),
-                process: None,
-                home: None,
-            },
-            uid: 1000,
             started: Duration::MAX,
-            class: Reasoned {
-                class: Class::Normal,
-                why: String::new(),
-            },
-            uses: Vec::new(),
-            untouchable: None,
-            part_of: None,
             memory: AppMemory {
                 resident: mib * MIB,
                 anonymous: mib * MIB,
                 swapped: 0,
             },
-            cpu: Duration::ZERO,
-            members: Vec::new(),
+            ..Found::new(app, 1000)
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use limelight_core::model::apps::Known;
 use limelight_core::model::{App, AppKey, InForce, ProcessId};
 use limelight_proto::{Change, Outcome};
-use limelight_sys::device::{Device, DeviceError, Info, TOPMOST_MAX};
+use limelight_sys::device::{self, Device, DeviceError, Info, Setting, TOPMOST_MAX};
 use limelight_sys::pidfd::Pidfd;
 use tracing::warn;
 
@@ -275,6 +275,23 @@ impl Shared {
                 .note(Reach::Machine, Kind::Device, Change { outcome, ..planned }),
         }
         worked
+    }
+
+    /// Sets a mechanism of the device up, or switches it off with `None`. `setting`: what to set up,
+    /// and its description. Returns whether the change was made.
+    pub(crate) fn set_up(
+        &mut self,
+        mechanism: device::Mechanism,
+        setting: Option<(Setting<'_>, String)>,
+        rule: &str,
+        context: Context<'_>,
+    ) -> bool {
+        let (setting, to) = setting.unzip();
+        let planned = context.device_change(mechanism.name(), to, rule);
+        self.switch(setting.is_some(), planned, |device| match setting {
+            Some(setting) => device.switch_on(setting),
+            None => device.switch_off(mechanism),
+        })
     }
 
     /// Passes the topmost app's processes to the kernel.

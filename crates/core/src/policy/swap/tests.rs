@@ -66,22 +66,21 @@ pub(super) fn spec() -> impl Strategy<Value = Spec> {
 }
 
 fn found(number: u64, spec: &Spec, mib: u64) -> Found {
+    let app = App {
+        key: key(number),
+        name: format!("app{number}"),
+        process: Some(ProcessId {
+            pid: number as i32,
+            starttime: 1,
+        }),
+        home: Some(Home {
+            path: format!("/app.slice/app-{number}.scope"),
+            inode: number,
+            own: spec.own,
+            adopted: false,
+        }),
+    };
     Found {
-        app: App {
-            key: key(number),
-            name: format!("app{number}"),
-            process: Some(ProcessId {
-                pid: number as i32,
-                starttime: 1,
-            }),
-            home: Some(Home {
-                path: format!("/app.slice/app-{number}.scope"),
-                inode: number,
-                own: spec.own,
-                adopted: false,
-            }),
-        },
-        uid: 1000,
         started: Duration::MAX,
         class: Reasoned {
             class: spec.class,
@@ -91,14 +90,12 @@ fn found(number: u64, spec: &Spec, mib: u64) -> Found {
         untouchable: spec
             .untouchable
             .then(|| "it holds the compositor".to_owned()),
-        part_of: None,
         memory: AppMemory {
             resident: mib * MIB,
             anonymous: mib * MIB,
             swapped: 0,
         },
-        cpu: Duration::ZERO,
-        members: Vec::new(),
+        ..Found::new(app, 1000)
     }
 }
 

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The mechanisms in `status`.
 
-use std::collections::BTreeMap;
-
 use limelight_core::policy::boost::{self, Standing};
 use limelight_proto::{MechanismId, MechanismStatus, State};
 use limelight_sys::controllers::Lack;
 
-use crate::control::report::{off, swap, View};
+use crate::control::report::{mechanism, off, swap, View};
 use crate::mechanisms::prezero::FOLDER;
 use crate::reconcile::Reconciler;
 
@@ -24,22 +22,6 @@ pub(super) fn status(view: &View<'_>) -> Vec<MechanismStatus> {
         prezero(view),
         swap::status(view),
     ]
-}
-
-/// Status of a mechanism without counters. `short`: its detail in a few words, if that is long.
-pub(super) fn mechanism(
-    id: MechanismId,
-    state: State,
-    detail: String,
-    short: impl Into<String>,
-) -> MechanismStatus {
-    MechanismStatus {
-        name: id.name().to_owned(),
-        state,
-        detail,
-        counters: BTreeMap::new(),
-        short: short.into(),
-    }
 }
 
 /// The state of a mechanism that works only while an app is topmost.

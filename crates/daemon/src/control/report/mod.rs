@@ -6,13 +6,14 @@ mod mechanisms;
 mod swap;
 mod window;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use limelight_core::model::shortage::Shortage;
 use limelight_core::model::Lru;
 use limelight_proto::{
-    AgentStatus, AppStatus, MemoryAction, MemoryStatus, Response, SourceStatus, Stall, State,
-    Status, TopmostStatus, PROTOCOL, WAKE_GRAPH,
+    AgentStatus, AppStatus, MechanismId, MechanismStatus, MemoryAction, MemoryStatus, Response,
+    SourceStatus, Stall, State, Status, TopmostStatus, PROTOCOL, WAKE_GRAPH,
 };
 
 use crate::config::{EvdevSource, OomScoreAdjSource};
@@ -39,6 +40,22 @@ pub(crate) struct View<'a> {
 /// The detail of a mechanism that is switched off.
 fn off(name: &str) -> String {
     format!("switched off by the configuration ([{name}] enabled)")
+}
+
+/// Status of a mechanism without counters. `short`: its detail in a few words, if that is long.
+fn mechanism(
+    id: MechanismId,
+    state: State,
+    detail: String,
+    short: impl Into<String>,
+) -> MechanismStatus {
+    MechanismStatus {
+        name: id.name().to_owned(),
+        state,
+        detail,
+        counters: BTreeMap::new(),
+        short: short.into(),
+    }
 }
 
 fn source(name: &str, state: State, detail: impl Into<String>) -> SourceStatus {

@@ -7,8 +7,7 @@ use limelight_core::model::snapshot::Refusal;
 use limelight_core::model::AppKey;
 use limelight_proto::{MechanismId, MechanismStatus, State};
 
-use crate::control::report::mechanisms::mechanism;
-use crate::control::report::{off, View};
+use crate::control::report::{mechanism, off, View};
 use crate::control::visibility::Viewer;
 use crate::reconcile::Reconciler;
 use crate::system::now;

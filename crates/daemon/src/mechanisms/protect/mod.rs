@@ -4,7 +4,6 @@
 
 pub mod adopt;
 pub mod cgroup_memory;
-mod device;
 pub mod oom_score_adj;
 pub mod page_pinner;
 pub mod reservation_tracker;
@@ -15,6 +14,7 @@ use std::collections::BTreeSet;
 use limelight_core::model::footprint::Footprint;
 use limelight_core::model::{App, AppKey};
 use limelight_core::policy::protect::Step;
+use limelight_sys::device::{self, Setting};
 
 use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared};
 use crate::system::{identify, System};
@@ -65,7 +65,17 @@ impl Mechanism for Protect {
 
     fn apply(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) -> Effect {
         match step {
-            Step::Switch { budget_percent } => device::switch(shared, *budget_percent, context),
+            Step::Switch { budget_percent } => {
+                let setting = budget_percent.map(|percent| {
+                    let budget_percent = u32::from(percent);
+                    let to = format!("on, budget {percent} % of memory");
+                    (Setting::Protect { budget_percent }, to)
+                });
+                let rule = "protect: reclaim takes the foreground app's pages last";
+                if shared.set_up(device::Mechanism::Protect, setting, rule, context) {
+                    shared.in_force.device_protect = *budget_percent;
+                }
+            }
             Step::Adopt { app } => match adopt::adopt(shared, *app, context) {
                 Some(app) => return Effect::Moved(app),
                 None if shared.is_dry_run() => {}

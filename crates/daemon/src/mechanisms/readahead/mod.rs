@@ -8,7 +8,6 @@
 //! short.
 
 pub mod coldstart;
-mod device;
 pub mod disk;
 pub mod opens;
 pub mod reader;
@@ -24,6 +23,7 @@ use std::time::Duration;
 use limelight_core::model::{App, ProcessId, Snapshot};
 use limelight_core::policy::readahead::{follows_streams, room, Step};
 use limelight_core::settings::ReadaheadSettings;
+use limelight_sys::device::{self, Setting};
 use limelight_sys::fanotify::Fanotify;
 use limelight_sys::files::FileStat;
 use limelight_sys::keyed::Keyed;
@@ -438,7 +438,20 @@ impl Mechanism for Readahead {
     type Step = Step;
 
     fn apply(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) -> Effect {
-        device::switch(shared, step, context);
+        let Step::Switch { factor } = *step;
+        let setting = factor.map(|factor| {
+            let to = format!("on, factor {factor}");
+            (
+                Setting::Readahead {
+                    factor: u32::from(factor),
+                },
+                to,
+            )
+        });
+        let rule = "readahead: the foreground app's reads reach further ahead";
+        if shared.set_up(device::Mechanism::Readahead, setting, rule, context) {
+            shared.in_force.device_readahead = factor;
+        }
         Effect::None
     }
 }

@@ -90,6 +90,15 @@ pub(super) fn freeze(
     stopped
 }
 
+/// Lets a frozen app run again.
+pub(super) fn thaw(shared: &mut Shared, app: AppKey, context: Context<'_>) {
+    put_back(shared, app, Kind::Freeze, context);
+    let in_force = &mut shared.in_force.swapping;
+    in_force.frozen.retain(|(key, _)| *key != app);
+    in_force.thawed.retain(|(key, _)| *key != app);
+    in_force.thawed.push((app, context.now));
+}
+
 fn stop(shared: &mut Shared, home: &Home, context: Context<'_>) -> Outcome {
     let Some(group) = open_place(context.system, &Place::from(home)) else {
         return failed(format!("{} has ended", home.path));

@@ -112,7 +112,15 @@ impl Swap {
         });
     }
 
-    fn squeeze(&mut self, shared: &mut Shared, job: Squeeze, rule: &str) {
+    fn squeeze(&mut self, shared: &mut Shared, job: Squeeze, rule: &str, context: Context<'_>) {
+        if let (true, Some(place)) = (shared.is_dry_run(), &job.place) {
+            let knob = context.system.cgroup_file(&place.path, "memory.reclaim");
+            let rule = format!("{rule}: {} MiB", job.bytes >> 20);
+            let planned = change(context, knob, String::new(), "", &rule, Outcome::Planned);
+            shared
+                .changes
+                .note(Reach::App(job.app), Kind::Reclaim, planned);
+        }
         let Some(swapper) = &self.swapper else {
             return;
         };
@@ -233,11 +241,7 @@ impl Mechanism for Swap {
                 }
             },
             Step::Thaw { app, rule } => {
-                put_back(shared, *app, Kind::Freeze, context);
-                let in_force = &mut shared.in_force.swapping;
-                in_force.frozen.retain(|(key, _)| key != app);
-                in_force.thawed.retain(|(key, _)| key != app);
-                in_force.thawed.push((*app, context.now));
+                limits::thaw(shared, *app, context);
                 self.did(context.now, *app, MemoryAction::Thaw, rule);
             }
             // A dry run tells nobody.
@@ -258,20 +262,6 @@ impl Mechanism for Swap {
             }
             Step::Squeeze {
                 app,
-                home: Some(home),
-                bytes,
-                rule,
-                ..
-            } if dry => {
-                let knob = context.system.cgroup_file(&home.path, "memory.reclaim");
-                let rule = format!("{rule}: {} MiB", bytes >> 20);
-                let planned = change(context, knob, String::new(), "", &rule, Outcome::Planned);
-                shared
-                    .changes
-                    .note(Reach::App(*app), Kind::Reclaim, planned);
-            }
-            Step::Squeeze {
-                app,
                 home,
                 members,
                 bytes,
@@ -285,7 +275,7 @@ impl Mechanism for Swap {
                     bytes: *bytes,
                     dry: *dry,
                 };
-                self.squeeze(shared, job, rule);
+                self.squeeze(shared, job, rule, context);
             }
             Step::Return { app, members, most } => {
                 in_force.returned = Some(*app);

@@ -69,19 +69,13 @@ fn memory(mib: u64) -> AppMemory {
 
 fn found(number: u64, class: Class) -> Found {
     Found {
-        app: app(number),
-        uid: 1000,
         started: Duration::from_secs(1),
         class: Reasoned {
             class,
             why: String::new(),
         },
-        uses: Vec::new(),
-        untouchable: None,
-        part_of: None,
         memory: memory(20),
-        cpu: Duration::ZERO,
-        members: Vec::new(),
+        ..Found::new(app(number), 1000)
     }
 }
 
