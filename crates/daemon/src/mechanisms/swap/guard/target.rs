@@ -5,6 +5,7 @@
 //! the cgroup is removed, and a pidfd fails once the process has exited, even if the name or the
 //! PID is reused. So a kill needs no lookup. Only [`Target::open`] allocates memory.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use limelight_core::model::{App, AppKey, ProcessId};
@@ -99,7 +100,7 @@ impl Target {
         let counted = group.as_ref().is_some_and(|group| group.swapped.is_some());
         let mut ids = Vec::new();
         let mut open = Vec::new();
-        for &id in members.iter().take(MEMBERS_MAX) {
+        for id in largest(system, members, MEMBERS_MAX) {
             if let Some(member) = Member::open(system, id, counted) {
                 ids.push(id);
                 open.push(member);
@@ -120,8 +121,7 @@ impl Target {
 
     /// Whether exactly these processes are open, so that the app need not be opened again.
     pub fn is_of(&self, app: &App, members: &[ProcessId]) -> bool {
-        let shown = members.get(..MEMBERS_MAX).unwrap_or(members);
-        self.key == app.key && self.ids == shown
+        self.key == app.key && self.ids == members
     }
 
     /// Whether the app has ended.
@@ -236,6 +236,25 @@ impl Group {
     }
 }
 
+/// The processes that hold the most memory, at most `most`, in their order. A user decides how many
+/// processes an app has and which PIDs they get, and must not hide its memory behind small ones.
+fn largest(system: &System, members: &[ProcessId], most: usize) -> Vec<ProcessId> {
+    if members.len() <= most {
+        return members.to_vec();
+    }
+    let held = |id: ProcessId| {
+        let status = system.same_process(id)?.status().ok()?;
+        let resident = status.rss_anon_bytes.unwrap_or(0);
+        Some(resident.saturating_add(status.swap_bytes.unwrap_or(0)))
+    };
+    let sizes = members.iter().map(|&id| (Reverse(held(id)), id));
+    let mut sizes: Vec<(Reverse<Option<u64>>, ProcessId)> = sizes.collect();
+    sizes.sort_unstable();
+    let mut largest: Vec<ProcessId> = sizes.into_iter().take(most).map(|(_, id)| id).collect();
+    largest.sort_unstable();
+    largest
+}
+
 /// Opens `cgroup.procs` of a cgroup and of all cgroups below it, up to [`GROUPS_MAX`] files.
 fn collect_procs(cgroup: &Cgroup, procs: &mut Vec<PersistentFile>) {
     if procs.len() < GROUPS_MAX {
@@ -324,6 +343,32 @@ mod tests {
     use super::*;
     use crate::system::Roots;
     use std::fs;
+
+    #[test]
+    fn small_processes_do_not_hide_a_large_one() {
+        let temp = tempfile::tempdir().unwrap();
+        for directory in ["cgroup", "sys"] {
+            fs::create_dir(temp.path().join(directory)).unwrap();
+        }
+        let process = |pid: i32, anonymous: u64, swapped: u64| {
+            let directory = temp.path().join(format!("proc/{pid}"));
+            fs::create_dir_all(&directory).unwrap();
+            let stat = format!("{pid} (x) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 70 0 0\n");
+            fs::write(directory.join("stat"), stat).unwrap();
+            let status = format!(
+                "Tgid:\t{pid}\nUid:\t1\t1\t1\t1\nRssAnon:\t{anonymous} kB\nVmSwap:\t{swapped} kB\n"
+            );
+            fs::write(directory.join("status"), status).unwrap();
+            ProcessId { pid, starttime: 70 }
+        };
+        let (small, tiny) = (process(5, 20, 0), process(6, 10, 0));
+        let (large, swapped) = (process(7, 900, 0), process(8, 0, 800));
+        let system = System::open(Roots::below(temp.path())).unwrap();
+        let members = [small, tiny, large, swapped];
+        assert_eq!(largest(&system, &members, 2), [large, swapped]);
+        assert_eq!(largest(&system, &members, 3), [small, large, swapped]);
+        assert_eq!(largest(&system, &members, 4), members);
+    }
 
     #[test]
     fn swap_is_counted_by_process_where_no_cgroup_counts_it() {
