@@ -186,8 +186,9 @@ pub struct Shortage {
     swappable_at: u64,
     level: Level,
     since: Duration,
-    /// The last time with less available memory than the kill threshold, or at [`Level::Kill`] or
-    /// above.
+    /// The last time with less available memory than the kill threshold.
+    low_at: Option<Duration>,
+    /// The last time at [`Level::Kill`] or above.
     severe_at: Option<Duration>,
     rates: Rates,
     last: Option<Gauge>,
@@ -234,12 +235,18 @@ impl Shortage {
         self.since
     }
 
-    /// Whether the available memory is below the kill threshold or the level is at least
-    /// [`Level::Kill`], or this was so within the last 5 s. The level may change several times a
-    /// second.
+    /// Whether the level is at least [`Level::Kill`], or was within the last 5 s. The level may
+    /// change several times a second.
     pub fn is_severe(&self, now: Duration) -> bool {
         let lately = |at: Duration| now.saturating_sub(at) < SEVERE_FOR;
         self.severe_at.is_some_and(lately)
+    }
+
+    /// Whether the shortage is severe, or less memory than the kill threshold is available or was
+    /// within the last 5 s.
+    pub fn is_low(&self, now: Duration) -> bool {
+        let lately = |at: Duration| now.saturating_sub(at) < SEVERE_FOR;
+        self.is_severe(now) || self.low_at.is_some_and(lately)
     }
 
     /// The last reading; all 0 before the first one.
@@ -278,8 +285,11 @@ impl Shortage {
             self.since = now.at;
         }
         self.level = level;
-        if level >= Level::Kill || now.available < self.thresholds.kill {
+        if level >= Level::Kill {
             self.severe_at = Some(now.at);
+        }
+        if now.available < self.thresholds.kill {
+            self.low_at = Some(now.at);
         }
         self.last = Some(now);
         level

@@ -41,7 +41,7 @@ const SLACK_AFTER: u64 = 2;
 pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
     let settings = &snapshot.settings.swap;
     let there = snapshot.storage.is_there();
-    let severe = snapshot.shortage.is_severe(snapshot.now());
+    let low = snapshot.shortage.is_low(snapshot.now());
     let total = snapshot.shortage.thresholds().total;
     let bearable = snapshot.storage.bearable(total, settings.write_budget);
     let most = left_by_swap(snapshot) / KEPT_PART;
@@ -63,8 +63,8 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
             return Some((known, rule));
         }
         promised = promised.saturating_add(known.found.memory.allocated());
-        // In a severe shortage, an app that is swapped need not be killed.
-        let stays = promised > bearable && !severe && front != Some(known.key());
+        // An app that is swapped need not be killed.
+        let stays = promised > bearable && !low && front != Some(known.key());
         let room = kept.saturating_add(known.found.memory.allocated()) <= most;
         (stays && room).then(|| {
             kept = kept.saturating_add(known.found.memory.allocated());
@@ -90,7 +90,7 @@ fn left_by_swap(snapshot: &Snapshot) -> u64 {
 }
 
 /// Apps that are exempt because they keep their working sets in memory.
-fn retained(snapshot: &Snapshot) -> BTreeSet<AppKey> {
+pub(super) fn retained(snapshot: &Snapshot) -> BTreeSet<AppKey> {
     let shortage = &snapshot.shortage;
     if shortage.is_severe(snapshot.now()) {
         return BTreeSet::new();

@@ -514,13 +514,16 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
 }
 
 /// Bytes that reclaim may swap out when memory is short: the anonymous memory of all apps that are
-/// neither in the foreground nor disposable and exempt; 0 without swap. Other exemptions end in a
-/// severe shortage, before any app is killed for them.
+/// neither in the foreground nor exempt; 0 without swap. Apps that are exempt because of the
+/// storage's limit count, because that exemption ends before any app is killed for it.
 pub fn swappable(snapshot: &Snapshot) -> u64 {
     let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
     let exempt = &snapshot.in_force.swapping.exempt;
-    let stays_out =
-        |known: &&Known| eligible::is_disposable(known, snapshot) && exempt.contains(&known.key());
+    let retained = eligible::retained(snapshot);
+    let stays_out = |known: &&Known| {
+        let exempt = exempt.contains(&known.key());
+        exempt && (eligible::is_disposable(known, snapshot) || retained.contains(&known.key()))
+    };
     let may = |known: &&Known| Some(known.key()) != front && !stays_out(known);
     let apps = snapshot.apps.iter().filter(may);
     match snapshot.storage.is_there() {
