@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Carries out actions. Each mechanism makes its changes and reports their outcome: applied, or
-//! inert or failed with the reason. Changes that would outlive the daemon are written into the
-//! restore record first.
+//! Carries out actions. Each mechanism makes its changes and reports their outcome: applied, inert
+//! and why, or failed and why. Changes that would outlive the daemon are written into the restore
+//! record first.
 
 pub mod boost;
 pub mod changes;

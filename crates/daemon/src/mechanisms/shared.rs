@@ -221,9 +221,9 @@ impl Shared {
         }
     }
 
-    /// `entries` are the changes to record. `given` are the lineage entries for them, which say
-    /// which later children may inherit the values. Returns the `given` entries that are not
-    /// recorded yet, then `entries`.
+    /// `entries` are the changes to record. `given` are their lineage entries, by which values that
+    /// later children inherit are recognised. Returns the `given` entries that are not recorded
+    /// yet, then `entries`.
     pub(crate) fn with_lineages(&mut self, entries: Vec<Entry>, given: Vec<Entry>) -> Vec<Entry> {
         // These values are in force again: cancel their pending restores.
         given.iter().for_each(|entry| self.ledger.keep(entry));

@@ -22,7 +22,7 @@ use crate::system::System;
 /// every app.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// A program that has a helper's name, or a `kswapd` thread.
+/// A `kswapd` thread, or a program with a helper's name.
 #[derive(Debug)]
 struct Known {
     name: String,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `prezero`: zeroes pages between response windows: enough for the app that takes the most in one
-//! window.
+//! `prezero`: zeroes pages between response windows, enough for one window of any known app.
 
 mod pool;
 

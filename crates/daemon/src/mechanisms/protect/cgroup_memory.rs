@@ -51,7 +51,7 @@ impl Target {
     }
 }
 
-/// The targets of the app's cgroup and its ancestors below the root, topmost ancestor first.
+/// The targets of the app's cgroup and its ancestors below the root, in order from the root down.
 fn targets(
     context: Context<'_>,
     ledger: &Ledger,
@@ -107,7 +107,7 @@ fn plus(limit: Limit, bytes: u64) -> Limit {
     }
 }
 
-/// Bytes that the other children of `parent` use of their own reservations.
+/// How many bytes of their own reservations the other children of `parent` use.
 fn siblings_use(parent: &Cgroup, child: u64, knob: MemoryKnob) -> limelight_sys::Result<u64> {
     let mut sum = 0;
     for sibling in parent.children()? {

@@ -359,8 +359,8 @@ impl Holdings {
 
 /// Splits pages into those charged to a reserved cgroup and the others. Pages that the kernel read
 /// at once are charged to one cgroup, and querying each page takes longer than locking it. So if
-/// both ends of a run of adjacent pages are in the same group, the pages between them are not
-/// queried.
+/// both ends of a run of adjacent pages are charged to reserved cgroups, or neither is, the pages
+/// between them are not queried.
 fn sorted(
     pages: &[FilePage],
     mut is_reserved: impl FnMut(&FilePage) -> bool,

@@ -40,8 +40,8 @@ const ONE_EXECUTION: Duration = Duration::from_secs(1);
 /// Number of generations of child processes that count as part of the app.
 const DEPTH: usize = 4;
 
-/// Longest time between a program's start and its becoming topmost for the start to be recorded.
-/// Under load a window can take long to appear.
+/// A start is recorded only if the program becomes topmost within this time. It is long because a
+/// window can take long to appear under load.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// The same record is not replayed again within this time. A second instance finds everything

@@ -24,8 +24,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Bytes to request per call. The kernel drops the part of a call that exceeds both its
-    /// read-ahead and the largest request. Whole multiples of `scattered` avoid a small last
+    /// Bytes to request per call. The kernel drops the part of a call that exceeds the larger of
+    /// its read-ahead and the largest request. Whole multiples of `scattered` avoid a small last
     /// request.
     pub fn chunk(&self) -> u64 {
         let most = self.read_ahead.max(self.request);

@@ -45,7 +45,7 @@ const INSTALLED: Duration = Duration::from_millis(2);
 /// Interval between scans of all descriptors of the app.
 const ROUND: Duration = Duration::from_secs(5);
 
-/// Polls in a row without movement after which a watch is set.
+/// Number of polls in a row without movement after which a watch is set.
 const IDLE: u32 = 3;
 
 /// Time from setting a watch to the last poll.
@@ -354,7 +354,7 @@ impl Followed {
         }
         self.watched = queue.watch_reads(&*self.file).is_ok();
         if self.watched {
-            // Poll once more, for a read right before the watch was set.
+            // Poll once more, to notice a read right before the watch was set.
             self.due = now + LAST_LOOK;
         }
     }

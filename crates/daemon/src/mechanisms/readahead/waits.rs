@@ -43,7 +43,8 @@ const AFTER: Duration = Duration::from_micros(300);
 /// Maximum number of files that are kept open.
 const FILES_MAX: usize = 128;
 
-/// Shortest time after which files that were not found may be searched for again.
+/// Interval at which files that were not found are forgotten, so that they may be searched for
+/// again.
 const FORGET: Duration = Duration::from_secs(5);
 
 /// Shortest time between two listings of the app's open and mapped files. A file that is not on the

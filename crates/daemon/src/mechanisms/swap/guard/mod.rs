@@ -441,7 +441,8 @@ fn open_alarm(system: &System) -> (Option<Alarm>, String, bool) {
     }
 }
 
-/// Readable when the level has changed, there are reports, or the alarm is spent.
+/// Readable when the level has changed, a kill (also by the kernel) or a refusal was noted, or
+/// another alarm must be opened.
 impl AsFd for Guard {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.told.as_fd()

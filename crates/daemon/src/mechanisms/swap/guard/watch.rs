@@ -135,7 +135,8 @@ impl Watch {
                 if rang {
                     self.give_up_spent();
                 }
-                // Rate limit: under constant work the clock wakes less often than the alarm.
+                // Rate limit: under constant work, the clock wakes the guard less often than the
+                // alarm would.
                 if rang || !is_set {
                     let gone = now().saturating_sub(begun);
                     self.sleep(clock(time).saturating_sub(gone), false);
@@ -428,8 +429,8 @@ fn is_paging_read(level: Level, headroom: u64, age: Duration) -> bool {
 
 /// Bytes that apps can still allocate. `kept` bytes of page cache are kept from reclaim. The
 /// kernel's caches in use (`pinned`) are left out if both free memory and free swap are below the
-/// low watermark. In that case kswapd does not keep up, because it would otherwise have reclaimed
-/// those caches, and no memory can go to swap instead.
+/// low watermark. In that case kswapd does not keep up: otherwise it would have reclaimed those
+/// caches. Nor can other memory go to swap instead.
 fn left(memory: Memory, kept: u64) -> u64 {
     let pinned = match memory.free.max(memory.swap_free) < memory.low {
         true => memory.pinned,

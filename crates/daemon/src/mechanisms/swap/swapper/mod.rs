@@ -3,8 +3,8 @@
 //! disk.
 //!
 //! One thread squeezes apps, which takes as long as the writes to swap do. The other thread brings
-//! back memory that an app waits for. The threads share only their queues, the list of answers, the
-//! gate and a counter of interruptions with the event loop.
+//! back memory that an app waits for. With the event loop, they share only their queues, the list
+//! of answers, the gate and a counter of interruptions.
 
 mod bring_back;
 mod footprint;
@@ -92,8 +92,8 @@ pub enum Done {
         took: Duration,
         /// Bytes that went to swap; 0 without a cgroup.
         swapped: u64,
-        /// Decrease of its cgroup's memory, in bytes; without a cgroup, the number of bytes
-        /// advised.
+        /// Decrease of its cgroup's memory, in bytes; without a cgroup, the bytes that the kernel
+        /// was advised to page out.
         freed: u64,
         /// Whether all that is left is memory that the app will need when it returns.
         lean: bool,

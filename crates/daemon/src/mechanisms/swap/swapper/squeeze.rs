@@ -2,10 +2,10 @@
 //! Takes memory from one app at a time.
 //!
 //! Pages are written to swap in address order (`process_madvise(MADV_PAGEOUT)`). Pages that the app
-//! needs when it returns are written only in a `dry` squeeze, last and together, because pages that
-//! are adjacent in swap are read back together. Reclaim would write pages in the order of their
-//! last use, and each page would then take a request of its own. `memory.reclaim` of the app's own
-//! cgroup takes the rest if the advice reached no process or failed, and in a `dry` squeeze,
+//! needs when it returns are written only if [`Squeeze::dry`] is set, last and together, because
+//! pages that are adjacent in swap are read back together. Reclaim would write pages in the order
+//! of their last use, and each page would then take a request of its own. `memory.reclaim` of the
+//! app's own cgroup takes the rest if the advice reached no process or failed, and if `dry` is set,
 //! because the advice does not reach shared memory.
 
 use std::path::PathBuf;
@@ -46,7 +46,8 @@ const FREEZE: Duration = Duration::from_millis(200);
 struct Squeezed {
     /// Bytes that went to swap; 0 without a cgroup.
     swapped: u64,
-    /// Decrease of the cgroup's memory, in bytes; without a cgroup, the number of bytes advised.
+    /// Decrease of the cgroup's memory, in bytes; without a cgroup, the bytes that the kernel was
+    /// advised to page out.
     freed: u64,
     /// Whether all that is left is memory that the app will need when it returns.
     lean: bool,
