@@ -95,7 +95,7 @@ const KNOWN: [(&str, &str, &str); 9] = [
     ),
 ];
 
-/// All programs of [`KNOWN`] that run. `root` holds `/etc`, `/run` and `/usr`.
+/// All programs of `KNOWN` that run. `root` holds `/etc`, `/run` and `/usr`.
 pub fn find(proc: &Proc, root: &Path) -> Vec<Killer> {
     of_tree(proc, &proc.tree().unwrap_or_default(), root)
 }
