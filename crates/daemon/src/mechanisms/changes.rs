@@ -39,7 +39,7 @@ pub enum Kind {
     Threads,
     /// The nice value of a session (autogroup).
     Autogroup,
-    /// A cgroup's limit of swap (`memory.swap.max`).
+    /// A cgroup's swap limit (`memory.swap.max`).
     SwapMax,
     /// A cgroup's freezer.
     Freeze,
@@ -103,8 +103,8 @@ impl Changes {
         values.map(|(.., change)| change.clone()).collect()
     }
 
-    /// The changes that affect this process of this app. `topmost`: include those of the whole
-    /// machine.
+    /// The changes that affect this process of this app. `topmost`: whether the app is topmost; if
+    /// so, machine-wide changes are included.
     pub fn reaching(&self, app: AppKey, process: ProcessId, topmost: bool) -> Vec<Change> {
         let reaches = |reach: Reach| match reach {
             Reach::App(key) => key == app,

@@ -14,7 +14,7 @@ use crate::mechanisms::shared::{Context, Shared, UNDONE_BY_STOP};
 use crate::restore::{Entry, Ledger, NotRecorded, Place};
 use crate::system::{System, MEMORY};
 
-/// The cgroups from the root to the parent of `path` that do not enable the controller.
+/// Those ancestors of `path`, from the root down, that do not enable the controller.
 fn without_controller(
     system: &System,
     path: &CgroupPath,
@@ -52,7 +52,7 @@ pub(crate) enum NotEnabled {
     /// cgroup v2 does not offer the controller.
     #[error("cgroup v2 does not have the {controller} controller: {lack}")]
     Lacking { controller: String, lack: Lack },
-    /// The kernel refused.
+    /// The kernel refused to enable the controller.
     #[error("cannot enable the {controller} controller for the children of {cgroup}: {error}")]
     Refused {
         controller: String,
@@ -73,7 +73,7 @@ fn check_there(system: &System, controller: &str) -> Result<(), NotEnabled> {
     })
 }
 
-/// All controllers that Limelight has enabled in this cgroup.
+/// All controllers that Limelight has enabled for the children of this cgroup.
 fn handed_down(ledger: &Ledger, inode: u64) -> Vec<&str> {
     let entries = ledger.entries().iter();
     entries
@@ -105,7 +105,7 @@ fn change(context: Context<'_>, cgroup: &Cgroup, controllers: &[&str]) -> Change
 }
 
 /// Enables a controller in every ancestor of this cgroup. Returns whether any of them lacked it. A
-/// dry run enables none.
+/// dry run enables nothing and returns `false`.
 pub(crate) fn hand_down(
     shared: &mut Shared,
     path: &str,
@@ -144,8 +144,8 @@ pub(crate) fn hand_down(
 }
 
 /// Enables the controllers that the topmost app's weights need. Returns whether all of them are
-/// enabled now, or `None` if the app has no cgroup of its own. A dry run adopts no app, so no cgroup
-/// needs controllers.
+/// enabled now. `None`: the app has no cgroup of its own, or this is a dry run, which enables
+/// nothing.
 pub(crate) fn hand_weights_down(
     shared: &mut Shared,
     controllers: &[&str],

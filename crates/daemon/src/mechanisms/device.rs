@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Opens `/dev/limelight` and tracks its lease. Through this device, the Limelight kernel
-//! recognises the topmost app's pages by itself.
+//! Opens `/dev/limelight` and tracks its lease. Through this device, the kernel learns which
+//! processes are topmost; it then recognises their pages by itself.
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,7 +24,8 @@ pub enum DeviceDoor {
 }
 
 impl DeviceDoor {
-    /// Opens the device as the configuration asks.
+    /// Opens the device as the configuration asks. Fails only if the device is required but cannot
+    /// be used.
     pub fn open(path: &Path, wanted: UseDevice) -> Result<DeviceDoor, Failure> {
         let require = wanted == UseDevice::Require;
         if wanted == UseDevice::Off {
@@ -128,8 +129,8 @@ impl DeviceDoor {
     }
 }
 
-/// The lease of the topmost set: the kernel drops the set if no call on the device renews the
-/// lease.
+/// Lease on the kernel's set of topmost processes. The kernel drops the set unless a call on the
+/// device renews the lease in time.
 #[derive(Debug, Default)]
 pub struct Lease {
     length: Option<Duration>,
@@ -138,8 +139,8 @@ pub struct Lease {
 
 impl Lease {
     /// Records a call that has just returned `info`. Returns the time since the previous call if
-    /// that time exceeds the lease and the kernel has no topmost set now: it may have dropped the
-    /// set.
+    /// the kernel may have dropped the set: that time is at least the lease, and the kernel has no
+    /// set now.
     pub fn renewed(&mut self, info: &Info, now: Duration) -> Option<Duration> {
         self.length = info.lease();
         let since = now.saturating_sub(self.called.replace(now)?);
@@ -147,8 +148,8 @@ impl Lease {
         (over && info.generation == 0).then_some(since)
     }
 
-    /// Longest time between two calls: half the lease, so that one call may fail. `None`: no limit,
-    /// because the kernel has reported no lease.
+    /// Longest time between two calls: half the lease, so that the lease survives one failed call.
+    /// `None`: no limit, because the kernel has reported no lease.
     pub fn call_within(&self) -> Option<Duration> {
         self.length.map(|length| length / 2)
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Carries out actions. Each mechanism writes a change into the restore record, makes the change
-//! and reports its outcome: applied, or inert or failed with the reason.
+//! Carries out actions. Each mechanism makes its changes and reports their outcome: applied, inert
+//! and why, or failed and why. Changes that would outlive the daemon are written into the restore
+//! record first.
 
 pub mod boost;
 pub mod changes;
@@ -35,7 +36,7 @@ pub struct Mechanisms {
     pub protect: Protect,
     /// Gives the topmost app the processor and the disk first.
     pub boost: Boost,
-    /// Maps the topmost app's heap before its page faults.
+    /// Maps the topmost app's heap ahead of its page faults.
     pub premap: Premap,
     /// Reads ahead for the topmost app.
     pub readahead: Readahead,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `premap` through `/dev/limelight`: the kernel maps the topmost app's heap before its page
+//! `premap` through `/dev/limelight`: the kernel maps the topmost app's heap ahead of its page
 //! faults.
 
 use limelight_core::policy::premap::Step;

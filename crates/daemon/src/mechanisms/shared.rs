@@ -25,15 +25,15 @@ pub trait Mechanism {
     /// One action, as planned by the policy of the same name.
     type Step;
 
-    /// Carries out a step: writes the change into the restore record, makes it and reports its
-    /// outcome. In a dry run it only reports the change: see [`Writer`].
+    /// Carries out a step: records a change that would outlive the daemon, makes the change and
+    /// reports its outcome. A dry run only reports the change: see [`Writer`].
     fn apply(&mut self, step: &Self::Step, shared: &mut Shared, context: Context<'_>) -> Effect;
 }
 
-/// What becomes of a change.
+/// What happens to a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writer {
-    /// It is recorded, made and reported.
+    /// It is recorded if it would outlive the daemon, made and reported.
     Live,
     /// A dry run: it is only reported, as planned.
     DryRun,
@@ -42,7 +42,7 @@ pub enum Writer {
 /// The context in which an action is carried out.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
-    /// The system.
+    /// Access to `/proc`, `/sys` and cgroups.
     pub system: &'a System,
     /// Time since boot.
     pub now: Duration,
@@ -52,7 +52,7 @@ pub struct Context<'a> {
     pub apps: &'a [Known],
 }
 
-/// What undoes most changes.
+/// What undoes a change that lasts only as long as the app is topmost.
 const UNDONE_BY_FOCUS: &str =
     "focus on another app, limelight focus --none, or stopping limelightd";
 
@@ -60,7 +60,7 @@ const UNDONE_BY_FOCUS: &str =
 pub(super) const UNDONE_BY_STOP: &str = "stopping limelightd";
 
 impl Context<'_> {
-    /// A change that lasts as long as the app is topmost.
+    /// Describes a change that lasts as long as the app is topmost.
     pub(super) fn change(
         &self,
         knob: String,
@@ -79,8 +79,8 @@ impl Context<'_> {
         }
     }
 
-    /// A planned change of a device setting. `to` is the new value; `None` switches the setting
-    /// off.
+    /// Describes a planned change of a device setting. `to` is the new value; `None` switches the
+    /// setting off.
     pub(crate) fn device_change(&self, setting: &str, to: Option<String>, rule: &str) -> Change {
         let knob = format!("{} {setting}", self.system.roots.device.display());
         let to = to.unwrap_or_else(|| "off".to_owned());
@@ -114,15 +114,15 @@ pub(super) fn failed(error: impl Display) -> Outcome {
 pub struct Shared {
     /// Whether changes are made.
     writer: Writer,
-    /// The restore record: all changes, on disk.
+    /// The restore record on disk: all changes that would outlive the daemon.
     pub ledger: Ledger,
     /// The changes as reported to the user.
     pub changes: Changes,
-    /// The changes as the policy needs them.
+    /// What is in force, as the policy needs it.
     pub in_force: InForce,
     /// `/dev/limelight`.
     pub device: DeviceDoor,
-    /// The lease of the topmost set, which every call on the device renews.
+    /// Lease on the kernel's set of topmost processes.
     pub lease: Lease,
     /// Refuses actions that would harm a protected process.
     pub gate: Gate,
@@ -158,7 +158,8 @@ impl Shared {
         }
     }
 
-    /// The recorded changes. Empty in a dry run: the record then lists a dead daemon's changes.
+    /// The recorded changes. Empty in a dry run, because the record then holds only the changes of
+    /// an earlier daemon that died.
     pub(crate) fn recorded(&self) -> &[Entry] {
         match self.writer {
             Writer::Live => self.ledger.entries(),
@@ -198,8 +199,8 @@ impl Shared {
         }
     }
 
-    /// Restores the changes that `which` accepts ([`undo()`]). A dry run leaves a dead daemon's
-    /// changes in force.
+    /// Restores the changes that `which` accepts ([`undo()`]). A dry run restores nothing, not even
+    /// changes that a dead daemon left.
     pub(crate) fn undo(
         &mut self,
         system: &System,
@@ -211,8 +212,8 @@ impl Shared {
         }
     }
 
-    /// Forgets in a dry run what a step has noted as in force, so that the next plan has the same
-    /// steps. Refused steps stay noted, so that other targets come first.
+    /// In a dry run, clears `in_force`, so that the next plan has the same steps. Keeps the
+    /// refusals, so that the refused apps are skipped for a while.
     pub(super) fn settle(&mut self) {
         if self.is_dry_run() {
             let refused = std::mem::take(&mut self.in_force).swapping.refused;
@@ -220,13 +221,14 @@ impl Shared {
         }
     }
 
-    /// Returns the entries to record: first the lineages of `given` that are not recorded yet, then
-    /// `entries`.
+    /// `entries` are the changes to record. `given` are their lineage entries, by which values that
+    /// later children inherit are recognised. Returns the `given` entries that are not recorded
+    /// yet, then `entries`.
     pub(crate) fn with_lineages(&mut self, entries: Vec<Entry>, given: Vec<Entry>) -> Vec<Entry> {
         // These values are in force again: cancel their pending restores.
         given.iter().for_each(|entry| self.ledger.keep(entry));
-        // The lineages come first. Without them, a child that is forked right after the change
-        // could not be recognised as the heir of a changed value.
+        // Lineage entries come first. Without them, a child that is forked right after the change
+        // could not be recognised as having inherited the changed value.
         let mut all = lineage::unrecorded(self.recorded(), given);
         all.extend(entries);
         all
@@ -248,8 +250,8 @@ impl Shared {
         Some(info)
     }
 
-    /// Changes a setting of the device. A setting that is switched off is dropped from the changes.
-    /// Returns whether the change was made.
+    /// Changes a setting of the device. A setting that is switched off is dropped from the reported
+    /// changes. Returns whether the change was made.
     pub(crate) fn switch<E: Display>(
         &mut self,
         on: bool,
@@ -277,8 +279,8 @@ impl Shared {
         worked
     }
 
-    /// Sets a mechanism of the device up, or switches it off with `None`. `setting`: what to set up,
-    /// and its description. Returns whether the change was made.
+    /// Switches a mechanism of the device on, or off if `setting` is `None`. `setting` holds the
+    /// values and their description for the user. Returns whether the change was made.
     pub(crate) fn set_up(
         &mut self,
         mechanism: device::Mechanism,
@@ -294,7 +296,7 @@ impl Shared {
         })
     }
 
-    /// Passes the topmost app's processes to the kernel.
+    /// Passes the topmost app's processes to the kernel; `None` clears the kernel's set.
     pub(crate) fn mark(&mut self, app: Option<&(AppKey, Vec<ProcessId>)>, context: Context<'_>) {
         let members = app.map_or(&[][..], |(_, members)| members);
         let planned = mark_change(members, context);
@@ -322,8 +324,9 @@ fn set_topmost(
     device.set_topmost(&pidfds)
 }
 
-/// Parents come before their children, so a set that is cut at `TOPMOST_MAX` lacks children first.
-/// Children that a member creates from now on are members anyway. PIDs are no order: they wrap.
+/// Puts parents before their children, so that a set cut at `TOPMOST_MAX` loses children rather
+/// than their parents. Sorted by start time, not by PID, because PIDs wrap. Children that are
+/// created after the call need no place: the kernel adds them.
 fn oldest_first(members: &[ProcessId]) -> Vec<ProcessId> {
     let mut members = members.to_vec();
     members.sort_unstable_by_key(|member| (member.starttime, member.pid));

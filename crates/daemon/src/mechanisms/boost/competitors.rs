@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Finds programs that compete for a CPU with a topmost app that no cgroup weight isolates. Each of
-//! their threads then competes on its own with the app's cgroup, or with the app's threads. Against
-//! ten such threads, the largest weight gives the app 91 % of one CPU, and the lowest nice value
-//! gives it 90 %.
+//! Finds programs that compete for a CPU with a topmost app that no cgroup weight isolates. Without
+//! that isolation, each of their threads competes on its own with the app's cgroup, or with the
+//! app's threads. Against ten such threads, the largest weight gives the app 91 % of one CPU, and
+//! the lowest nice value gives it 90 %.
 //!
-//! Samples are taken only in that case, and only while tasks wait for a CPU (`/proc/pressure/cpu`).
+//! Processes are sampled only for such an app, and only while tasks wait for a CPU
+//! (`/proc/pressure/cpu`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,19 +20,19 @@ use crate::system::System;
 /// Shortest time between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_millis(400);
 
-/// CPUs count as contended if tasks wait for one during at least this part of the time, in percent.
+/// CPUs count as contended if tasks wait for one during at least this percentage of the time.
 const WAITED_PERCENT: u64 = 10;
 
 /// Shortest time between two readings of the CPU pressure. The kernel adds up waits every 2 s
 /// (`psi_avgs_work`, kernel/sched/psi.c), so a shorter interval may show none.
 const PSI_PERIOD: Duration = Duration::from_millis(2500);
 
-/// A process that uses at least this part of one CPU counts as a competitor, in percent.
+/// A process that uses at least this percentage of one CPU counts as a competitor.
 const TAKEN_PERCENT: u64 = 3;
 
-/// A process that runs or waits for a CPU during at least this part of the time also counts as a
-/// competitor, in percent. Beside an app at nice -20, ten busy programs run 1 % of the time each
-/// and wait for the rest.
+/// A process whose main thread runs or waits for a CPU during at least this percentage of the time
+/// also counts as a competitor. Beside an app at nice -20, ten busy programs run 1 % of the time
+/// each and wait for the rest.
 const DEMANDED_PERCENT: u32 = 30;
 
 /// After this many samples without a new competitor, contention alone triggers no further samples,
@@ -41,7 +42,7 @@ const SETTLED: u8 = 4;
 /// Clock ticks per second in `/proc/PID/stat` (`USER_HZ`).
 const TICKS_PER_S: u64 = 100;
 
-/// Most competitors that are listed for one app.
+/// Maximum number of competitors that are listed for one app.
 const MOST: usize = 64;
 
 /// The competitors of the topmost app.
@@ -54,10 +55,11 @@ pub struct Competitors {
     waited: Option<(Duration, Duration)>,
     /// CPU time of each process at the last sample, in clock ticks.
     used: BTreeMap<ProcessId, u64>,
-    /// The last measurement of each process that was running or runnable at a sample: when it was
-    /// taken, and the process's total CPU demand by then.
+    /// The last measurement of each process that was running or runnable at a sample, or had used
+    /// CPU time since the previous one: when it was taken, and how long the main thread had run or
+    /// waited for a CPU by then.
     demanded: BTreeMap<ProcessId, (Duration, Duration)>,
-    /// Samples since the last competitor was found.
+    /// Number of samples in a row that found no new competitor.
     settled: u8,
     found: Vec<ProcessId>,
     contended: bool,
@@ -70,8 +72,8 @@ impl Competitors {
         self.contended && self.settled < SETTLED
     }
 
-    /// Takes a sample, and returns the competitors of this app, ascending. They stay listed until
-    /// another app is topmost.
+    /// Returns the competitors of this app, ascending. Takes a sample first if the last one is at
+    /// least 400 ms old. Competitors stay listed until another app is topmost.
     pub fn sample(
         &mut self,
         system: &System,
@@ -154,8 +156,8 @@ impl Competitors {
         }
     }
 
-    /// Whether a process has run or waited for a CPU during at least [`DEMANDED_PERCENT`] of the
-    /// time since its last measurement.
+    /// Whether a process's main thread has run or waited for a CPU during at least
+    /// [`DEMANDED_PERCENT`] of the time since its last measurement.
     fn demands(&mut self, system: &System, id: ProcessId, now: Duration) -> bool {
         let process = system.same_process(id);
         let Some(demand) = process.and_then(|process| process.cpu_demand().ok()) else {
@@ -176,8 +178,8 @@ fn percent_of(part: Duration, all: Duration) -> u64 {
     us(part).saturating_mul(100) / us(all).max(1)
 }
 
-/// Whether a busy process may be slowed down in favour of the app. It must belong to the app's
-/// user. The gate must not protect it, and no cgroup weight must limit it already.
+/// Whether a busy process may be slowed down in favour of the app: it belongs to the app's user,
+/// the gate does not protect it, and no `cpu.weight` applies to it.
 fn competes(system: &System, gate: &Gate, id: ProcessId, owner: u32) -> bool {
     let Some(process) = system.same_process(id) else {
         return false;

@@ -30,7 +30,8 @@ pub struct Boost {
     pub surroundings: Surroundings,
     /// Programs that compete with the topmost app for a CPU.
     pub competitors: Competitors,
-    /// Apps whose cgroup lacks the controllers that weights need and cannot be given them.
+    /// Apps that cannot be given weights: their cgroup lacks the controllers, and these could not
+    /// be enabled.
     not_weighable: BTreeSet<AppKey>,
 }
 

@@ -22,7 +22,7 @@ use crate::system::System;
 /// every app.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// A program that has a helper's name, or a `kswapd` thread.
+/// A `kswapd` thread, or a program with a helper's name.
 #[derive(Debug)]
 struct Known {
     name: String,
@@ -39,8 +39,8 @@ pub struct Surroundings {
     schedulers: Schedulers,
     helpers: Vec<Known>,
     autogroups: bool,
-    /// Whether realtime tasks are scheduled in groups. It is determined once, and only where
-    /// Limelight owns the cgroup tree, because the kernel's list of functions is long.
+    /// Whether realtime tasks are scheduled in groups. Determined once, and only where Limelight
+    /// owns the cgroup tree, because the search in the kernel's list of functions takes long.
     realtime_groups: Option<bool>,
 }
 
@@ -217,8 +217,8 @@ fn known(system: &System, name: &str, role: Role, id: ProcessId) -> Option<Known
     })
 }
 
-/// Returns a helper with its threads if it still runs and belongs to root or to the app's owner. A
-/// name alone proves nothing, and another user's program must not be boosted.
+/// Returns a helper with its threads if it still runs and belongs to root or to the app's owner.
+/// The name is not enough: another user's program must not be boosted.
 fn helper(system: &System, known: &Known, owner: Option<u32>) -> Option<Helper> {
     if known.uid != 0 && Some(known.uid) != owner {
         return None;

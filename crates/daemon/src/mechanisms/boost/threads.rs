@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Sets the nice value, slice and I/O priority of each thread.
 //!
-//! A thread inherits all three from its creator, so a thread that is created while the app is
-//! topmost is boosted from the start, and the next scan only records it. A recorded thread is never
+//! A thread inherits all three from its creator. So a thread that is created while the app is
+//! topmost is boosted from the start; the next scan only records it. A recorded thread is never
 //! changed again: a renice in the meantime takes precedence.
 //!
-//! A process's main thread may have a nice value below 0 that the record does not explain. A
-//! privileged program has set it, or the thread has inherited it from Limelight unnoticed. The nice
-//! values of such a process are not lowered further.
+//! The nice values of an app's process are not lowered if its main thread has a value below 0 that
+//! the record does not explain. Either a privileged program set that value, or the thread inherited
+//! it from Limelight unnoticed.
 
 use limelight_core::model::boost::{Role, Threads, Tuning};
 use limelight_core::model::{AppKey, ProcessId};
@@ -58,14 +58,16 @@ fn without_us(family: &Family, found: Asking) -> Asking {
     wanted(&tuned, found).0
 }
 
-/// The tuning for a process's threads. `originals` holds their values without Limelight.
+/// The tuning for a process's threads. `originals`: the TID of each thread, and its values without
+/// Limelight.
 fn tuning_for(
     tuning: Tuning,
     listed: &Threads,
     mut originals: impl Iterator<Item = (i32, Asking)>,
 ) -> Tuning {
     let main = originals.find(|(tid, _)| *tid == listed.process.pid);
-    // A helper is identified by its name, and its configuration may set a negative nice value.
+    // Helpers are exempt: they are identified by name, and their configuration may set a negative
+    // nice value.
     let unknown = listed.role == Role::App && main.is_some_and(|(_, main)| main.nice < 0);
     Tuning {
         nice_points: if unknown { 0 } else { tuning.nice_points },
@@ -175,7 +177,7 @@ fn unknown_threads(process: &Process, listed: &Threads, known: &[Tuned], slice: 
 struct Origins<'a> {
     inheritance: Inheritance<'a>,
     /// The time and the process tree from before any value is changed. They are read at the first
-    /// new thread, because most scans find none.
+    /// new thread, because most scans find no new thread.
     start: Option<(Moment, ProcessTree)>,
 }
 
@@ -277,7 +279,7 @@ fn recorded_threads(shared: &Shared) -> Vec<Entry> {
     entries.filter(|entry| entry.is_asking()).cloned().collect()
 }
 
-/// Records all threads, then gives each thread its recorded values.
+/// Records all new threads, then sets the recorded values on each of them.
 fn write_threads(
     shared: &mut Shared,
     all: Vec<Fresh>,
@@ -349,8 +351,8 @@ fn write_threads(
     }
 }
 
-/// Drops processes that have ended from the record, and processes that no longer belong to the app
-/// from the reported changes.
+/// Drops ended processes from the record, and processes that are no longer listed from the reported
+/// changes.
 fn forget_ended(shared: &mut Shared, threads: &[Threads], context: Context<'_>) {
     let listed = |id: ProcessId| threads.iter().any(|threads| threads.process == id);
     let gone: Vec<Entry> = recorded_threads(shared)
@@ -400,7 +402,7 @@ mod tests {
     };
 
     #[test]
-    fn thread_keeps_what_it_chose_for_itself() {
+    fn thread_keeps_its_own_slice_and_idle_io_priority() {
         let plain = Asking {
             nice: 0,
             slice_ns: 0,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Sets `cpu.weight` and `io.weight` of the app's cgroup and its ancestors: the share of each
-//! against its siblings.
+//! Sets the CPU and I/O weights of the app's cgroup, its ancestors and its helpers' cgroups. A
+//! weight determines a cgroup's share relative to its siblings.
 
 use limelight_core::model::boost::{Weight, WeightFile};
 use limelight_core::model::AppKey;

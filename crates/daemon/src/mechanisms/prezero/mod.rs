@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `prezero`: zeroes pages between response windows, as many as apps take in one window.
+//! `prezero`: zeroes pages between response windows, enough for one window of any known app.
 
 mod pool;
 
@@ -27,13 +27,14 @@ pub const FOLDER: &str = "kernel/mm/limelight/prezero";
 /// pool, and pages that had to be zeroed during faults.
 const TAKEN: [&str; 2] = ["limelight_prezero_served", "limelight_prezero_missed"];
 
-/// Shortest time between two writes of the demand.
+/// Shortest time between two writes of the demand file.
 const WRITE_EVERY: Duration = Duration::from_secs(60);
 
-/// Name of the demand file in the daemon's state directory.
+/// Name of the file in the daemon's state directory that keeps each app's demand.
 pub const FILE_NAME: &str = "prezero.json";
 
-/// Most bytes that are read from the demand file. The daemon's own files are smaller.
+/// Maximum number of bytes that are read from the demand file. A file that the daemon wrote is
+/// smaller.
 const FILE_MAX_BYTES: u64 = 64 << 10;
 
 /// State of the `prezero` mechanism.
@@ -180,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn demand_survives_the_daemon_and_a_damaged_file_is_not_used() {
+    fn demand_survives_a_restart_and_a_damaged_file_is_ignored() {
         let temp = tempfile::tempdir().unwrap();
         let state = temp.path().join("state");
         let mut zeroing = Prezero::open(Some(&state));

@@ -18,7 +18,7 @@ use crate::restore::{Entry, Move, Place};
 use crate::system::own_scope::{scope_name, SLICE};
 use crate::system::{System, MEMORY};
 
-/// Most passes over a process tree, which may fork while it is being moved.
+/// Maximum number of passes over a process tree, which may fork while it is being moved.
 const PASSES: usize = 8;
 
 fn change(context: Context<'_>, root: ProcessId, from: &str, to: &str, outcome: Outcome) -> Change {
@@ -170,8 +170,8 @@ fn batch(
     Ok(batch)
 }
 
-/// Moves the processes of a cgroup that Limelight created back to their old cgroups, and removes
-/// the cgroup.
+/// Dissolves a cgroup that Limelight created: moves its processes back to their old cgroups, and
+/// removes it.
 fn dissolve(shared: &mut Shared, system: &System, scope: &str) -> Vec<(Entry, Undone)> {
     shared.undo(
         system,

@@ -20,7 +20,8 @@ use crate::restore::undo::{open_place, Undone};
 use crate::restore::{Entry, Ledger, Place};
 use crate::system::{System, MEMORY};
 
-/// Most times that a reservation is made again after another program has overwritten it.
+/// Maximum number of times that a reservation is made again after another program has overwritten
+/// it.
 const DISTURBANCES_MAX: u8 = 3;
 
 fn memory_knob(knob: Knob) -> MemoryKnob {
@@ -30,7 +31,7 @@ fn memory_knob(knob: Knob) -> MemoryKnob {
     }
 }
 
-/// A cgroup between the root and the app's cgroup, or that cgroup itself, with its target value.
+/// The app's cgroup or one of its ancestors below the root, with its target value.
 struct Target {
     cgroup: Cgroup,
     found: Limit,
@@ -50,7 +51,7 @@ impl Target {
     }
 }
 
-/// The target of each cgroup from below the root down to the app's own.
+/// The targets of the app's cgroup and its ancestors below the root, in order from the root down.
 fn targets(
     context: Context<'_>,
     ledger: &Ledger,
@@ -106,7 +107,7 @@ fn plus(limit: Limit, bytes: u64) -> Limit {
     }
 }
 
-/// Bytes that the other children of `parent` use of their own reservations.
+/// How many bytes of their own reservations the other children of `parent` use.
 fn siblings_use(parent: &Cgroup, child: u64, knob: MemoryKnob) -> limelight_sys::Result<u64> {
     let mut sum = 0;
     for sibling in parent.children()? {
@@ -141,7 +142,7 @@ fn recorded(ledger: &Ledger, inode: u64, knob: MemoryKnob) -> Option<(Limit, Vec
     })
 }
 
-/// Bytes that are reserved for other cgroups and in use. `knob` is the one that is effective under
+/// Bytes that are reserved for other cgroups and in use. `knob` is the file that is effective under
 /// the kernel's LRU: with [`Knob::Min`] only `memory.min` counts, with [`Knob::Low`] the larger of
 /// both.
 pub fn protected_by_others(system: &System, ledger: &Ledger, knob: Knob) -> u64 {
@@ -248,8 +249,8 @@ impl Reservation {
             shared.changes.note(reach, Kind::Reservation, change);
         }
         if !reserved {
-            // With no reservation in force, no other step restores the values that were written. An
-            // earlier run of the daemon may have left some, too.
+            // With no reservation in force, no later step restores the values that were written
+            // here or by an earlier run of the daemon. So their restores are scheduled now.
             for target in &targets {
                 let entry = limit_entry(&shared.ledger, &target.cgroup, reserve.knob);
                 shared.ledger.owe(entry);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `protect`: reserves the topmost app's memory in its cgroup, locks pages that are charged to
-//! other cgroups, and keeps the app from the OOM killer.
+//! other cgroups, and makes the OOM killer prefer other victims.
 
 pub mod adopt;
 pub mod cgroup_memory;

@@ -2,12 +2,12 @@
 //! `oom_score_adj`: makes the OOM killer prefer other victims.
 //!
 //! The values of all processes of the app are lowered by the same number of points. An app that
-//! marks its own helpers as first victims thus keeps that order. If the app itself sets a value
-//! above the original while it is topmost, Limelight neither lowers it again nor restores the
+//! marks some of its own processes as first victims thus keeps that order. If the app itself sets a
+//! value above the original while it is topmost, Limelight neither lowers it again nor restores the
 //! original.
 //!
-//! A value below 0 may not be explained by the record. A privileged program has set it, or the
-//! process has inherited it from Limelight unnoticed. Such a value is not lowered further.
+//! A value below 0 that the record does not explain is not lowered further. Either a privileged
+//! program set it, or the process inherited it from Limelight unnoticed.
 
 use limelight_core::model::{AppKey, ProcessId};
 use limelight_proto::{Change, Outcome};
@@ -65,7 +65,7 @@ fn fresh(
     let home = home.map(Place::from);
     let inheritance = Inheritance::new(recorded, &[]);
     // The time and the process tree from before any change. They are read at the first new process,
-    // because most scans find none.
+    // because most scans find no new process.
     let mut start: Option<(Moment, ProcessTree)> = None;
     let mut given = Vec::new();
     let mut fresh = Vec::new();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn score_is_never_raised_and_never_unkillable() {
+    fn score_is_lowered_but_never_below_minus_999() {
         assert_eq!(lowered(0, 500), -500);
         assert_eq!(lowered(200, 500), -300);
         assert_eq!(lowered(1000, 1000), 0);

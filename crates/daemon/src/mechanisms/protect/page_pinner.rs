@@ -27,7 +27,7 @@ use crate::system::same_process;
 
 /// Shortest and longest time between two scans of an app. The interval is short at first, while the
 /// app starts to work, and for as long as scans find new pages. Pages that were evicted before the
-/// app became topmost are read back on demand, and would be evicted again if they were not locked.
+/// app became topmost are read back on demand, and may be evicted again before a scan locks them.
 const SOON: Duration = Duration::from_millis(125);
 const LATE: Duration = Duration::from_secs(16);
 
@@ -55,7 +55,7 @@ pub struct Order {
     pub members: Vec<ProcessId>,
     /// Cgroups that a reservation protects, by inode number.
     pub reserved: BTreeSet<u64>,
-    /// Limit of the locked memory, in bytes.
+    /// Maximum locked memory, in bytes.
     pub limit: u64,
 }
 
@@ -359,7 +359,8 @@ impl Holdings {
 
 /// Splits pages into those charged to a reserved cgroup and the others. Pages that the kernel read
 /// at once are charged to one cgroup, and querying each page takes longer than locking it. So if
-/// both ends of a run of adjacent pages agree, the pages between them are not queried.
+/// both ends of a run of adjacent pages are charged to reserved cgroups, or neither is, the pages
+/// between them are not queried.
 fn sorted(
     pages: &[FilePage],
     mut is_reserved: impl FnMut(&FilePage) -> bool,
@@ -385,7 +386,8 @@ fn sorted(
 }
 
 /// Returns the given ascending pages and the gaps between pages that are near each other. The pages
-/// of such a gap were in memory a moment ago and are needed as much. Settled pages are left out.
+/// of such a gap were probably read together with their neighbours, and are needed as much. Settled
+/// pages (already locked, or reserved) are left out.
 fn with_gaps(pages: impl Iterator<Item = u64>, is_settled: impl Fn(u64) -> bool) -> Vec<u64> {
     let mut all: Vec<u64> = Vec::new();
     for page in pages {

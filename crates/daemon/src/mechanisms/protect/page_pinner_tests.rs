@@ -15,7 +15,7 @@ fn inner_pages_of_a_run_are_not_queried_if_its_ends_agree() {
         page.index < 42
     });
     assert_eq!((reserved.len(), others.len()), (NEAR as usize + 2, 2));
-    // Both ends of each run, and all four pages of the second run.
+    // The ends of both runs, and then all four pages of the second run.
     assert_eq!(asked, 2 + 2 + 4);
 }
 
@@ -68,7 +68,7 @@ fn pages_that_the_next_app_maps_stay_locked() {
 }
 
 #[test]
-fn scans_that_find_nothing_slow_down_and_then_follow_the_loop() {
+fn idle_scans_back_off_until_only_the_event_loop_triggers_them() {
     let mut pace = Pace::default();
     let mut pauses = Vec::new();
     while let Some(pause) = pace.pause() {

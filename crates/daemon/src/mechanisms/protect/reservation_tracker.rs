@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Schedules updates of the topmost app's reservation while memory is short. The ancestors of the
-//! app's cgroup then reserve little more than the app uses, and must follow its growth. An app that
-//! becomes topmost again takes its memory within less than a second.
+//! app's cgroup then reserve little more than the app uses, so their reservations must follow its
+//! growth. The first updates are frequent, because an app that becomes topmost again takes its
+//! memory within less than a second.
 
 use std::time::Duration;
 

@@ -14,7 +14,7 @@ use crate::mechanisms::protect::page_pinner::{Locked, Order, PagePinner};
 use crate::mechanisms::shared::{Context, Shared};
 use crate::system::identify::open_home;
 
-/// Shown to the user in place of a file's name.
+/// Name of the knob as shown to the user. The locks have no file in the kernel's interface.
 const KNOB: &str = "mlock of mapped files";
 
 const RULE: &str =
@@ -121,7 +121,8 @@ impl SharedPages {
         locker.map_or(0, |locker| locker.locked().bytes)
     }
 
-    /// Reports what the page pinner has locked since the request.
+    /// Reports what the page pinner has locked, or why it cannot. Reports nothing before its first
+    /// result.
     pub fn report(&mut self, shared: &mut Shared, context: Context<'_>) {
         let (Some(locker), Some(locking)) = (&self.pinner, &shared.in_force.locked) else {
             return;

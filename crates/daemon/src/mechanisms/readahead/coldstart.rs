@@ -4,12 +4,12 @@
 //!
 //! When a program starts, it is unknown whether it will become an app that a person uses. So the
 //! most recently started programs are followed for as long as a start may take. The names of the
-//! files that they and their children opened are kept in memory only. When one of the programs
+//! files that they and their descendants opened are kept in memory only. When one of the programs
 //! becomes topmost, the cached parts of its files are recorded on disk, because its start has read
 //! them. The names that belong to the other programs are discarded.
 //!
-//! A replay begins with the execution itself: execve() opens the program's file first, and the
-//! daemon waits for the event of that open.
+//! A replay begins with the execution itself: the daemon watches for the first step of execve(),
+//! which is the open of the program's file.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -24,37 +24,37 @@ use limelight_sys::files::{FileKind, FileStat};
 use crate::mechanisms::readahead::replay::{self, Candidate, Recording, Replay};
 use crate::system::System;
 
-/// Most programs that are followed at once.
+/// Maximum number of programs that are followed at once.
 const YOUNG_MAX: usize = 256;
 
-/// Most files that are remembered for one program.
+/// Maximum number of files that are remembered for one program.
 const FILES_MAX: usize = 4096;
 
-/// Most executions that are remembered for one process; later ones are dropped.
+/// Maximum number of executions that are remembered for one process; later ones are dropped.
 const EXECUTED_MAX: usize = 16;
 
 /// Longest time between the execution events of a script and of its interpreter. A process that
 /// executes something later counts as a new start.
 const ONE_EXECUTION: Duration = Duration::from_secs(1);
 
-/// Number of generations of helper processes that count as part of the app.
+/// Number of generations of child processes that count as part of the app.
 const DEPTH: usize = 4;
 
-/// Longest time between a program's start and its becoming topmost for the start to be recorded.
-/// Under load a window can take long to appear.
+/// A start is recorded only if the program becomes topmost within this time. It is long because a
+/// window can take long to appear under load.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// The same record is not replayed again within this time. A second instance finds everything
 /// cached, and a program that a script starts in a loop is not an app.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// How long the result of the search for a process's followed parent is cached.
+/// How long the result of the search for the followed program to which a process belongs is cached.
 const STRANGER: Duration = Duration::from_secs(1);
 
-/// Most cached results of that search.
+/// Maximum number of cached results of that search.
 const STRANGERS_MAX: usize = 512;
 
-/// Most apps whose starts are recorded at the same time.
+/// Maximum number of apps whose starts are recorded at the same time.
 const PENDING_MAX: usize = 8;
 
 /// A program that was started recently.
@@ -67,11 +67,11 @@ struct Young {
     executed_at: Duration,
     /// Files that it executed, in order, such as a script, its interpreter and the loader.
     executed: Vec<Candidate>,
-    /// Files that it and its children opened, by device and inode.
+    /// Files that it and its descendants opened, by device and inode.
     opened: BTreeMap<(u64, u64), PathBuf>,
 }
 
-/// An app whose start is not over yet.
+/// An app whose start is being recorded.
 #[derive(Debug)]
 struct Pending {
     app: AppKey,
@@ -88,7 +88,7 @@ struct Pending {
 /// The kind of process that opened a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// A followed program, or its child, during the recording time.
+    /// A followed program or one of its descendants, during the recording time.
     Young,
     /// Any other process.
     Stranger,
@@ -102,8 +102,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 pub struct ColdStart {
     directory: PathBuf,
     young: HashMap<i32, Young>,
-    /// For a process that is not followed itself: its followed parent, or `None`, and when that was
-    /// found.
+    /// For a process that is not followed itself: the followed program to which it belongs, or
+    /// `None`, and when that was determined.
     kin: HashMap<i32, (Option<i32>, Duration)>,
     pending: Vec<Pending>,
     /// Time of the next check that the apps in `pending` still run.
@@ -130,7 +130,7 @@ impl ColdStart {
         }
     }
 
-    /// How many apps have a record.
+    /// How many records exist.
     pub fn records(&self) -> usize {
         self.known.len()
     }
@@ -224,9 +224,8 @@ impl ColdStart {
         young
     }
 
-    /// Makes room for one more program. Forgets programs that started too long ago to become
-    /// topmost, then ended programs that are not helpers of a followed one, then the oldest
-    /// program.
+    /// Makes room for one more program. First forgets programs whose start is too old to be
+    /// recorded, then ended programs whose parent is not followed, then the oldest program.
     fn make_room(&mut self, system: &System, now: Duration) {
         if self.young.len() < YOUNG_MAX {
             return;
@@ -249,11 +248,11 @@ impl ColdStart {
         }
     }
 
-    /// PIDs of the app's processes and of the helpers that they started during the recording time.
-    /// Helpers that have ended are included.
+    /// PIDs of the app's processes and of the programs that they started during the recording time,
+    /// including programs that have ended.
     fn family(&self, pending: &Pending, settings: &ReadaheadSettings) -> BTreeSet<i32> {
         let mut family = pending.members.clone();
-        // Each round adds one generation of helpers; deeper ones do not matter.
+        // Each round adds one generation; later generations do not matter.
         for _ in 0..DEPTH {
             let helpers = self.young.values().filter(|young| {
                 family.contains(&young.parent)
@@ -299,7 +298,8 @@ impl ColdStart {
         }
     }
 
-    /// PID of the followed program that this process is, or whose child it is.
+    /// PID of the followed program to which this process belongs: its own PID, that of its followed
+    /// parent, or the cached result for its parent.
     fn young_of(&mut self, pid: i32, system: &System, now: Duration) -> Option<i32> {
         if self.young.contains_key(&pid) {
             return Some(pid);
@@ -425,7 +425,7 @@ impl ColdStart {
         executed.get(at.checked_sub(1)?).cloned()
     }
 
-    /// All files that these processes executed, opened or map.
+    /// All files that these processes have executed, opened or mapped.
     fn files_of(&self, family: &BTreeSet<i32>, system: &System) -> Vec<Candidate> {
         let mut files: BTreeMap<(u64, PathBuf), ()> = BTreeMap::new();
         let mut add = |inode: u64, path: &Path| {
@@ -440,8 +440,8 @@ impl ColdStart {
                     add(*inode, path);
                 }
             }
-            // Files that were opened before the execution event arrived are found if they are still
-            // mapped.
+            // Files that were opened before the execution event arrived are not in `opened`; those
+            // that are still mapped are found here.
             let mapped = system.proc.process(*pid).and_then(|p| p.mapped_files());
             for file in mapped.unwrap_or_default() {
                 add(file.key.1, &file.path);
@@ -461,7 +461,7 @@ impl ColdStart {
         }
     }
 
-    /// Forgets an unreadable record: it is not tried again until the start has been recorded again.
+    /// Forgets an unreadable record, so that it is not replayed until the start is recorded again.
     pub fn spoiled(&mut self, record: &str) {
         self.known.remove(record);
     }

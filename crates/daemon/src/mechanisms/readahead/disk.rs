@@ -8,7 +8,8 @@ use limelight_sys::dir::Dir;
 use limelight_sys::meminfo::page_bytes;
 use rustix::fs::{major, minor};
 
-/// The kernel's default read-ahead, for a device that does not report its own.
+/// The kernel's default read-ahead, in bytes. Used in place of values that a device does not
+/// report.
 const ORDINARY: u64 = 128 << 10;
 
 /// Properties of a device's queue.
@@ -23,8 +24,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Bytes to request per call. The kernel drops the part of a call that exceeds both its
-    /// read-ahead and the largest request. Whole multiples of `scattered` avoid a small last
+    /// Bytes to request per call. The kernel drops the part of a call that exceeds the larger of
+    /// its read-ahead and the largest request. Whole multiples of `scattered` avoid a small last
     /// request.
     pub fn chunk(&self) -> u64 {
         let most = self.read_ahead.max(self.request);
@@ -48,7 +49,8 @@ impl Disks {
         }
     }
 
-    /// The properties of the disk with this device number. They are read once.
+    /// The properties of the disk with this device number. They are read once and cached until
+    /// [`Disks::forget`].
     pub fn get(&mut self, device: u64) -> Disk {
         let sys = &self.sys;
         *self

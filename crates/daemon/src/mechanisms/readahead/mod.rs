@@ -40,11 +40,12 @@ use replay::Replay;
 use streams::Streams;
 use waits::Waits;
 
-/// Interval between readings of the free memory while streams are read. A reading costs more than
-/// the poll of a stream.
+/// Interval between readings of the free memory while files are read ahead. A reading costs more
+/// than the poll of a stream.
 const MEMORY_EVERY: Duration = Duration::from_millis(100);
 
-/// Most buffers of open events that are handled in one batch; each holds some 160 events.
+/// Maximum number of buffers of open events that are handled in one batch; each holds some 160
+/// events.
 const BUFFERS: usize = 32;
 
 /// The watch on opens, or why there is none.
@@ -92,7 +93,8 @@ pub struct Readahead {
 }
 
 impl Readahead {
-    /// Starts the watches that the configuration and the machine allow. Reads nothing yet.
+    /// Starts the watches that the configuration and the machine allow. Reads no file ahead yet.
+    /// `directory` holds the records of starts.
     pub fn start(
         system: &System,
         settings: &ReadaheadSettings,
@@ -137,7 +139,7 @@ impl Readahead {
         };
     }
 
-    /// The queue of executions, which the event loop polls.
+    /// The queue of executions and first reads, which the event loop polls.
     pub fn execs(&self) -> Option<&Fanotify> {
         queue_of(&self.eyes)
     }
@@ -158,7 +160,7 @@ impl Readahead {
         }
     }
 
-    /// Handles a mount or an unmount.
+    /// Schedules a scan of the mount table after a mount or an unmount.
     pub fn notice_mounts(&mut self, now: Duration) {
         if let Eyes::Open(opens) = &mut self.eyes {
             opens.notice_mounts(now);
@@ -239,7 +241,7 @@ impl Readahead {
     }
 
     /// Handles executions, and first reads of streams that stood still. Returns the PIDs of the
-    /// processes whose start is to be replayed.
+    /// processes whose program has a record to replay.
     pub fn take_execs(&mut self, system: &System, now: Duration) -> Vec<i32> {
         let Eyes::Open(opens) = &mut self.eyes else {
             return Vec::new();
@@ -295,7 +297,8 @@ impl Readahead {
         if !opens.is_time(now) {
             return false;
         }
-        // The loop is bounded: a program that opens files faster than this soon exceeds the budget.
+        // The loop is bounded, because a program may open files faster than they are handled here.
+        // Such a program soon exceeds the budget.
         for _ in 0..BUFFERS {
             let batch = opens.take_patient();
             if batch.lost {
@@ -428,7 +431,7 @@ impl Readahead {
         looked
     }
 
-    /// Whether anything can be read ahead at all.
+    /// Whether the reader threads run, without which nothing is read ahead.
     pub fn works(&self) -> bool {
         self.readers.is_some()
     }

@@ -10,8 +10,8 @@
 //! The kernel cannot filter the queue by process, so the daemon receives the opens of all
 //! processes. One open costs the opener some hundred nanoseconds and the daemon a few microseconds,
 //! and no process waits for the daemon. A budget of events bounds the daemon's work on processes
-//! that do not matter. When a compiler or an indexer exhausts the budget, the watch is paused for
-//! 10 s. Each further pause is twice as long, up to 320 s.
+//! that are neither topmost nor followed. When a compiler or an indexer exhausts the budget, the
+//! watch is paused for 10 s. Each further pause is twice as long, up to 320 s.
 //!
 //! Executions have a budget of their own, so that a search through all files does not hide the
 //! start of an app.
@@ -145,7 +145,7 @@ impl Opens {
         self.changes.as_ref()
     }
 
-    /// Handles a mount or an unmount.
+    /// Schedules a scan of the mount table after a mount or an unmount.
     pub fn notice_mounts(&mut self, now: Duration) {
         self.look_for_mounts.get_or_insert(now + MOUNTS);
     }
@@ -331,7 +331,7 @@ mod tests {
     const S: fn(u64) -> Duration = Duration::from_secs;
 
     #[test]
-    fn busy_machine_pauses_the_watch_longer_each_time_until_it_is_calm() {
+    fn each_pause_is_twice_as_long_until_a_minute_without_one() {
         let mut watch = Watch::new(Kind::Open, S(0));
         assert!(!watch.spend(BURST, S(0)));
         assert!(watch.spend(1, S(0)));
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_desktop_stays_within_its_budget() {
+    fn events_at_the_average_rate_never_exhaust_the_budget() {
         let mut watch = Watch::new(Kind::Open, S(0));
         for second in 1..1000 {
             assert!(!watch.spend(PER_SECOND, S(second)));

@@ -4,8 +4,8 @@
 //! readahead() returns when the requests are queued, but it may have to read the file system's
 //! block maps first. Opening a file may have to read its directory. Both are therefore done in
 //! threads of their own. The threads share no state with the event loop except a bounded queue of
-//! jobs and the list of answers. One thread serves streams, the other one serves app starts. A job
-//! that does not fit into its queue is dropped.
+//! jobs and the list of answers. One thread serves streams and waits, the other one serves app
+//! starts. A job that does not fit into its queue is dropped.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::mechanisms::readahead::disk::Disks;
 use crate::mechanisms::readahead::replay::{self, Recording, Replay};
 use crate::system::self_tuning::{come_first, stand_back};
 
-/// Most jobs in a queue.
+/// Maximum number of jobs in a queue.
 const JOBS: usize = 64;
 
 /// Stack of a thread, in bytes: its call depth is small.
@@ -29,7 +29,7 @@ const STACK: usize = 256 << 10;
 /// A job for a thread.
 #[derive(Debug)]
 pub enum Job {
-    /// Read the next piece of a stream.
+    /// Read a piece of a file ahead.
     Piece {
         /// The file.
         file: Arc<File>,

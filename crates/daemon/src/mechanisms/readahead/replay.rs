@@ -34,7 +34,7 @@ pub struct Replay {
     pub program: String,
     /// Its record.
     pub record: PathBuf,
-    /// Most bytes to read.
+    /// Maximum number of bytes to read.
     pub room: u64,
 }
 
@@ -57,7 +57,7 @@ pub enum RecordError {
         /// The flaw.
         flaw: Flaw,
     },
-    /// A record names programs by UTF-8 paths only.
+    /// The program's path is not UTF-8, so no record can name it.
     #[error("its path is not UTF-8")]
     NotUtf8,
     /// The program cannot be opened.
@@ -102,7 +102,7 @@ pub struct Figures {
     pub changed: usize,
     /// Bytes requested. Parts that were cached already are not read again.
     pub bytes: u64,
-    /// Whether the replay stopped early because memory became short.
+    /// Whether the replay stopped early because memory became short or the limit was reached.
     pub stopped: bool,
     /// How long the requests took.
     pub took: Duration,
@@ -115,8 +115,8 @@ pub struct Recording {
     pub program: Candidate,
     /// The user who runs it.
     pub user: u32,
-    /// The file that was executed right before the program. If it is a script, the script is the
-    /// app.
+    /// The file that was executed right before the program. If it is a script, the record is made
+    /// for the script.
     pub before: Option<Candidate>,
     /// Files that the app opened or maps.
     pub files: Vec<Candidate>,
@@ -124,9 +124,9 @@ pub struct Recording {
     pub partial: bool,
     /// Directory of the records.
     pub directory: PathBuf,
-    /// Most bytes that a record may cover.
+    /// Maximum number of bytes that a record may cover.
     pub bytes_max: u64,
-    /// Most records that are kept.
+    /// Maximum number of records that are kept.
     pub records_max: usize,
 }
 
@@ -163,7 +163,7 @@ pub struct Kept {
     pub removed: Vec<String>,
 }
 
-/// Requests all file ranges of a record that are not cached yet.
+/// Requests all file ranges of a record. Parts that are cached already are not read again.
 pub fn replay(job: &Replay, disks: &mut Disks, proc: &Path) -> Replayed {
     let outcome = load(&job.record).map(|record| {
         // The modification time of a record is the time of its last use.
@@ -351,8 +351,8 @@ fn utf8(path: &Path) -> Option<&str> {
     path.to_str().filter(|path| path.starts_with('/'))
 }
 
-/// Replaces a file as a whole or not at all. The file is private, because which apps a person uses
-/// must stay hidden from other users.
+/// Replaces a file as a whole or not at all. Only the file's owner may read it, because a record
+/// shows which apps a person uses.
 fn write(directory: &Path, at: &Path, text: &str) -> std::io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)
@@ -371,8 +371,8 @@ fn write(directory: &Path, at: &Path, text: &str) -> std::io::Result<()> {
     fs::rename(&fresh, at)
 }
 
-/// Removes the least recently used records if there are more than `most`, so that each user keeps a
-/// fair share. Returns their names.
+/// Removes records until `most` remain, always from the user who has the most left, least recently
+/// used first. Returns their names.
 fn prune(directory: &Path, most: usize) -> Vec<String> {
     let mut records: Vec<_> = names(directory)
         .into_iter()

@@ -105,7 +105,7 @@ fn changed_file_is_skipped_and_recorded_anew() {
 }
 
 #[test]
-fn file_that_became_something_else_is_not_opened() {
+fn file_replaced_by_a_symlink_to_a_device_counts_as_changed() {
     let place = Place::new();
     let kept = place.record(&place.recording());
     fs::remove_file(place.path("library")).unwrap();
@@ -115,7 +115,7 @@ fn file_that_became_something_else_is_not_opened() {
 }
 
 #[test]
-fn damaged_record_is_refused_by_name_and_replaced_by_the_next_start() {
+fn error_names_the_damaged_record_and_the_next_recording_replaces_it() {
     let place = Place::new();
     let kept = place.record(&place.recording());
     let path = place
@@ -139,7 +139,7 @@ fn replay_stays_within_its_room() {
 }
 
 #[test]
-fn script_is_an_app_of_its_own_and_a_wrapper_is_not() {
+fn record_is_made_for_a_script_but_not_for_a_binary_wrapper() {
     let place = Place::new();
     fs::write(place.path("tool"), "#!/bin/app\n").unwrap();
     let with = |before: &str| Recording {
@@ -152,7 +152,7 @@ fn script_is_an_app_of_its_own_and_a_wrapper_is_not() {
 }
 
 #[test]
-fn small_start_needs_no_record() {
+fn small_start_gets_no_record() {
     let place = Place::new();
     place.fill("app", 1000);
     let recording = Recording {
@@ -183,7 +183,7 @@ fn least_recently_used_records_are_removed() {
 }
 
 #[test]
-fn directory_that_cannot_be_made_is_named_with_a_cure() {
+fn error_for_an_unwritable_directory_names_the_setting_to_change() {
     let place = Place::new();
     fs::write(place.path("state"), "in the way").unwrap();
     let error = record(&place.recording()).outcome.unwrap_err();

@@ -9,7 +9,8 @@ use crate::mechanisms::readahead::{Eyes, Readahead, Totals};
 use crate::system::System;
 
 impl Readahead {
-    /// A sentence that says whether there is a record of how a process's program starts.
+    /// A sentence that says whether there is a record of how a process's program starts; `None`
+    /// where starts are not recorded.
     pub fn note(&self, system: &System, id: ProcessId) -> Option<String> {
         if !self.settings.cold_start || !matches!(self.eyes, Eyes::Open(_)) {
             return None;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Follows the topmost app's streams, which are files that it reads in sequence, on a kernel that
+//! Follows the topmost app's streams: files that it reads in sequence. Needed on a kernel that
 //! cannot extend read-ahead for one app alone.
 //!
 //! The app's position in a file is in `/proc/PID/fdinfo`. Reading it costs ten microseconds,
 //! affects no other process, and works however small the app's reads are. A fanotify event for each
-//! read would cost the app more than the disk does. So the daemon polls a stream while it moves, at
-//! the stream's pace, and requests the next windows. When a stream stands still, the daemon sets a
-//! fanotify watch on its file, and removes the watch with the first event.
+//! read would cost the app more than the reads from disk do. So the daemon polls a stream while it
+//! moves, at the stream's pace, and requests the next read-ahead windows. When a stream stands
+//! still, the daemon sets a fanotify watch on its file, and removes the watch with the first event.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -31,10 +31,10 @@ use crate::system::System;
 /// Smallest file that is followed, in bytes. The kernel's own read-ahead reads smaller files whole.
 const SIZE_MIN: u64 = 256 << 10;
 
-/// Most streams that are followed at once.
+/// Maximum number of streams that are followed at once.
 const STREAMS_MAX: usize = 64;
 
-/// Most processes of the app, and most descriptors of each, that are scanned.
+/// Maximum number of the app's processes that are scanned, and of descriptors of each.
 const PROCESSES_MAX: usize = 32;
 const DESCRIPTORS_MAX: usize = 512;
 
@@ -45,14 +45,14 @@ const INSTALLED: Duration = Duration::from_millis(2);
 /// Interval between scans of all descriptors of the app.
 const ROUND: Duration = Duration::from_secs(5);
 
-/// Polls in a row without movement after which a watch is set.
+/// Number of polls in a row without movement after which a watch is set.
 const IDLE: u32 = 3;
 
 /// Time from setting a watch to the last poll.
 const LAST_LOOK: Duration = Duration::from_millis(1);
 
-/// After a read event no watch is set for this time, unless the app's own stream moves: another
-/// process may read the file.
+/// After a read event, no watch is set for this time, because the reader may have been another
+/// process. The wait ends early if the app's own stream moves.
 const OTHERS: Duration = Duration::from_secs(10);
 
 /// A file that the app has open for reading.
@@ -154,7 +154,7 @@ impl Streams {
     }
 
     /// Schedules a scan of the whole app when it has just become topmost or was not scanned for a
-    /// while: a process may get a descriptor without an open.
+    /// while: a process may get a descriptor without an open, for example by inheritance.
     pub fn look_through(&mut self, members: &[ProcessId], new: bool, now: Duration) {
         if !new && now < self.next_round {
             return;
@@ -354,7 +354,7 @@ impl Followed {
         }
         self.watched = queue.watch_reads(&*self.file).is_ok();
         if self.watched {
-            // Poll once more, for a read right before the watch was set.
+            // Poll once more, to notice a read right before the watch was set.
             self.due = now + LAST_LOOK;
         }
     }

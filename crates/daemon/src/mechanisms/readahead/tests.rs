@@ -25,7 +25,7 @@ struct Machine {
     readahead: Readahead,
 }
 
-/// A process that waits for lines.
+/// A process that waits for lines on its standard input.
 struct App(Child);
 
 impl App {
@@ -82,7 +82,7 @@ impl Machine {
         (cached_bytes(&file) == 0).then_some(file)
     }
 
-    /// Starts a shell script in its own program, so that it has a record of its own.
+    /// Runs a shell script with a copy of the shell, so that it has a record of its own.
     fn start(&self, script: &str) -> App {
         let program = self.path("app");
         if !program.exists() {
@@ -177,8 +177,8 @@ fn start_is_recorded_and_the_next_one_is_read_ahead() {
     let Some(file) = machine.uncached("library", 2) else {
         return;
     };
-    // The shell itself opens the file: a helper that ended before the daemon scans would leave no
-    // trace.
+    // The shell itself opens the file: a child process that ended before the daemon scans would
+    // leave no trace.
     let script = "exec 3<library; cat <&3; read x";
     let app = machine.start(script);
     machine.until("the start is seen", |all| all.coldstart.young() > 0);

@@ -33,25 +33,28 @@ use crate::system::System;
 const SYSTEM: &str = "filemap";
 const EVENT: &str = "mm_filemap_add_to_page_cache";
 
-/// Most threads that are watched at once; each watch takes three pages of memory.
+/// Maximum number of threads that are watched at once; each watch takes three pages of memory.
 const THREADS_MAX: usize = 32;
 
 /// Delay between the first event of a request and reading all its events. By then every page of the
 /// request has raised its event, and the disk has not answered yet.
 const AFTER: Duration = Duration::from_micros(300);
 
-/// Most files that are kept open, and how long a file that was not found is not searched for again.
+/// Maximum number of files that are kept open.
 const FILES_MAX: usize = 128;
+
+/// Interval at which files that were not found are forgotten, so that they may be searched for
+/// again.
 const FORGET: Duration = Duration::from_secs(5);
 
 /// Shortest time between two listings of the app's open and mapped files. A file that is not on the
 /// list causes a new listing.
 const LIST_AGAIN: Duration = Duration::from_millis(100);
 
-/// Most descriptors of a process that are searched for a file.
+/// Maximum number of descriptors of a process that are searched for a file.
 const DESCRIPTORS_MAX: usize = 256;
 
-/// Pages that were read together.
+/// Adjacent pages of a file that entered the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Run {
     file: File,
@@ -140,8 +143,9 @@ impl Waits {
         self.due
     }
 
-    /// Handles the events if that is due, and requests neighbouring pages, at most `room` bytes.
-    /// Returns whether events were handled; if so, the event loop must re-arm the queue.
+    /// Handles the events if that is due, and requests neighbouring pages, at most `room` bytes,
+    /// which it subtracts from `room`. Returns whether events were handled; if so, the event loop
+    /// must re-arm the queue.
     pub fn pass_time(
         &mut self,
         system: &System,
@@ -178,8 +182,8 @@ impl Waits {
     /// The pages that entered the page cache since the last call, as runs of adjacent pages.
     fn take(&mut self) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
-        // Read every watch: a check for readability resets that state, and the epoll queue has made
-        // such a check.
+        // Read every watch, whether readable or not: a check for readability resets that state, and
+        // the epoll queue has already made such a check.
         for watch in self.watches.values_mut() {
             for contents in &watch.take().events {
                 let Some(run) = run(&self.tracepoint, contents) else {

@@ -18,8 +18,8 @@ impl Swap {
             return;
         };
         for report in guard.reports() {
-            // Memory ran short at some moment between the last two gauges. Times count from the
-            // earlier gauge.
+            // Memory ran short at some moment between `before` and `crossed`. Times count from the
+            // earlier one.
             let since = |then: Duration| then.saturating_sub(report.before);
             let done = report.freed.unwrap_or(report.killed);
             tracing::debug!(
@@ -41,7 +41,7 @@ impl Swap {
         }
     }
 
-    /// Notes the apps that the gate refused to have killed, so that they are skipped for a while.
+    /// Notes the apps whose kill the gate refused, so that they are skipped for a while.
     pub fn take_refused(&mut self, shared: &mut Shared, at: Duration) {
         let refused = self.guard.as_ref().map(|guard| guard.refused());
         for app in refused.into_iter().flatten() {
@@ -141,8 +141,8 @@ fn note_squeeze(squeezed: &mut Vec<(AppKey, Duration)>, app: AppKey, at: Duratio
     squeezed.push((app, at));
 }
 
-/// Records an app's working set. Only missing pages are measured, so an app that is kept out of
-/// swap would seem to need little: it is left out.
+/// Records an app's working set. An app that is kept out of swap is left out: only missing pages
+/// are measured, so it would seem to need little.
 fn learn(shared: &mut Shared, app: AppKey, working_set: u64) {
     let in_force = &mut shared.in_force.swapping;
     let unseen = in_force.exempt.contains(&app);

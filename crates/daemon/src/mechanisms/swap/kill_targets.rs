@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Resolves kill reports to apps. A report comes when the memory is free, up to a second after the
-//! kill. Scans during that time no longer find the app.
+//! kill. Scans during that time no longer find the app, so it is remembered here.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -43,7 +43,7 @@ mod tests {
     const S: fn(u64) -> Duration = Duration::from_secs;
 
     #[test]
-    fn app_is_remembered_for_as_long_as_its_report_may_take() {
+    fn disarmed_app_is_remembered_for_ten_seconds() {
         let mut apps = Apps::default();
         let app = App {
             key: APP,

@@ -244,7 +244,7 @@ impl Mechanism for Swap {
                 limits::thaw(shared, *app, context);
                 self.did(context.now, *app, MemoryAction::Thaw, rule);
             }
-            // A dry run tells nobody.
+            // A dry run neither asks nor warns the user.
             Step::Ask { .. } | Step::Warn { .. } if dry => {}
             Step::Ask { level, next } => {
                 in_force.asked = Some((*level, context.now));
@@ -315,7 +315,7 @@ fn refusal(shared: &Shared, step: &Step) -> Option<(AppKey, Harm, Blocked)> {
     Some((*app, harm, blocked))
 }
 
-/// Returns why an app must not be frozen: another process may be waiting for it.
+/// Why an app must not be frozen, if another process may depend on it.
 fn refusal_to_freeze(shared: &Shared, app: AppKey, context: Context<'_>) -> Option<String> {
     let known = context.apps.iter().find(|known| known.key() == app)?;
     let front = shared.gate.topmost();

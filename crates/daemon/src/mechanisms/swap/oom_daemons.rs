@@ -2,8 +2,8 @@
 //! Finds other programs that kill when memory runs short, and describes when they do.
 //!
 //! Limelight leaves these programs alone. With their default settings, Limelight acts earlier than
-//! they do. It reads its gauge again right before a kill, and waits for memory that another
-//! program's kill has freed. So Limelight and such a program do not kill for the same shortage. The
+//! they do. It reads its gauge again right before a kill, and waits for the memory that another
+//! program's kill frees. So Limelight and such a program do not kill for the same shortage. The
 //! user should know about these programs all the same.
 
 use std::fs;
@@ -16,7 +16,7 @@ use limelight_sys::tree::ProcessTree;
 
 use crate::system::System;
 
-/// Another program that kills, or makes apps give memory back.
+/// Another program that acts on memory shortages: it kills, frees or reserves memory, or notifies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Killer {
     /// Its name.
@@ -60,8 +60,8 @@ impl OomDaemons {
 /// Those of [`KNOWN`] that end no process.
 const HARMLESS: [&str; 2] = ["psi-notify", "uresourced"];
 
-/// For each program: its name as the kernel truncates it, its full name, and what it does. The last
-/// text is empty if it is built from the program's configuration.
+/// For each program: its name as the kernel truncates it (15 bytes), its full name, and what it
+/// does. The last text is empty if it is built from the program's configuration.
 const KNOWN: [(&str, &str, &str); 9] = [
     ("systemd-oomd", "systemd-oomd", ""),
     ("earlyoom", "earlyoom", ""),
@@ -95,7 +95,7 @@ const KNOWN: [(&str, &str, &str); 9] = [
     ),
 ];
 
-/// All of these programs that run. `root` holds `/etc`, `/run` and `/usr`.
+/// All programs of `KNOWN` that run. `root` holds `/etc`, `/run` and `/usr`.
 pub fn find(proc: &Proc, root: &Path) -> Vec<Killer> {
     of_tree(proc, &proc.tree().unwrap_or_default(), root)
 }
@@ -152,7 +152,7 @@ fn oomd(root: &Path) -> String {
     )
 }
 
-/// The configuration files in reading order; later ones take precedence.
+/// The texts of the configuration files in reading order; later ones take precedence.
 fn oomd_files(root: &Path) -> Vec<String> {
     let read = |path: &Path| fs::read_to_string(path).ok();
     let mut texts: Vec<String> = ["usr/lib", "run", "etc"]

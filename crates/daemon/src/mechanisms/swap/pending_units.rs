@@ -40,8 +40,8 @@ impl PendingUnits {
         at + EXPECTED_FOR
     }
 
-    /// Handles the result of a scan. Units whose app has appeared are dropped. Units that stayed
-    /// empty are dropped and returned: their cgroup is gone, or their time is over.
+    /// Handles the result of a scan. Units whose app has appeared are dropped. Empty units whose
+    /// cgroup is gone or whose time is over are dropped and returned.
     pub fn looked(
         &mut self,
         now: Duration,
@@ -59,7 +59,7 @@ impl PendingUnits {
         late
     }
 
-    /// Time of the next scan at the latest.
+    /// Latest time for the next scan; `None`: no unit is tracked.
     pub fn until(&self) -> Option<Duration> {
         self.units.values().map(|(_, at)| *at + EXPECTED_FOR).min()
     }

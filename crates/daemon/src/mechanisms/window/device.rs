@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Response windows through `/dev/limelight`: reports to the kernel when the user waits.
+//! Reports response windows to the kernel through `/dev/limelight`.
 
 use limelight_core::policy::window::Step;
 use limelight_proto::{Change, KernelWindows, State};

@@ -16,8 +16,8 @@ use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared};
 
 use device::Told;
 
-/// How long a user's permission to report on the topmost app is cached: checking it takes longer
-/// than everything else in a window.
+/// How long a user's permission to report on the topmost app is cached. The check takes longer than
+/// all other work for one window.
 const PASS: Duration = Duration::from_secs(2);
 
 /// A cached permission to report on the topmost app.
@@ -36,13 +36,14 @@ pub struct Window {
     /// The reports to the kernel.
     pub told: Told,
     pass: Option<Pass>,
-    /// Open connections over which windows were reported, and how often.
+    /// Number of reports over each open connection.
     reporters: BTreeMap<u64, u64>,
     /// The last source that reported, and when.
     last_told: Option<(String, Duration)>,
-    /// User of the app that was topmost last.
+    /// User of the app that was topmost last; the outer `None`: no app has been topmost yet.
     owner: Option<Option<u32>>,
-    /// Users of the apps that have been topmost; at most two users are kept.
+    /// Users of the apps that have been topmost. Two are kept at most: enough to know that there is
+    /// more than one.
     owners: BTreeSet<Option<u32>>,
 }
 
@@ -89,7 +90,7 @@ impl Window {
         self.reporters.values().any(|&times| times > 1)
     }
 
-    /// How many connections have reported windows.
+    /// How many open connections have reported windows.
     pub fn reporters(&self) -> usize {
         self.reporters.len()
     }

@@ -5,15 +5,15 @@
 //! Only a running task takes memory: by faults, by `write()` to a tmpfs, through what the kernel
 //! allocates for it, or through a driver. All of these cost CPU time. So the alarm counts the run
 //! time of tasks on each CPU (the tracepoint `sched:sched_stat_runtime`, in nanoseconds). It wakes
-//! the guard when one CPU has run for its share of the time in which all free memory can be taken.
-//! On an idle machine it never rings.
+//! the guard when one CPU has run tasks for its share of the time in which all free memory can be
+//! taken. On an idle machine it never rings.
 //!
 //! A counter belongs to an online CPU and ends silently when the CPU goes offline. Each step of a
 //! CPU hotplug, also before and after a suspend, raises an event when it is done
 //! (`cpuhp:cpuhp_exit`), on one of the CPUs that were online. The alarm then has to be reopened.
-//! The event at the beginning of a step (`cpuhp:cpuhp_enter`) is too early: no event on an old CPU
-//! follows until the new one is online (`bringup_cpu()` in kernel/cpu.c), so an alarm opened in
-//! between would miss that CPU for good.
+//! The event at the beginning of a step (`cpuhp:cpuhp_enter`) is too early: after it, no event on
+//! the other CPUs follows until the new one is online (`bringup_cpu()` in kernel/cpu.c), so an
+//! alarm opened in between would miss that CPU for good.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -32,7 +32,7 @@ const ONLINE: &str = "devices/system/cpu/online";
 /// CPUs that run a single task without a tick: its run time is known only a second later.
 const TICKLESS: &str = "devices/system/cpu/nohz_full";
 
-/// Longest run time that may not be counted yet: one tick at the lowest tick rate of Linux.
+/// Longest run time that a counter may lag behind: one tick at the lowest tick rate of Linux.
 const TICK: Duration = Duration::from_millis(10);
 
 /// Why there is no alarm.
@@ -184,7 +184,7 @@ fn share(time: Duration, processors: usize) -> Option<Duration> {
     (share >= TICK).then_some(share)
 }
 
-/// Whether the present period may stay, because setting a new one interrupts every CPU.
+/// Whether the present period is close enough to be kept: setting a new one interrupts every CPU.
 fn fits(period: Duration, needed: Duration) -> bool {
     period <= needed && needed <= period * 2
 }
@@ -196,7 +196,7 @@ mod tests {
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
     #[test]
-    fn all_cpus_together_run_no_longer_than_the_time_before_it_rings() {
+    fn alarm_rings_before_all_cpus_together_exceed_the_time() {
         for processors in [1, 2, 3, 16, 128] {
             for time in [0, 15, 60, 134, 1000, 3000, 60_000].map(MS) {
                 let Some(needed) = share(time, processors) else {

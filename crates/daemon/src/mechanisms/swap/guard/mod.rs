@@ -40,10 +40,10 @@ use alarm::Alarm;
 pub use target::{Killed, Target};
 use watch::Watch;
 
-/// Most apps that are armed at a time; the last ones in kill order are left out.
+/// Maximum number of apps that are armed at a time; the last ones in kill order are left out.
 const ARMED_MAX: usize = 128;
 
-/// Most reports that wait for the event loop. There is at most one kill per second.
+/// Maximum number of reports that wait for the event loop. There is at most one kill per second.
 const REPORTS_MAX: usize = 16;
 
 /// Stack of the thread, in bytes. Most of it is prefaulted.
@@ -51,8 +51,8 @@ const STACK: usize = 128 << 10;
 
 const PRESSURE: &str = "pressure/memory";
 
-/// Any stall wakes the thread, at most once per window. The window is the shortest that the kernel
-/// allows. Stalls of `kswapd` count.
+/// Stalls of 1 ms within a window wake the thread, at most once per window. The window is the
+/// shortest that the kernel allows. Stalls of `kswapd` count.
 const STALL: Duration = Duration::from_millis(1);
 const WINDOW: Duration = Duration::from_millis(500);
 
@@ -88,7 +88,7 @@ pub struct Report {
     pub held: u64,
     /// Bytes by which the app had grown, if that is why it was chosen.
     pub burst: Option<u64>,
-    /// Decrease of the app's charge, in bytes.
+    /// Decrease of the memory that is charged to the app, in bytes.
     pub bytes: u64,
     /// How the app was killed.
     pub how: Killed,
@@ -98,7 +98,7 @@ pub struct Report {
 #[derive(Debug)]
 pub struct Guard {
     shared: Arc<Shared>,
-    /// Open targets, for apps that are armed again.
+    /// Open targets of the armed apps, reused for apps that are armed again.
     open: BTreeMap<AppKey, Arc<Target>>,
     thread: Option<JoinHandle<()>>,
     /// How stalls and work wake the thread, as human-readable text.
@@ -122,7 +122,7 @@ struct State {
     kept: u64,
     armed: Armed,
     reports: Reports,
-    /// Apps that the gate refused to have killed.
+    /// Apps whose kill the gate refused.
     refused: Refused,
     alarms: Alarms,
     stop: bool,
@@ -133,7 +133,8 @@ struct State {
 struct Alarms {
     fresh: Option<Alarm>,
     spent: Option<Alarm>,
-    /// Whether the event loop should try again to open an alarm, because there is none at present.
+    /// Whether the event loop should try again to open an alarm, because CPU hotplug was in
+    /// progress at the last attempt.
     again: bool,
 }
 
@@ -158,7 +159,7 @@ impl Armed {
         self.measured = true;
     }
 
-    /// Removes one app. Also returns how much memory it has allocated, in bytes.
+    /// Removes and returns one app, and the bytes that it had allocated at the last measurement.
     fn remove(&mut self, place: usize) -> (Candidate, Arc<Target>, u64) {
         let held = self.held.remove(place);
         let candidate = self.candidates.remove(place);
@@ -198,8 +199,8 @@ impl Reports {
     }
 }
 
-/// Apps that the gate refused to have killed since the event loop last read this list. Apps that do
-/// not fit are left out.
+/// Apps whose kill the gate has refused since the event loop last read this list. Apps that do not
+/// fit are left out.
 #[derive(Debug, Clone, Copy, Default)]
 struct Refused([Option<AppKey>; REPORTS_MAX]);
 
@@ -321,8 +322,9 @@ impl Guard {
         }
     }
 
-    /// Arms these apps in kill order, and no other apps. Skips apps that have ended, apps that hold
-    /// init, this daemon or its watcher, and apps beyond the first 128. Returns how many are armed.
+    /// Arms these apps in kill order, and no other apps. Skips apps that have ended, apps that
+    /// contain init, this daemon or its watcher, and apps beyond the first 128. Returns how many
+    /// are armed.
     pub fn arm<'a>(
         &mut self,
         system: &System,
@@ -400,7 +402,7 @@ impl Guard {
         self.shared.state().shortage
     }
 
-    /// Apps that the gate refused to have killed since the last call.
+    /// Apps whose kill the gate has refused since the last call.
     pub fn refused(&self) -> Vec<AppKey> {
         let refused = std::mem::take(&mut self.shared.state().refused);
         refused.0.into_iter().flatten().collect()
@@ -439,7 +441,8 @@ fn open_alarm(system: &System) -> (Option<Alarm>, String, bool) {
     }
 }
 
-/// Readable when the level has changed, there are reports, or the alarm is spent.
+/// Readable when the level has changed, a kill (also by the kernel) or a refusal was noted, or
+/// another alarm must be opened.
 impl AsFd for Guard {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.told.as_fd()

@@ -20,12 +20,12 @@ pub const HARDLY: Duration = Duration::from_secs(60);
 /// receives the report at the window's end.
 const TOLD_PART: u32 = 10;
 
-/// Assumed limits: no machine fills all of its memory within less than this time, and none fills
-/// more bytes per second.
+/// Assumed limits: the time to fill all of a machine's memory is at least `FILLED`, and at most
+/// `TAKEN` bytes are filled per second.
 const FILLED: Duration = Duration::from_millis(160);
 const TAKEN: u64 = 4 << 30;
 
-/// What ends the guard's sleep.
+/// What the guard relies on to end its sleep in time. A stall or the event loop may end it earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pause {
     /// The clock, after this time.
@@ -36,7 +36,7 @@ pub enum Pause {
     Work { time: Duration, most: Duration },
 }
 
-/// Shortest time in which `headroom` bytes can be taken.
+/// Shortest time in which `headroom` bytes can be taken, on a machine with `total` bytes of memory.
 pub fn taken_in(headroom: u64, total: u64) -> Duration {
     Duration::from_millis(headroom / per_ms(total))
 }
@@ -51,7 +51,7 @@ pub fn falls(before: u64, now: u64) -> bool {
     now < before - before / 16
 }
 
-/// Most that can be taken within a millisecond, in bytes.
+/// Maximum number of bytes that can be taken within a millisecond.
 fn per_ms(total: u64) -> u64 {
     (total / FILLED.as_millis() as u64).clamp(1, TAKEN / 1000)
 }

@@ -21,17 +21,18 @@ use crate::reconcile::gate::{Gate, PROCS, PROCS_MAX};
 use crate::system::identify::open_home;
 use crate::system::System;
 
-/// Most processes of one app that are held open, with two descriptors each. Further processes still
-/// die with their cgroup, but their memory is not released ahead of their exit.
+/// Maximum number of processes of one app that are held open, with two or three descriptors each.
+/// Further processes still die with their cgroup, but their memory is not released ahead of their
+/// exit.
 const MEMBERS_MAX: usize = 256;
 
-/// Most cgroups of one app; an app with more is not killed.
+/// Maximum number of cgroups of one app; an app with more is not killed.
 const GROUPS_MAX: usize = 64;
 
 /// Buffer for `/proc/PID/status` up to its memory lines, in bytes.
 const STATUS_ROOM: usize = 4096;
 
-/// Most attempts to release a process's memory while another task holds that memory.
+/// Maximum number of attempts to release a process's memory while another task holds that memory.
 const RELEASE_TRIES: u32 = 4;
 
 /// An app with its open descriptors.
@@ -151,7 +152,8 @@ impl Target {
         charged.unwrap_or_else(|| self.held().anonymous)
     }
 
-    /// Whether a kill would hit a protected process, or whether this is unknown. Allocates nothing.
+    /// Whether a kill would hit a protected process; also `true` if this is unknown. Allocates
+    /// nothing.
     pub fn blocked(&self, gate: &Gate) -> bool {
         match &self.group {
             Some(group) if group.kill.is_some() => group.blocked(gate),
@@ -169,8 +171,8 @@ impl Target {
             ..Killed::default()
         };
         // Kill all processes before releasing memory: memory that two processes share is free only
-        // when both are dying. If the app has `cgroup.kill`, no pidfd is used. A process that has
-        // left the cgroup is then spared, because its new cgroup was not checked.
+        // when both are dying. If the app has `cgroup.kill`, no signal is sent through a pidfd. A
+        // process that has left the cgroup is then spared, because its new cgroup was not checked.
         let alone = kill.is_none();
         for member in &self.members {
             killed.processes += u32::from(by_group || (alone && member.pidfd.kill().is_ok()));
@@ -202,9 +204,9 @@ impl Group {
         Some(group)
     }
 
-    /// Whether a process in this cgroup or below it is protected, or whether this is unknown. It is
-    /// unknown if a cgroup was created below this one after it was opened, or if one has too many
-    /// processes.
+    /// Whether a process in this cgroup or below it is protected; also `true` if this is unknown.
+    /// It is unknown if a cgroup was created below this one after it was opened, or if one has too
+    /// many processes.
     fn blocked(&self, gate: &Gate) -> bool {
         let mut buffer = [0; PROCS_MAX];
         let mut text = [0; 256];
@@ -236,8 +238,8 @@ impl Group {
     }
 }
 
-/// The processes that hold the most memory, at most `most`, in their order. A user decides how many
-/// processes an app has and which PIDs they get, and must not hide its memory behind small ones.
+/// The `most` processes that hold the most memory, ascending by ID. Chosen by size, so that a user
+/// cannot hide an app's memory behind many small processes.
 fn largest(system: &System, members: &[ProcessId], most: usize) -> Vec<ProcessId> {
     if members.len() <= most {
         return members.to_vec();

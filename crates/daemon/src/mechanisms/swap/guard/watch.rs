@@ -26,8 +26,7 @@ use crate::system::self_tuning::{come_first, wait_for_no_write};
 const LOW: Duration = Duration::from_millis(100);
 const LOW_FOR: Duration = Duration::from_secs(1);
 
-/// Largest age of the paging counters as long as they are used only for rates, which span a longer
-/// time.
+/// Maximum age of the paging counters while they are used only for rates, which span a longer time.
 const PAGED: Duration = Duration::from_millis(50);
 
 /// Interval between checks for dead armed apps, while memory is short.
@@ -136,7 +135,8 @@ impl Watch {
                 if rang {
                     self.give_up_spent();
                 }
-                // Rate limit: under constant work the clock wakes less often than the alarm.
+                // Rate limit: under constant work, the clock wakes the guard less often than the
+                // alarm would.
                 if rang || !is_set {
                     let gone = now().saturating_sub(begun);
                     self.sleep(clock(time).saturating_sub(gone), false);
@@ -295,7 +295,7 @@ impl Watch {
         remove_dead(&mut state, at);
     }
 
-    /// The victim of a kill that is due now, if any. It is no longer armed.
+    /// Disarms and returns the victim of a kill that is due now, if any.
     fn due(&mut self, paging: Paging) -> Option<Due> {
         loop {
             {
@@ -360,8 +360,8 @@ impl Watch {
         let mut gone = None;
         loop {
             let at = now();
-            // Wait for [`LINGERS`]: a process that reads the victim's memory while the victim exits
-            // delays the release a little.
+            // After the exit, wait for up to [`LINGERS`]: a process that reads the victim's memory
+            // while the victim exits delays the release a little.
             let ended = target.is_gone() && {
                 let since = *gone.get_or_insert(at);
                 expected == 0 || at.saturating_sub(since) >= LINGERS
@@ -429,8 +429,8 @@ fn is_paging_read(level: Level, headroom: u64, age: Duration) -> bool {
 
 /// Bytes that apps can still allocate. `kept` bytes of page cache are kept from reclaim. The
 /// kernel's caches in use (`pinned`) are left out if both free memory and free swap are below the
-/// low watermark. kswapd may then fail to keep up, since it would have reclaimed those caches, and
-/// no memory can go to swap instead.
+/// low watermark. In that case kswapd does not keep up: otherwise it would have reclaimed those
+/// caches. Nor can other memory go to swap instead.
 fn left(memory: Memory, kept: u64) -> u64 {
     let pinned = match memory.free.max(memory.swap_free) < memory.low {
         true => memory.pinned,
@@ -456,7 +456,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn caches_in_use_are_not_available() {
+    fn caches_in_use_are_unavailable_below_the_low_watermark() {
         const MIB: u64 = 1 << 20;
         let memory = |free| Memory {
             free,

@@ -6,9 +6,9 @@
 //! Only memory that the app will need is read: reading all of its swap takes as long as several
 //! launches, and evicts the pages of other apps. The needed file pages are those that the app had
 //! mapped when it left the foreground. The needed memory is what the app touched after earlier
-//! returns. The advice reads pages but maps none, so a page that is in no page table a moment after
-//! a return was not needed. Switch footprints stay the same from one launch to the next (ASAP,
-//! USENIX ATC 2021).
+//! returns. The advice reads pages but maps none, so a page that is still in no page table a moment
+//! after a return was not needed. An app touches the same memory each time the user switches to it
+//! (ASAP, USENIX ATC 2021).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,16 +25,17 @@ use crate::mechanisms::swap::swapper::ranges::{both, either, joined, without};
 use crate::mechanisms::swap::swapper::{failure, Done, Errand};
 use crate::system::{now, same_process};
 
-/// Most ranges that are remembered for one process, of its files and of its memory, and most apps
-/// that are remembered.
+/// Maximum number of ranges that are remembered for one process: of its files, and of its memory.
 const RANGES: usize = 1024;
 const HOT_RANGES: usize = 4096;
+
+/// Maximum number of apps that are remembered.
 const APPS: usize = 64;
 
-/// File pages closer to each other than this are remembered as one range, in bytes.
+/// Ranges of file pages that are at most this far apart, in bytes, are remembered as one range.
 const GAP: u64 = 32 << 10;
 
-/// Most memory of one process that is scanned, in bytes.
+/// Maximum memory of one process that is scanned, in bytes.
 const LOOK_MOST: u64 = 1 << 30;
 
 pub(crate) fn run(
@@ -77,8 +78,8 @@ struct Brought {
     failed: Option<String>,
 }
 
-/// Whether this app is remembered already, or there is room for it. Apps that have ended make room:
-/// an errand to forget them may have been dropped.
+/// Whether this app is remembered already, or there is room for it. If there is none, first forgets
+/// apps that have ended: an errand to forget them may have been dropped.
 fn has_room(proc: &Proc, footprints: &Footprints, app: AppKey) -> bool {
     let full = |memory: &Memory| memory.len() >= APPS && !memory.contains_key(&app);
     let known: Vec<(AppKey, Vec<ProcessId>)> = match &*lock(footprints) {
@@ -179,7 +180,7 @@ fn bring_back(
             let known = memory.entry(app).or_default().entry(member).or_default();
             (known.files.clone(), known.hot.clone())
         };
-        // Code first: nothing runs without it.
+        // File pages first: they hold the code, and nothing runs without it.
         let files = within(&files, most.saturating_sub(brought.files));
         let advised = advise(proc, member, &files).and_then(|bytes| {
             brought.files = brought.files.saturating_add(bytes);

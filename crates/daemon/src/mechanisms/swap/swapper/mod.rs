@@ -2,9 +2,9 @@
 //! Threads that move apps' memory to swap and back, so that the event loop does not wait for the
 //! disk.
 //!
-//! One thread squeezes apps, which takes as long as the writes do. The other thread brings back
-//! memory that an app waits for. The threads share nothing with the event loop but their queues and
-//! the list of answers.
+//! One thread squeezes apps, which takes as long as the writes to swap do. The other thread brings
+//! back memory that an app waits for. With the event loop, they share only their queues, the list
+//! of answers, the gate and a counter of interruptions.
 
 mod bring_back;
 mod footprint;
@@ -27,7 +27,7 @@ use crate::restore::Place;
 use footprint::Footprints;
 use squeeze::Squeezer;
 
-/// Most jobs in a queue.
+/// Maximum number of jobs in a queue.
 const JOBS: usize = 64;
 
 /// Stack of a thread, in bytes: its call depth is small.
@@ -64,7 +64,7 @@ pub enum Errand {
         app: AppKey,
         /// Its processes.
         members: Vec<ProcessId>,
-        /// Most to read, in bytes.
+        /// Maximum to read of its files, and as much again of its swapped memory, in bytes.
         most: u64,
     },
     /// The app has been topmost for a moment: determine which memory it needed.
@@ -90,11 +90,12 @@ pub enum Done {
         at: Duration,
         /// How long it took.
         took: Duration,
-        /// Bytes that went to swap.
+        /// Bytes that went to swap; 0 without a cgroup.
         swapped: u64,
-        /// Decrease of its memory, in bytes.
+        /// Decrease of its cgroup's memory, in bytes; without a cgroup, the bytes that the kernel
+        /// was advised to page out.
         freed: u64,
-        /// Whether only memory is left that the app will need when it returns.
+        /// Whether all that is left is memory that the app will need when it returns.
         lean: bool,
         /// Why the squeeze took less than requested, if it failed.
         failed: Option<String>,
@@ -103,7 +104,7 @@ pub enum Done {
     Learnt {
         /// The app.
         app: AppKey,
-        /// Bytes.
+        /// Size of its known working set, in bytes.
         working_set: u64,
     },
     /// An app's memory was brought back.

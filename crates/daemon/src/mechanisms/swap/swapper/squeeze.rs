@@ -2,10 +2,11 @@
 //! Takes memory from one app at a time.
 //!
 //! Pages are written to swap in address order (`process_madvise(MADV_PAGEOUT)`). Pages that the app
-//! needs when it returns go last and together, because pages that are adjacent in swap are read
-//! back together. Reclaim would write pages in the order of their last use, and each page would
-//! then take a request of its own. Memory that the advice does not reach (shared memory, or all
-//! memory on a kernel without the call) is taken through `memory.reclaim` of the app's own cgroup.
+//! needs when it returns are written only if [`Squeeze::dry`] is set, last and together, because
+//! pages that are adjacent in swap are read back together. Reclaim would write pages in the order
+//! of their last use, and each page would then take a request of its own. `memory.reclaim` of the
+//! app's own cgroup takes the rest if the advice reached no process or failed, and if `dry` is set,
+//! because the advice does not reach shared memory.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,11 +31,11 @@ use crate::restore::Place;
 use crate::system::self_tuning::stand_back;
 use crate::system::{now, same_process};
 
-/// Bytes per request. The squeeze can stop between two requests: the cgroup may have ended, or an
-/// app may need the disk.
+/// Bytes per request. Between two requests, the squeeze stops if the process has ended, the gate
+/// protects it, or an app needs the disk.
 const PIECE: u64 = 2 << 20;
 
-/// Most memory of one process that is scanned, in bytes.
+/// Maximum memory of one process that is scanned, in bytes.
 const LOOK_MOST: u64 = 1 << 30;
 
 /// Longest wait for a cgroup to freeze. Running processes would fault their pages back in.
@@ -43,15 +44,16 @@ const FREEZE: Duration = Duration::from_millis(200);
 /// Result of a squeeze.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Squeezed {
-    /// Bytes that went to swap.
+    /// Bytes that went to swap; 0 without a cgroup.
     swapped: u64,
-    /// Decrease of the cgroup's memory, in bytes.
+    /// Decrease of the cgroup's memory, in bytes; without a cgroup, the bytes that the kernel was
+    /// advised to page out.
     freed: u64,
-    /// Whether only memory is left that the app will need when it returns.
+    /// Whether all that is left is memory that the app will need when it returns.
     lean: bool,
 }
 
-/// State of the thread.
+/// The thread that carries out squeezes, and what it needs.
 pub(crate) struct Squeezer {
     pub mount: PathBuf,
     pub proc: PathBuf,
@@ -67,7 +69,7 @@ pub(crate) struct Squeezer {
 /// Advice on ranges of a process's memory; returns the bytes that the kernel processed.
 pub(crate) type PageOut = fn(&Pidfd, &[AddressRange]) -> limelight_sys::Result<u64>;
 
-/// [`RemoteAdvice::PageOut`].
+/// The real [`PageOut`]: `process_madvise(MADV_PAGEOUT)` on one piece.
 pub(crate) fn page_out(process: &Pidfd, piece: &[AddressRange]) -> limelight_sys::Result<u64> {
     process.advise(piece, RemoteAdvice::PageOut)
 }
@@ -116,7 +118,7 @@ impl Squeezer {
         let before = usage(group.as_ref())?;
         let mut left = job.bytes;
         // Whether the advice reached a process, and whether it failed for one. If it reached none
-        // or failed, `memory.reclaim` takes the rest.
+        // or failed, or if `job.dry`, `memory.reclaim` takes the rest.
         let (mut reached, mut failed) = (false, false);
         for &member in &job.members {
             let pieces = self.pieces(job, member, left);
@@ -185,7 +187,8 @@ impl Squeezer {
         PersistentFile::open(same_process(&proc, member)?.dir(), "cgroup").ok()
     }
 
-    /// Opens the cgroup; `None` if another cgroup has its path now. Fails if the path is gone.
+    /// Opens the cgroup; `None` if its path is invalid or belongs to another cgroup now. Fails if
+    /// the path is gone.
     fn open(&self, place: &Place) -> limelight_sys::Result<Option<Cgroup>> {
         let Some(path) = CgroupPath::parse(&place.path) else {
             return Ok(None);
@@ -195,7 +198,7 @@ impl Squeezer {
     }
 
     /// The process's memory in pieces of at most [`PIECE`], `most` bytes in all. Memory that the
-    /// app does not need when it returns comes first.
+    /// app needs when it returns is left out; with `job.dry` it comes last.
     fn pieces(
         &self,
         job: &Squeeze,
@@ -244,7 +247,7 @@ fn cut(ranges: &[AddressRange], most: u64) -> Vec<Vec<AddressRange>> {
     pieces
 }
 
-/// Memory and swap that are charged to the cgroup; 0 without one.
+/// Memory and swap that are charged to the cgroup, in bytes; both 0 without a cgroup.
 fn usage(group: Option<&Cgroup>) -> limelight_sys::Result<(u64, u64)> {
     match group {
         Some(group) => Ok((group.memory_current()?, group.swap_current().unwrap_or(0))),
@@ -348,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_a_process_that_refuses_is_reclaimed_from_the_cgroup() {
+    fn memory_that_cannot_be_paged_out_is_reclaimed_from_the_cgroup() {
         let (temp, inode) = fake_group();
         let children = [Sleeper::new(), Sleeper::new()];
         let proc = Proc::open("/proc").unwrap();
@@ -381,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_cut_to_pieces() {
+    fn ranges_are_cut_into_pieces() {
         let range = |start, end| AddressRange { start, end };
         let all = [range(0, PIECE / 2), range(PIECE, 3 * PIECE)];
         let pieces = cut(&all, u64::MAX);
