@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The safety gate: keeps actions away from protected processes.
 //!
-//! The policy plans for apps, and an app is a name for processes as of the last scan. Meanwhile
+//! The policy plans for apps, and knows their processes only as of the last scan. Meanwhile
 //! processes fork and move between cgroups. So right before an action stops, limits, squeezes or
-//! kills, the processes that it would reach are compared with the protected ones: by
-//! [`Gate::group`] for an action on a cgroup, by [`Gate::process`] for an action on one process.
-//! The comparison starts from the protected processes: `/proc/PID/cgroup` of each is open and names
-//! its current cgroup. Children are born in their parent's cgroup, so they are covered before any
-//! scan finds them.
+//! kills an app, the gate compares the processes that the action would reach with the protected
+//! ones: by [`Gate::group`] for an action on a cgroup, by [`Gate::process`] for an action on one
+//! process. The comparison starts from the protected processes: `/proc/PID/cgroup` of each is open
+//! and names its current cgroup. Children are born in their parent's cgroup, so they are covered
+//! before any scan finds them.
 //!
 //! The event loop decides which processes are protected ([`collect`]); the squeezing thread and the
 //! guard's thread use the gate too. The guard uses it when no memory is left. The kernel allocates
@@ -29,8 +29,8 @@ use limelight_sys::persistent_file::PersistentFile;
 use crate::reconcile::gate::collect::Wanted;
 use crate::system::System;
 
-/// Most protected processes, one descriptor each. Further processes of the topmost app are covered
-/// if they share a cgroup with a listed process.
+/// Maximum number of protected processes; each takes one descriptor. Further processes of the
+/// topmost app are covered if they share a cgroup with a listed process.
 const GUARDED_MAX: usize = 512;
 
 /// Places in that list that the topmost app's processes leave to others.
@@ -114,8 +114,8 @@ fn path_in(text: &[u8]) -> Option<&str> {
     let path = lines.find_map(|line| line.strip_prefix(b"0::"))?;
     let path = match std::str::from_utf8(path) {
         Ok(path) => path,
-        // The kernel accepts any bytes as a name, and no action has such a cgroup as its target. So
-        // its nearest ancestor with a printable path stands for it.
+        // The kernel accepts any bytes as a name, but no action has a cgroup as its target whose
+        // path is not UTF-8. So the nearest ancestor whose path is UTF-8 stands for it.
         Err(error) => {
             let valid = path.get(..error.valid_up_to())?;
             let (parent, _) = std::str::from_utf8(valid).ok()?.rsplit_once('/')?;
@@ -218,8 +218,8 @@ impl Gate {
         note(&mut self.state(), harm, blocked)
     }
 
-    /// The process that rules out harm to `process`, if any; `place` is its open
-    /// `/proc/PID/cgroup`.
+    /// The protected process, if any, that rules out harm to `process`. `place` is the open
+    /// `/proc/PID/cgroup` of `process`.
     pub fn process(
         &self,
         process: ProcessId,
