@@ -46,7 +46,7 @@ const FAREWELL_PATIENCE: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// How often the watcher tries to restore, and the pause after a failure.
+/// Maximum number of the watcher's attempts to restore, and the pause after a failed one.
 const ATTEMPTS: usize = 5;
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(200);
 
@@ -247,8 +247,8 @@ pub fn watch(roots: Roots) -> Result<(), Failure> {
         self_tuning::OWN_SCORE.to_string(),
     );
     let daemon = rustix::process::getppid();
-    // A failed read does not prove that the daemon has ended. The lock that a restore takes shows
-    // whether the daemon runs.
+    // A failed read does not prove that the daemon has ended. A restore is safe all the same: while
+    // the daemon runs, it cannot take the lock, and fails.
     if hears_farewell(&mut io::stdin()).unwrap_or(false) {
         return Ok(());
     }

@@ -16,8 +16,8 @@ use tracing::{debug, warn};
 use crate::sources::apps::walk::subtree;
 use crate::system::System;
 
-/// Most cgroups that are watched. Top-level subtrees share them evenly, because any user can make
-/// many cgroups for apps.
+/// Maximum number of cgroups that are watched. Top-level subtrees share them evenly, because any
+/// user can make many cgroups for apps.
 const WATCHED_MAX: usize = 64;
 
 /// New cgroups since the last call.
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn app_units_are_seen_where_apps_were() {
+    fn new_app_units_are_seen_in_watched_cgroups() {
         let temp = tempfile::tempdir().unwrap();
         for directory in ["proc", "sys", "cgroup/a", "cgroup/b"] {
             fs::create_dir_all(temp.path().join(directory)).unwrap();
