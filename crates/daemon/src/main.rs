@@ -15,8 +15,8 @@ use limelight_daemon::system::Roots;
 
 /// Keeps the foreground app fast while memory runs short.
 ///
-/// Stays in the foreground, logs to standard error or the journal, and puts everything back that
-/// it changed when it is stopped. SIGHUP reloads the configuration.
+/// Does not detach from the terminal. Logs to standard error or the journal. When it is stopped, it
+/// puts back everything that it changed. SIGHUP reloads the configuration.
 #[derive(Debug, Parser)]
 #[command(name = "limelightd", version, after_help = TABLE)]
 struct Arguments {

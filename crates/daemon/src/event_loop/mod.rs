@@ -111,7 +111,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Reports readiness to the service manager.
+    /// Shields the daemon from the OOM killer (not in a dry run), and reports readiness to the
+    /// service manager.
     fn enter_service(&mut self) {
         if !self.options.dry_run {
             shield(&self.reconciler.system);

@@ -47,7 +47,7 @@ enum Way {
     Trace(Traced),
     Scan {
         interval: Duration,
-        /// `None` while its results would not count.
+        /// When the next scan is due; `None` while its results would not count.
         next: Option<Duration>,
         /// When the tracepoint is tried again.
         retry: Option<Duration>,
@@ -317,8 +317,8 @@ impl OomScoreAdj {
 }
 
 /// Whether a writer writes as root, and not on behalf of the process's user `owner`. A writer with
-/// another uid, such as Android's lmkd, needs the capability that lowers values, in the initial user
-/// namespace: in a namespace of their own, all users have it.
+/// another uid, such as Android's lmkd, needs the capability that lowers values. It must have it in
+/// the initial user namespace, because any user can get it in a new namespace.
 fn acts_as_root(writer: &Process, status: &Status, owner: Option<u32>) -> bool {
     let capable = status.effective_capabilities & SYS_RESOURCE != 0;
     status.real_uid == 0

@@ -134,6 +134,7 @@ fn recorded_focus_changes_are_guessed() {
         }
     }
     // Of the first three presses, the first one woke every client, because the keyboard was new.
+    // Two presses are too few for a guess.
     assert_eq!(guesses.len(), 4);
     assert_eq!(guesses[0].1, None);
     for (focus, guess) in &guesses[1..] {

@@ -58,8 +58,8 @@ pub(crate) fn stand_back() {
     let _ = Cpu::of(0).and_then(|own| own.set(0, 0, 0));
 }
 
-/// Raises the descriptor limit to the maximum: an app may have thousands of processes, and the
-/// device needs a descriptor for each.
+/// Raises the soft limit of open files to the hard limit: an app may have thousands of processes,
+/// and the device needs a descriptor for each.
 pub(crate) fn raise_descriptor_limit() {
     use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
     let limit = getrlimit(Resource::Nofile);
