@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn table_is_read_in_its_order() {
+    fn categories_keep_their_order_in_the_file() {
         let text = "# x\n[categories]\nZ = \"keep\"\nA = \"disposable\"\n\"3D\" = \"normal\"\n";
         let table = parse(text).unwrap();
         let names: Vec<&str> = table.iter().map(|(name, _)| name.as_str()).collect();

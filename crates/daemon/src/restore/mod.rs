@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_undo_stays_due_until_it_succeeds_or_the_change_is_wanted_again() {
+    fn failed_undo_stays_owed_until_it_succeeds_or_the_change_is_wanted_again() {
         let temp = tempfile::tempdir().unwrap();
         let mut ledger = Ledger::open(temp.path(), "boot".into());
         let all = [limit(1, &["5"]), limit(2, &["6"]), limit(3, &["7"])];

@@ -32,7 +32,7 @@ const DESCRIPTORS_MAX: usize = 4096;
 pub struct DisplayServer {
     /// Its process.
     pub id: ProcessId,
-    /// Its name, for people.
+    /// Its name, for messages.
     pub name: String,
     /// Source of its input.
     pub kind: Server,

@@ -133,7 +133,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn places_of_one_user_leave_watches_for_the_others() {
+    fn cgroups_of_one_user_leave_watches_for_other_users() {
         let mut places: BTreeSet<String> = (0..200)
             .map(|number| format!("/user.slice/user-1000.slice/{number}"))
             .collect();

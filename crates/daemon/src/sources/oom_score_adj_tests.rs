@@ -277,7 +277,7 @@ fn failed_tracepoint_is_retried_while_its_results_count() {
 }
 
 #[test]
-fn without_tracefs_it_scans_or_is_off() {
+fn without_tracefs_the_source_scans_or_is_off() {
     let fixture = Fixture::new();
     let start = |wanted| {
         let mut ledger = Ledger::open(&fixture.temp.path().join("run"), String::new());

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trace_starts_only_if_its_rings_fit() {
+    fn trace_starts_only_if_memory_for_its_buffers_is_available() {
         assert!(has_room(None, 64).is_ok());
         assert!(has_room(Some(4 * RING), 2).is_ok());
         let refused = has_room(Some(4 * RING - 1), 2).unwrap_err().to_string();

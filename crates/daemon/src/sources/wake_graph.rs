@@ -82,7 +82,7 @@ pub struct WakeGraphSource {
     clients: HashMap<i32, Option<ProcessId>>,
     /// By app unit, the process that represents all processes in it.
     units: HashMap<String, ProcessId>,
-    /// Why tracing did not start, for people.
+    /// Why tracing did not start, as text for `status`.
     lack: String,
 }
 
@@ -194,7 +194,7 @@ impl WakeGraphSource {
         looks
     }
 
-    /// What the source does now, for people.
+    /// What the source does now, as text for `status`.
     pub fn detail(&self) -> String {
         let outermost = |server: &&DisplayServer| server.kind == Server::Outermost;
         let names: Vec<String> = self

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Processes that a session depends on, recognised by their executable and not by the name they
-//! choose.
+//! Processes that a session depends on. They are listed by name and confirmed by their executable,
+//! because any process can choose its name.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_in_use_are_recognised_by_name() {
+    fn package_managers_and_virtual_machines_are_recognised_by_name() {
         for (comm, expected) in [
             ("dpkg", Some(Use::Packages)),
             ("unattended-upgr", Some(Use::Packages)),

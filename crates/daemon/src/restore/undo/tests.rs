@@ -115,7 +115,7 @@ fn given(ticks: u64) -> Entry {
 }
 
 #[test]
-fn limit_is_restored_while_it_is_ours() {
+fn limit_is_restored_only_while_its_value_is_ours() {
     let mut fixture = Fixture::new();
     let cgroup = fixture.cgroup("/a");
     let entry = fixture.limit(&cgroup);
@@ -230,7 +230,7 @@ fn controller_for_weights_stays_where_a_weight_was_set() {
 }
 
 #[test]
-fn scores_are_restored_for_processes_and_their_heirs() {
+fn scores_are_restored_for_processes_and_children_that_inherited_them() {
     let mut fixture = Fixture::new();
     fixture.process(10, 1, -500);
     fixture.process(11, 10, -500); // inherited
@@ -335,7 +335,7 @@ fn autogroup_is_restored_through_any_of_its_processes() {
 }
 
 #[test]
-fn swap_ban_is_lifted_while_it_is_ours() {
+fn swap_max_is_restored_only_while_its_value_is_ours() {
     let mut fixture = Fixture::new();
     let cgroup = fixture.cgroup("/a");
     let entry = Entry::SwapMax {

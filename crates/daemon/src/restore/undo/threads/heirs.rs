@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_value_of_another_process_is_its_own() {
+    fn nice_value_of_0_does_not_count_as_inherited_by_lineage() {
         let family = far(given((10, 0), (-10, 0)), false);
         assert_eq!(family.giver(asking(0, 0)), None);
         assert!(family.giver(asking(-3, 0)).is_some());
