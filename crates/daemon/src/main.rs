@@ -43,8 +43,8 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    // The watcher branches off first, while the process uses little memory, because it lives as
-    // long as the daemon.
+    // The watcher lives as long as the daemon, so it branches off first, while the process uses
+    // little memory.
     let ended = match watcher::runtime_of(std::env::args_os()) {
         Some(runtime) => watch(roots(runtime)),
         None => {

@@ -446,7 +446,7 @@ fn classes_come_from_lists_and_the_table_beside_the_configuration() {
 
 proptest! {
     #[test]
-    fn apply_never_panics(text in "(\\[[a-z]{0,8}\\]\n)?[a-z_]{0,8} ?=? ?[-0-9a-z\"._\\[{]{0,10}\n?.*") {
+    fn never_panics(text in "(\\[[a-z]{0,8}\\]\n)?[a-z_]{0,8} ?=? ?[-0-9a-z\"._\\[{]{0,10}\n?.*") {
         apply(&mut Config::default(), &text, &mut |_, _, _| {});
     }
 }

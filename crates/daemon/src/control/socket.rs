@@ -205,7 +205,7 @@ impl ControlSource {
     }
 
     /// Makes a slot for another client; `false` if none can be freed. If necessary it disconnects a
-    /// client, because a limit per user is not enough: one person may have thousands of uids
+    /// client. A limit per user is not enough, because one person may have thousands of uids
     /// (`/etc/subuid`). Root's clients stay. Clients with claims or announcements stay too, because
     /// claims and announcements need permission.
     fn make_room(&mut self, reactor: &Reactor) -> bool {

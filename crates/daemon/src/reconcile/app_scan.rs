@@ -40,8 +40,8 @@ const VERY_SHORT: Duration = Duration::from_millis(500);
 /// limit is needed because any user may send such requests.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Delay between the creation of a unit and the scan for it: the unit gets its first process a
-/// moment after its creation.
+/// Delay between the creation of a unit and the scan for it. A new unit gets its first process a
+/// moment later.
 const UNIT_FILLS: Duration = Duration::from_millis(50);
 
 /// State of the app scans.

@@ -2,7 +2,7 @@
 //! The restore record: what was changed, and the values from before.
 //!
 //! Every entry is written to a file ([`FILE_NAME`] in the runtime directory) *before* its change is
-//! made, and is removed only after the change was undone. However the daemon dies, the next daemon
+//! made, and is removed only when nothing is left to undo. However the daemon dies, the next daemon
 //! or `limelightd --restore` can restore everything. An entry for a change that was never made is
 //! harmless: a value is restored only while the present value is one that Limelight wrote.
 //!

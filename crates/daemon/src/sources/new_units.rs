@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Detects new app units. The daemon must know whether an app may be swapped out at all before the
-//! app has taken memory, even if the app is never topmost.
+//! Detects new app units. Before an app takes memory, the daemon must know whether it may be
+//! swapped out at all, even if it is never topmost.
 //!
 //! The source watches the cgroups in which apps were found. One event causes a scan of all of them,
 //! so the loop waits for only one event after each scan. Bursts of new cgroups therefore cause one

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Second foreground source of Android: the process group manager moves the foreground app into the
-//! cpuset `top-app`, of cgroup v1, and all other apps out of it.
+//! Second foreground source for Android: the process group manager moves the foreground app into
+//! the cpuset `top-app`, of cgroup v1, and all other apps out of it.
 //!
 //! It reports fewer processes than `oom_score_adj`, which is also 0 for an app that runs a
 //! broadcast receiver. Once the group has had a member, `oom_score_adj` is ignored. A process is a

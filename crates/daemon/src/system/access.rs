@@ -15,8 +15,8 @@ use tracing::{debug, info};
 use crate::config::AccessGroup;
 use crate::system::{now, System};
 
-/// How long the list of users with a device open is cached: making it reads every descriptor of
-/// every user's process, and any user may cause that.
+/// How long the list of users with a device open is cached. Making the list reads every descriptor
+/// of every user's processes, and any user may cause that.
 const FRESH: Duration = Duration::from_secs(2);
 
 /// Maximum number of descriptors that are checked of a process.

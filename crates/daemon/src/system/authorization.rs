@@ -115,8 +115,8 @@ pub fn owns_all(system: &System, uid: u32, pids: &[i32]) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// Removes the app's cgroup from a claim by a user who does not own everything in it, so that its
-/// knobs are not changed on behalf of that user. The app is then the tree of the claimed process.
+/// Reduces a claimed app to the tree of the claimed process, if the user does not own everything in
+/// the app's cgroup. The cgroup's knobs are then not changed on behalf of that user.
 pub fn confine(system: &System, uid: u32, app: App) -> App {
     let Some(home) = app.own_home().cloned() else {
         return app;

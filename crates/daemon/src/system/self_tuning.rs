@@ -10,8 +10,8 @@ use crate::system::System;
 pub(crate) const OWN_SCORE: i16 = -900;
 
 /// Nice value and slice of the daemon's own threads. Their work takes milliseconds, and apps or
-/// clients wait for it. Next to an app with a slice of its own, a longer slice would make them wait
-/// for the scheduler's next tick.
+/// clients wait for it. With a longer slice, these threads would wait for the scheduler's next tick
+/// before they could preempt an app with a slice of its own.
 const OWN_NICE: i32 = -20;
 const OWN_SLICE_NS: u64 = 100_000;
 

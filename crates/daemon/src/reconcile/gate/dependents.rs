@@ -29,8 +29,8 @@ const MODE_BITS: u8 = 3;
 const ACCEPTS: u64 = 1 << 16;
 
 /// Returns why these processes must not be stopped; `None` if they may be. They must not be stopped
-/// if one of them holds one of `DEVICES`, accepts connections, or has a pipe to one of `front`, the
-/// topmost app's processes, or if this cannot be checked.
+/// if one of them holds one of `DEVICES`, accepts connections, or has a pipe to `front`, the
+/// topmost app's processes. The same holds if this cannot be checked.
 pub fn served(system: &System, members: &[ProcessId], front: &[ProcessId]) -> Option<String> {
     if members.len() > PROCESSES_MAX {
         return Some("it has more processes than can be checked".to_owned());

@@ -11,8 +11,9 @@
 //!
 //! The event loop decides which processes are protected ([`collect`]); the squeezing thread and the
 //! guard's thread use the gate too. The guard uses it when no memory is left. The kernel allocates
-//! memory to read `/proc/PID/cgroup` (`proc_cgroup_show()`), so the guard starts from the target
-//! instead, and reads its `cgroup.procs`, which is open ([`Gate::listed`], [`Gate::any_of`]).
+//! memory to read `/proc/PID/cgroup` (`proc_cgroup_show()`). So the guard starts from the target
+//! instead: it reads the target's `cgroup.procs`, which is already open ([`Gate::listed`],
+//! [`Gate::any_of`]).
 
 pub mod collect;
 pub mod dependents;
@@ -36,11 +37,11 @@ const GUARDED_MAX: usize = 512;
 /// Places in that list that the topmost app's processes leave to others.
 const OTHERS_MAX: usize = GUARDED_MAX / 2;
 
-/// Longest text of `/proc/PID/cgroup` that is read: a path has at most 4095 bytes, and each cgroup
-/// v1 hierarchy has a line.
+/// Maximum number of bytes read from `/proc/PID/cgroup`. A path has at most 4095 bytes, and each
+/// cgroup v1 hierarchy has a line.
 const TEXT_MAX: usize = 8192;
 
-/// Longest text of a `cgroup.procs` that is read: about four thousand processes.
+/// Maximum number of bytes read from a `cgroup.procs`: about four thousand processes.
 pub const PROCS_MAX: usize = 32 << 10;
 
 /// The file that lists a cgroup's processes.
@@ -114,8 +115,8 @@ fn path_in(text: &[u8]) -> Option<&str> {
     let path = lines.find_map(|line| line.strip_prefix(b"0::"))?;
     let path = match std::str::from_utf8(path) {
         Ok(path) => path,
-        // The kernel accepts any bytes as a name, but no action has a cgroup as its target whose
-        // path is not UTF-8. So the nearest ancestor whose path is UTF-8 stands for it.
+        // The kernel accepts any bytes as a name, but Limelight never acts on a cgroup whose path
+        // is not UTF-8. So the nearest ancestor whose path is UTF-8 stands for it.
         Err(error) => {
             let valid = path.get(..error.valid_up_to())?;
             let (parent, _) = std::str::from_utf8(valid).ok()?.rsplit_once('/')?;

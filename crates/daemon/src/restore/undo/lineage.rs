@@ -4,7 +4,7 @@
 //! A child inherits its parent's nice value, slice and `oom_score_adj`, and keeps them when it
 //! leaves the parent, the session and the cgroup. Without privilege it cannot leave its user and
 //! its login, and it is never older than the change. So the search covers descendants, members of
-//! the app's cgroup, and every process of the same user that was created since the change.
+//! the app's cgroup, and every process of the same user or login that was created since the change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +16,8 @@ use crate::restore::undo::{nearest, procs_of};
 use crate::restore::{Entry, Lineage, Moment, Place};
 use crate::system::{now, System};
 
-/// Maximum number of clock ticks by which the start time of a process, and of PIDs by which its
-/// PID, can lag behind the current ones when the process becomes visible.
+/// How far the start time (in clock ticks) and the PID of a process can lag behind the current ones
+/// when the process becomes visible.
 const FORK_TICKS: u64 = 100;
 const FORK_PIDS: i32 = 1024;
 

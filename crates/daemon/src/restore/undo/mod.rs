@@ -64,8 +64,8 @@ pub fn find_place(system: &System, place: &Place) -> limelight_sys::Result<Optio
 /// entries are dropped from the record, even if another program has changed the value or the target
 /// is gone. Returns the entries with their results.
 ///
-/// Entries about lineages always stay owed, until [`undo_again`] finds none of their processes,
-/// because a process that is just being forked is not visible yet.
+/// Entries about lineages stay owed until [`undo_again`] finds none of their processes, because a
+/// process that is just being forked is not visible yet.
 pub fn undo(
     ledger: &mut Ledger,
     system: &System,

@@ -286,7 +286,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parsers_never_panic(text in ".*", xml in "(<categor(y|ies)>|</categor(y|ies)>|é|x){0,20}") {
+        fn never_panics(text in ".*", xml in "(<categor(y|ies)>|</categor(y|ies)>|é|x){0,20}") {
             parse("x", &text);
             parse("x", &format!("[Desktop Entry]\n{text}"));
             program(&text);
