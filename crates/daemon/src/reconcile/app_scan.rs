@@ -211,7 +211,8 @@ impl Reconciler {
                 self.mechanisms.swap.answered(front.app.key);
             }
         }
-        // If a request caused a scan a moment ago, this one is skipped, and another one follows.
+        // If a request caused a scan a moment ago, the scan below is skipped, and another one
+        // follows.
         let fresh = !self.scan.source.is_due(at);
         // Cleared before the scan, because the scan may request another one.
         self.scan.next_look = None;

@@ -24,7 +24,7 @@ use limelight_sys::unix_sockets::Listening;
 
 use crate::system::System;
 
-/// Maximum number of descriptors that are read of a process.
+/// Maximum number of descriptors that are read for one process.
 const DESCRIPTORS_MAX: usize = 4096;
 
 /// A display server.

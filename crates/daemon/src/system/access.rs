@@ -19,7 +19,7 @@ use crate::system::{now, System};
 /// of every user's processes, and any user may cause that.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// Maximum number of descriptors that are checked of a process.
+/// Maximum number of descriptors that are checked for one process.
 const DESCRIPTORS_MAX: usize = 4096;
 
 /// Maximum number of device nodes of a kind.

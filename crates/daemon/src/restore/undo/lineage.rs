@@ -231,8 +231,8 @@ pub fn is_alive(tree: &ProcessTree, id: ProcessId) -> bool {
     stat.is_some_and(|stat| stat.start_ticks == id.starttime)
 }
 
-/// User processes that are no older than the oldest of these lineages, and whether a process was
-/// missed.
+/// Processes that are no older than the oldest of these lineages, without kernel threads, and
+/// whether a process was missed.
 fn made_since<'a>(
     system: &System,
     lineages: impl Iterator<Item = &'a Lineage>,

@@ -31,8 +31,8 @@ const NO_APPS: [&str; 3] = ["/system.slice", "/machine.slice", "/init.scope"];
 /// The cgroup of the users' slices. Each slice is a subtree.
 const USERS: &str = "/user.slice";
 
-/// Name of the group in which desktops put apps. It belongs to [`Places::nests`] even while it
-/// contains no app.
+/// Name of the group in which desktops put apps. Such a group belongs to [`Places::nests`] even
+/// while it contains no app.
 const NEST: &str = "app.slice";
 
 /// Results of a scan besides the apps.
