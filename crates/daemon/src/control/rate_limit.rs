@@ -2,11 +2,11 @@
 //! Rate limits of the control socket, by user: token buckets.
 //!
 //! Any user may connect, and the daemon has the same CPU weight as the topmost app, so a flood of
-//! requests would slow that app. *Lines* are limited by delay: the daemon does not read from a user
-//! without tokens, so a session agent is delayed at worst and loses nothing. *Lookups* scan `/proc`
-//! or all apps. A lookup without enough tokens is refused, and the refusal says when there will be
-//! enough. Users who are not at the screen also share one bucket of lookups, because one person may
-//! have thousands of uids (`/etc/subuid`). Root is not limited.
+//! requests would slow that app. *Lines* are limited by delay: requests of a user without tokens
+//! wait, so a session agent is delayed at worst and loses nothing. *Lookups* scan `/proc` or all
+//! apps. A lookup without enough tokens is refused, and the refusal says when there will be enough.
+//! Users who are not at the screen also share one bucket of lookups, because one person may have
+//! thousands of uids (`/etc/subuid`). Root is not limited.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,8 +32,9 @@ const LOOKUPS: Size = Size {
     a_second: 20,
 };
 
-/// How long a user counts as at the screen after a report of the foreground app. This exceeds the
-/// longest time between two requests about one response window.
+/// How long a user counts as at the screen after a report of the foreground app. This exceeds the 2
+/// s for which a permission to report input is cached, because only a new check of the permission
+/// counts as such a report.
 const AT_SCREEN: Duration = Duration::from_secs(5);
 
 /// Maximum number of users with stored buckets; users with full buckets are dropped first.

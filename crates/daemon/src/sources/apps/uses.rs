@@ -133,7 +133,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in ".*", lines in "(WHAT=|MODE=block|PID=|state|:|\n|[a-z0-9]){0,40}") {
+        fn no_panics(text in ".*", lines in "(WHAT=|MODE=block|PID=|state|:|\n|[a-z0-9]){0,40}") {
             for text in [text, lines] {
                 holder(&text);
                 running(&text);
