@@ -32,7 +32,7 @@ pub enum Failure {
         pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
     )]
     Running {
-        /// Its process id, from the lock file.
+        /// The other daemon's process id, from the lock file.
         pid: Option<i32>,
     },
     /// No cgroup v2 hierarchy is mounted.
@@ -66,7 +66,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The exit code of [`TABLE`].
+    /// The exit code, as listed in [`TABLE`].
     pub fn code(&self) -> u8 {
         match self {
             Failure::Config(_) => 10,

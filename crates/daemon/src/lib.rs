@@ -8,8 +8,8 @@
 //!
 //! * [`event_loop`]: epoll, deadlines, the service manager, the registration of sources.
 //! * [`sources`]: reports of the foreground app, input, memory pressure and new apps.
-//! * [`reconcile`]: from an input to the actions; [`reconcile::gate`] decides what may never be
-//!   done to which processes.
+//! * [`reconcile`]: from an input to the actions; [`reconcile::gate`] decides which actions are
+//!   forbidden on which processes.
 //! * [`mechanisms`]: one struct for each of protect, boost, premap, readahead, prezero, swap and
 //!   window.
 //! * [`restore`]: the record of changes, written to disk before each change, and the restore.

@@ -54,7 +54,8 @@ pub fn start() {
 }
 
 /// Whether standard error is this journal stream, which systemd names by device and inode. Programs
-/// that a service starts inherit `JOURNAL_STREAM` and may write elsewhere.
+/// that a service starts inherit `JOURNAL_STREAM`, although their standard error may be another
+/// file.
 fn is_journal(stream: &str) -> bool {
     rustix::fs::fstat(std::io::stderr())
         .is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
@@ -121,7 +122,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use tracing::info;
 
-    /// Keeps what is written to it.
+    /// A writer that keeps what is written to it.
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<Vec<u8>>>);
 

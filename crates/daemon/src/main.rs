@@ -15,8 +15,8 @@ use limelight_daemon::system::Roots;
 
 /// Keeps the foreground app fast while memory runs short.
 ///
-/// Stays in the foreground, logs to standard error or the journal, and puts everything back that
-/// it changed when it is stopped. SIGHUP reloads the configuration.
+/// Does not detach from the terminal. Logs to standard error or the journal. When it is stopped, it
+/// puts back everything that it changed. SIGHUP reloads the configuration.
 #[derive(Debug, Parser)]
 #[command(name = "limelightd", version, after_help = TABLE)]
 struct Arguments {
@@ -43,8 +43,8 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    // The watcher branches off first, while the process uses little memory, because it lives as
-    // long as the daemon.
+    // The watcher lives as long as the daemon, so it branches off first, while the process uses
+    // little memory.
     let ended = match watcher::runtime_of(std::env::args_os()) {
         Some(runtime) => watch(roots(runtime)),
         None => {

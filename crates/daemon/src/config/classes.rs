@@ -18,9 +18,9 @@ const PACKAGED: &str = include_str!("../../../../packaging/classes.toml");
 /// Categories and their classes, in file order.
 type Table = Vec<(String, Class)>;
 
-/// The section of the configuration with the class lists, and the section of the table of
-/// categories.
+/// Section of the configuration that holds the class lists.
 pub(super) const SECTION: &str = "class";
+/// The only section of the table of categories.
 const CATEGORIES: &str = "categories";
 
 /// Patterns of apps, by class, from `[class]`.
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn table_is_read_in_its_order() {
+    fn categories_keep_their_order_in_the_file() {
         let text = "# x\n[categories]\nZ = \"keep\"\nA = \"disposable\"\n\"3D\" = \"normal\"\n";
         let table = parse(text).unwrap();
         let names: Vec<&str> = table.iter().map(|(name, _)| name.as_str()).collect();
@@ -299,7 +299,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_table_panics(text in "(\\[categories\\]\n|[A-Za-z]{1,4}|\"| = |keep|\n|.){0,40}") {
+        fn parse_never_panics(text in "(\\[categories\\]\n|[A-Za-z]{1,4}|\"| = |keep|\n|.){0,40}") {
             let _ = parse(&text);
         }
     }

@@ -57,7 +57,7 @@ const COMM_MAX: usize = 15;
 /// Longest pattern, in bytes.
 const PATTERN_MAX: usize = 1024;
 
-/// Parses a list of strings of 1 to `most` bytes; `None` if the value is anything else.
+/// Parses a list of strings of 1 to `most` bytes each; `None` if the value is anything else.
 fn texts(value: &DeValue<'_>, most: usize) -> Option<Vec<String>> {
     let DeValue::Array(items) = value else {
         return None;
@@ -96,7 +96,7 @@ fn group(value: &DeValue<'_>) -> Option<AccessGroup> {
     }
 }
 
-/// The group with this number. `None` for the highest number, which stands for no group.
+/// The group with this number. `None` for `u32::MAX`, which the kernel reads as "no group".
 fn numbered(number: u32) -> Option<AccessGroup> {
     (number != u32::MAX).then_some(AccessGroup::Id(number))
 }
@@ -194,7 +194,7 @@ pub(super) const KEYS: &[Key] = &[
         section: "boost",
         name: "slice_us",
         kind: Kind::Integer(0, 100_000, |c, v| {
-            // The kernel grants no shorter slice.
+            // The kernel's shortest slice is 100 µs.
             c.settings.boost.slice_us = if v == 0 { 0 } else { v.max(100) };
         }),
     },
@@ -407,7 +407,7 @@ pub(super) const KEYS: &[Key] = &[
     },
 ];
 
-/// The extent of zeroes on a disk. The first key of the extent creates it.
+/// The extent of zeroes on a disk. The first key that sets a part of it creates it with defaults.
 fn block(config: &mut Config) -> &mut Extent {
     config.settings.prezero.block.get_or_insert_with(|| Extent {
         device: PathBuf::new(),

@@ -2,8 +2,8 @@
 //! Configuration: TOML files, read strictly.
 //!
 //! Every key is listed once, in [`KEYS`], with its allowed values. An unknown key, a value of the
-//! wrong type or out of range, and a syntax error are all reported with file and line. All mistakes
-//! are reported. A configuration with any mistake is not applied at all.
+//! wrong type or out of range, and a syntax error are reported with file and line. All mistakes are
+//! reported, not only the first. A configuration with any mistake is not applied at all.
 
 mod classes;
 mod keys;
@@ -164,7 +164,7 @@ fn incomplete(config: &Config) -> Option<&'static str> {
     }
 }
 
-/// One mistake.
+/// A mistake in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     /// The file.
@@ -248,7 +248,8 @@ pub fn values(origin: &Origin) -> Result<Vec<Value>, ConfigErrors> {
     Ok(KEYS.iter().map(value).collect())
 }
 
-/// The packaged file has a line `#: KEY = DEFAULT` for each key that has a default.
+/// Reads a key's default from the packaged file, which has a line `#: KEY = DEFAULT` for each key
+/// that has a default.
 fn default_of(key: &Key) -> Option<&'static str> {
     let text = include_str!("../../../../packaging/limelight.toml");
     let mut lines = text.lines();

@@ -12,7 +12,7 @@ fn loaded(file: &Path) -> Result<Config, ConfigErrors> {
 
 /// Mistakes and their messages, word for word.
 #[test]
-fn golden_errors() {
+fn error_messages_are_exact() {
     let golden: &[(&str, &[(usize, &str)])] = &[
         (
             "[protect]\nbudget_percent = 95\n",
@@ -352,7 +352,7 @@ fn packaged_file_has_the_defaults_and_names_every_key() {
     let mut config = Config::default();
     assert_eq!(apply(&mut config, text, &mut |_, _, _| {}), []);
     assert_eq!(config, Config::default());
-    // The file lists every key with a default, commented out, with that default.
+    // Each key that has a default is in the file, commented out and set to that default.
     let uncommented: String = text
         .lines()
         .map(|line| line.strip_prefix("#: ").unwrap_or(line))
@@ -398,7 +398,7 @@ fn each_value_is_shown_with_its_file_and_line() {
 }
 
 #[test]
-fn classes_come_from_lists_and_the_table_beside_them() {
+fn classes_come_from_lists_and_the_table_beside_the_configuration() {
     let temp = tempfile::tempdir().unwrap();
     let file = temp.path().join("limelight.toml");
     let write = |name: &str, text: &str| std::fs::write(temp.path().join(name), text).unwrap();
@@ -413,7 +413,7 @@ fn classes_come_from_lists_and_the_table_beside_them() {
     let lists =
         "[class]\nnormal = [\"org.x.*\"]\nkeep = [\"org.x.Bank\"]\ndisposable = [\n \"y\"\n]\n";
     write("limelight.toml", lists);
-    // Keep ranks first, wherever it is set.
+    // `keep` outranks the other classes, whatever the order in the file.
     let bank = of("org.x.Bank", "News");
     assert_eq!(bank.class, Class::Keep);
     assert!(bank.why.contains("limelight.toml:3"), "{}", bank.why);
@@ -446,13 +446,13 @@ fn classes_come_from_lists_and_the_table_beside_them() {
 
 proptest! {
     #[test]
-    fn no_text_panics(text in "(\\[[a-z]{0,8}\\]\n)?[a-z_]{0,8} ?=? ?[-0-9a-z\"._\\[{]{0,10}\n?.*") {
+    fn never_panics(text in "(\\[[a-z]{0,8}\\]\n)?[a-z_]{0,8} ?=? ?[-0-9a-z\"._\\[{]{0,10}\n?.*") {
         apply(&mut Config::default(), &text, &mut |_, _, _| {});
     }
 }
 
 #[test]
-fn disk_of_zeroes_needs_its_name() {
+fn block_engine_and_block_keys_require_block_device() {
     let temp = tempfile::tempdir().unwrap();
     let file = temp.path().join("limelight.toml");
     for text in [

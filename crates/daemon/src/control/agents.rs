@@ -17,7 +17,7 @@ use crate::sources::Input;
 use crate::system::identify::Refusal;
 use crate::system::now;
 
-/// Agents by connection.
+/// Session agents, by the id of their connection.
 #[derive(Debug, Default)]
 pub struct Agents(BTreeMap<u64, Agent>);
 
@@ -102,7 +102,7 @@ pub(super) fn wishes(config: &Config) -> Response {
     }
 }
 
-/// Reads which users have an active session.
+/// Reads which users have an active session, and passes that to the reconciler.
 pub fn look_at_sessions(
     sessions: &mut Sessions,
     control: &ControlSource,

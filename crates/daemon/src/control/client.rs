@@ -24,7 +24,7 @@ pub(super) struct Client {
     pub announces: bool,
     /// The client receives notices about memory shortages.
     pub listens: bool,
-    /// No more input is read; the connection closes when all answers are sent.
+    /// No more input is read; the connection closes once the requests already read are answered.
     pub closing: bool,
     pub armed: EventFlags,
 }
@@ -93,7 +93,7 @@ impl Client {
         }));
     }
 
-    /// Drops all input and answers.
+    /// Drops buffered input and pending answers, so that the connection closes at once.
     fn hang_up(&mut self) {
         self.closing = true;
         self.unread.clear();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Rate limits of the control socket, by user: token buckets.
 //!
-//! Any user may connect, and the daemon has the same CPU weight as the topmost app. *Lines* are
-//! limited by delay: the daemon does not read from a user without tokens, so a session agent is
-//! delayed at worst and loses nothing. *Lookups* scan `/proc` or all apps. Without tokens they are
-//! refused, with the time until enough are available. Users who are not at the screen also share
-//! one bucket of lookups, because one person may have thousands of uids (`/etc/subuid`). Root is
-//! not limited.
+//! Any user may connect, and the daemon has the same CPU weight as the topmost app, so a flood of
+//! requests would slow that app. *Lines* are limited by delay: requests of a user without tokens
+//! wait, so a session agent is delayed at worst and loses nothing. *Lookups* scan `/proc` or all
+//! apps. A lookup without enough tokens is refused, and the refusal says when there will be enough.
+//! Users who are not at the screen also share one bucket of lookups, because one person may have
+//! thousands of uids (`/etc/subuid`). Root is not limited.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,14 +32,15 @@ const LOOKUPS: Size = Size {
     a_second: 20,
 };
 
-/// How long a user counts as at the screen after a report of the foreground app. This exceeds the
-/// longest time between two requests about one response window.
+/// How long a user counts as at the screen after a report of the foreground app. This exceeds the 2
+/// s for which a permission to report input is cached, because only a new check of the permission
+/// counts as such a report.
 const AT_SCREEN: Duration = Duration::from_secs(5);
 
-/// Most users with stored buckets; users with full buckets are dropped first.
+/// Maximum number of users with stored buckets; users with full buckets are dropped first.
 const USERS_MAX: usize = 256;
 
-/// Bytes of a line per token.
+/// A line costs one token, and one more for each of this many bytes.
 const LINE_BYTES: usize = 1024;
 
 #[derive(Debug, Clone, Copy)]
@@ -72,7 +73,7 @@ impl Bucket {
         let gained = gained.saturating_mul(i64::from(self.size.a_second));
         let most = i64::from(self.size.most) * 1000;
         self.thousandths = self.thousandths.saturating_add(gained).min(most);
-        // Not `now`: fractions of a millisecond carry over.
+        // Not `now`: that would lose the fraction of a millisecond since the last refill.
         self.at += Duration::from_millis(u64::try_from(passed).unwrap_or(u64::MAX));
     }
 
@@ -153,8 +154,8 @@ impl Limiter {
         user
     }
 
-    /// Makes room for another user. Drops users with full buckets, which lose nothing by that. If
-    /// that is not enough, drops users with the most lookup tokens.
+    /// Makes room for another user. Drops users with full buckets, who lose nothing. If that is not
+    /// enough, drops users with the most lookup tokens.
     fn forget(&mut self, now: Duration) {
         self.users.retain(|_, user| {
             user.refill(now);
@@ -194,7 +195,7 @@ impl Limiter {
         }
     }
 
-    /// Charges extra work for a line, which delays the user's next one.
+    /// Charges extra work to a user, which delays the user's next line.
     pub fn was_work(&mut self, uid: u32, tokens: u32, now: Duration) {
         if uid != 0 && tokens > 0 {
             self.user(uid, now).lines.spend(tokens);
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn excess_lines_wait_and_large_ones_cost_more() {
+    fn excess_lines_wait_and_large_lines_cost_more() {
         let mut limiter = Limiter::default();
         for _ in 0..6 {
             limiter.may_read(1000, MS(0)).unwrap();
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn user_at_the_screen_has_a_higher_limit_while_it_reports() {
+    fn user_who_reports_the_foreground_app_has_a_higher_limit() {
         let mut limiter = Limiter::default();
         let lines = |limiter: &mut Limiter, now| {
             let sent = (0..10_000).take_while(|_| {

@@ -25,10 +25,10 @@ use crate::exit::Failure;
 use crate::reconcile::outbox::Message;
 use crate::system::access::{Access, Speaker};
 
-/// Most clients at once.
+/// Maximum number of clients at once.
 pub const CLIENTS_MAX: usize = 64;
 
-/// Most clients of one user other than root, so that no user can lock out the others.
+/// Maximum number of clients of one user other than root, so that no user can lock out the others.
 const CLIENTS_PER_USER: usize = 16;
 
 /// Idle limit: a client without a claim, an announcement or a `listen` is disconnected after this
@@ -38,7 +38,8 @@ const IDLE: Duration = Duration::from_secs(60);
 /// A client that does not read its answers for this long is disconnected.
 const STUCK: Duration = Duration::from_secs(10);
 
-/// Pending answers for a client, in bytes; beyond this limit its requests are not read.
+/// Limit of a client's pending answers, in bytes. At this limit, the client's further requests
+/// wait.
 const WAITING_MAX: usize = 256 * 1024;
 
 /// A request line from a client.
@@ -132,8 +133,8 @@ impl ControlSource {
         }
     }
 
-    /// Accepts a client although no descriptor is left, and sends it an error. A pending connection
-    /// would wake the loop again and again.
+    /// Accepts a client although no descriptor is left, and sends it an error. If the connection
+    /// stayed pending, it would wake the loop again and again.
     fn turn_away(&mut self) {
         self.spare = None;
         if let Ok((mut stream, _)) = self.listener.accept() {
@@ -204,7 +205,7 @@ impl ControlSource {
     }
 
     /// Makes a slot for another client; `false` if none can be freed. If necessary it disconnects a
-    /// client, because a limit per user is not enough: one person may have thousands of uids
+    /// client. A limit per user is not enough, because one person may have thousands of uids
     /// (`/etc/subuid`). Root's clients stay. Clients with claims or announcements stay too, because
     /// claims and announcements need permission.
     fn make_room(&mut self, reactor: &Reactor) -> bool {
@@ -308,7 +309,7 @@ impl ControlSource {
         }
     }
 
-    /// Records that this client's connection carries a claim.
+    /// Records that this client holds a claim or is an agent, so that it may stay idle.
     pub fn set_holding(&mut self, id: u64) {
         if let Some(client) = self.clients.get_mut(&id) {
             client.holds_claim = true;

@@ -32,7 +32,7 @@ impl Fixture {
         stream
     }
 
-    /// One turn of the loop without waiting; the answer to every request is its length.
+    /// One turn of the loop without waiting; the answer to each request is the request's length.
     fn turn(&mut self) -> Vec<u64> {
         for ready in self.reactor.wait(Some(Duration::ZERO)).unwrap() {
             if let Token::Client(id) = ready.token {
@@ -70,7 +70,7 @@ fn socket_is_open_to_all_users() {
 }
 
 #[test]
-fn line_may_arrive_in_pieces_and_several_at_once() {
+fn lines_may_arrive_in_pieces_or_several_at_once() {
     let mut fixture = Fixture::new();
     let mut stream = fixture.connect();
     stream.write_all(b"abc").unwrap();
@@ -124,7 +124,7 @@ fn endless_line_is_refused() {
 }
 
 #[test]
-fn client_that_never_reads_is_not_read_from_and_disconnected() {
+fn client_that_reads_no_answers_is_stalled_then_disconnected() {
     let mut fixture = Fixture::new();
     let mut deaf = fixture.connect();
     let mut other = fixture.connect();

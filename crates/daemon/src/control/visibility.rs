@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Hides other users' apps from a user. Root and the group of `[access]` see everything.
 //!
-//! Any user may connect and poll. Without this, another user could learn the foreground app, and
-//! infer key presses from counters, histograms and times that change with each key press. All users
-//! see the state of the machine: which mechanisms and sources work, memory, and stall times.
+//! Any user may connect and poll. Without this filter, a user could learn another user's foreground
+//! app, and infer key presses from counters, histograms and times that change with each key press.
+//! All users see the state of the machine: which mechanisms and sources work, memory, and stall
+//! times.
 
 use limelight_core::model::{App, AppKey};
 use limelight_proto::{
@@ -123,7 +124,7 @@ impl<'a> Viewer<'a> {
         let daemon = self.reconciler;
         let previous = daemon.model.topmost.previous();
         // The previous app disappears when another user switches apps, so showing it would reveal
-        // that.
+        // the switch.
         let shown = self.sees_front();
         let previous = previous.filter(|app| shown && self.sees_app(app));
         status.previous = previous.map(AppStatus::from);
@@ -202,7 +203,7 @@ impl<'a> Viewer<'a> {
 }
 
 /// Hides a mechanism's activity. Whether it works at all stays visible, with the reason if it does
-/// not. `boost` can be unavailable for a particular app only, so that state is hidden too.
+/// not. `boost` can be unavailable because of the foreground app, so this state is hidden too.
 fn hide_mechanism(mechanism: &mut MechanismStatus) {
     mechanism.counters.clear();
     let of_machine = match mechanism.state {

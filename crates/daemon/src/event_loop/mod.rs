@@ -83,12 +83,12 @@ impl Daemon {
         daemon.look_at_sessions();
         start::stay_in_memory();
         // The machine is measured before the first answer, so that the first claim does not change
-        // its reported state.
+        // the machine's reported state.
         daemon.refresh(Event::Tick);
         Ok(daemon)
     }
 
-    /// Runs until SIGTERM or SIGINT, and restores everything.
+    /// Runs until SIGTERM or SIGINT, then restores everything.
     pub fn run(mut self) -> Result<(), Failure> {
         self.enter_service();
         let mut failures = 0u32;
@@ -96,8 +96,8 @@ impl Daemon {
             match self.turn(None) {
                 Ok(()) => failures = 0,
                 Err(error) => {
-                    // Not known to happen. A single failure may be chance; repeated failures would
-                    // cause a busy loop.
+                    // No cause is known. After a single failure the loop goes on. Repeated failures
+                    // end it, because it would spin.
                     failures += 1;
                     error!("waiting for events failed: {error}");
                     if failures >= FAILURES_MAX {
@@ -111,7 +111,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Reports readiness to the service manager.
+    /// Shields the daemon from the OOM killer (not in a dry run), and reports readiness to the
+    /// service manager.
     fn enter_service(&mut self) {
         if !self.options.dry_run {
             shield(&self.reconciler.system);
@@ -186,7 +187,7 @@ impl Daemon {
                 let ledger = &self.reconciler.mechanisms.shared.ledger;
                 let inputs = self.sources.traced_scores(&self.reconciler.system, ledger);
                 self.take_all(inputs);
-                // A process that moves to another group also gets another score.
+                // Android changes a process's score when it moves the process to another cpuset.
                 self.look_at_top_app();
             }
             Token::TopApp => self.look_at_top_app(),
@@ -382,8 +383,8 @@ impl Daemon {
             .tend(wanted, &self.reconciler.system, ledger, &self.reactor);
     }
 
-    /// Scans all scores if they are not traced. Also retries the tracepoint, because repeated scans
-    /// of every process cost more.
+    /// Scans all scores if they are not traced. Also retries the tracepoint, because a trace costs
+    /// less than repeated scans of every process.
     fn scan_scores(&mut self, at: Duration) {
         let heard = self.reconciler.model.topmost.hears_inferred();
         let ledger = &self.reconciler.mechanisms.shared.ledger;
@@ -417,7 +418,7 @@ impl Daemon {
         self.wait_for_watcher();
     }
 
-    /// Reloads the configuration; an invalid one leaves the current one in force.
+    /// Reloads the configuration. If it is invalid, the current one stays in force.
     pub fn reload(&mut self) {
         self.service.reloading();
         if let Some((config, restarts)) =

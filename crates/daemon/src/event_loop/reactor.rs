@@ -40,9 +40,9 @@ pub enum Token {
     Waits,
     /// Memory is short, or an app was killed.
     Guard,
-    /// An app was squeezed or brought back.
+    /// An app was squeezed, or its memory was read back.
     Swapper,
-    /// The unit of an app was made.
+    /// A unit for a new app was created.
     Units,
     /// logind's sessions changed.
     Sessions,
@@ -50,7 +50,7 @@ pub enum Token {
     Watcher,
     /// Something was mounted or unmounted.
     Mounts,
-    /// A request from a client, or room for more answers.
+    /// A client sent a request, or its socket has room for more answers.
     Client(u64),
 }
 

@@ -8,7 +8,7 @@ use crate::system::access::{Access, Speaker};
 use crate::system::authorization;
 use crate::system::System;
 
-/// Most processes that one connection may announce as in use.
+/// Maximum number of processes that one connection may announce as in use.
 const ANNOUNCED_MAX: usize = 64;
 
 /// A process that a connection announced as in use.
@@ -160,7 +160,7 @@ mod tests {
         assert!(announced.add(2, (1000, []), APP, Use::Visible, true));
     }
     #[test]
-    fn early_announcement_counts_once_its_user_may_speak_and_stays() {
+    fn announcement_counts_once_its_user_has_permission_and_keeps_counting() {
         let mut announced = Announced::default();
         announced.add(1, (1000, []), APP, Use::Unsaved, false);
         announced.hear(|uid, _| uid == 1001);

@@ -29,7 +29,7 @@ use crate::sources::storage::StorageSource;
 use crate::system::{now, System};
 
 /// An app that has been in the foreground this long counts as having responded, unless a response
-/// window is open. Until then, work for other apps leaves the processor to it.
+/// window is open. Until then, the daemon postpones its work for other apps.
 pub(super) const SETTLED: Duration = Duration::from_millis(750);
 
 /// Scan intervals while memory is short, and while apps may have to be killed.
@@ -40,8 +40,8 @@ const VERY_SHORT: Duration = Duration::from_millis(500);
 /// limit is needed because any user may send such requests.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Delay between the creation of a unit and the scan for it: the unit gets its first process a
-/// moment after its creation.
+/// Delay between the creation of a unit and the scan for it. A new unit gets its first process a
+/// moment later.
 const UNIT_FILLS: Duration = Duration::from_millis(50);
 
 /// State of the app scans.
@@ -59,7 +59,7 @@ pub struct AppScan {
     pub services: ServiceGrowth,
     oom_kills: OomKills,
     front: Option<App>,
-    /// The topmost app was settled at the last scan.
+    /// Whether the topmost app was settled at the last scan.
     settled: bool,
     previous: Option<(AppKey, Duration)>,
     next_look: Option<Duration>,
@@ -68,7 +68,7 @@ pub struct AppScan {
 }
 
 impl AppScan {
-    /// Nothing is scanned yet.
+    /// Creates the state before the first scan.
     pub fn new(system: &System, classes: Classes) -> AppScan {
         AppScan {
             source: AppsSource::new(system, classes),
@@ -103,7 +103,8 @@ impl AppScan {
 
 /// The configured thresholds. A threshold that is not configured is derived from the machine.
 pub fn thresholds(system: &System, settings: &SwapSettings, total: u64) -> Thresholds {
-    // With fragmented memory the kernel gives up while free memory is still above its watermarks.
+    // With fragmented memory the kernel raises its watermarks for a while, so the thresholds
+    // include the largest such boost.
     let high = Watermarks::read(&system.proc).map_or(0, |marks| {
         marks.high_bytes.saturating_add(marks.most_boost_bytes)
     });
@@ -143,7 +144,8 @@ impl Reconciler {
     }
 
     fn thresholds(&self) -> Thresholds {
-        // Memory held by the kernel, a driver or mlock() is never available to an app.
+        // Memory held by the kernel, a driver or mlock() is never available to an app, so it does
+        // not count.
         let memory = pressure::memory_now(&self.system);
         let total = match memory.reachable {
             0 => memory.total,
@@ -209,9 +211,10 @@ impl Reconciler {
                 self.mechanisms.swap.answered(front.app.key);
             }
         }
-        // A request may have caused a scan a moment ago.
+        // If a request caused a scan a moment ago, the scan below is skipped, and another one
+        // follows.
         let fresh = !self.scan.source.is_due(at);
-        // The scan may request another one.
+        // Cleared before the scan, because the scan may request another one.
         self.scan.next_look = None;
         self.look_at_apps();
         let short = match self.mechanisms.swap.shortage().level() {

@@ -62,8 +62,9 @@ impl Reconciler {
         let mut uid = process.owner_uid().ok()?;
         let allowed = match by_owner {
             true => {
-                // procfs gives a process to root that is not dumpable or has root's privileges. The
-                // user who started it may have opened the file before.
+                // In procfs, root owns a process that is not dumpable or has root's privileges. The
+                // user who started it may have opened the file before that, so the uids in its
+                // status count too.
                 let status = process.status().ok()?;
                 let owners = [uid, status.effective_uid, status.real_uid];
                 let mut users = owners.into_iter().filter(|uid| *uid != 0);

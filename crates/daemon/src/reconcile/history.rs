@@ -2,7 +2,7 @@
 //! History of the actions on memory shortages: in memory, in a file that survives a restart, and in
 //! the log.
 //!
-//! The file is only for people to read, so any error with it is logged once and otherwise ignored.
+//! No decision depends on the file, so an error with it is logged once and otherwise ignored.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, OpenOptions};
@@ -55,7 +55,8 @@ pub struct History {
     /// Entries not yet sent to listening clients.
     fresh: Vec<HistoryEntry>,
     boot: String,
-    /// By action, the number of times since the daemon started, and its total effect in bytes.
+    /// For each action: how often it was taken since the daemon started, and its total effect in
+    /// bytes.
     totals: BTreeMap<&'static str, (u64, u64)>,
     /// `None`: nothing is written, as in a dry run.
     file: Option<Journal>,
@@ -75,7 +76,7 @@ impl History {
         history
     }
 
-    /// Continues with the file in another directory.
+    /// Switches to the file in `directory`, and adds the entries that it holds.
     pub fn keep_in(&mut self, directory: Option<&Path>) {
         let path = directory.map(|directory| directory.join(FILE_NAME));
         if path.as_ref() == self.file.as_ref().map(|file| &file.path) {
@@ -155,8 +156,9 @@ impl History {
         std::mem::take(&mut self.fresh)
     }
 
-    /// The last entries that this user may see, oldest first and repeats folded. Users see actions
-    /// on their own apps and actions on no app; root and the group of `[access]` see all actions.
+    /// The last entries that this user may see, oldest first. Repeats are folded into one entry.
+    /// Users see actions on their own apps and actions on no app; root and the group of `[access]`
+    /// see all actions.
     pub fn of(&self, speaker: Speaker, count: u16) -> Vec<HistoryEntry> {
         let may = |entry: &&HistoryEntry| entry.uid.is_none_or(|owner| speaker.sees(owner));
         let mut entries = fold(self.entries.iter().filter(may));

@@ -25,8 +25,9 @@ pub struct Launch {
 }
 
 impl Reconciler {
-    /// Takes the pids of programs that have a record and are being executed; the last one counts. A
-    /// user who may not claim the foreground for an app may not do so by starting one either.
+    /// Takes the pids of programs that have a record and are being executed; the last one whose
+    /// user has permission counts. A user who may not claim the foreground for an app may not do so
+    /// by starting one either.
     pub(super) fn launched(&mut self, pids: &[i32]) {
         let settings = &self.config.settings;
         if !settings.boost.enabled || !settings.boost.starting {
@@ -87,7 +88,8 @@ fn measure(system: &System, starting: &Launch) -> Option<Measured> {
         .all(|member| member.starttime >= id.starttime)
     {
         true => (app, members),
-        // In its first moments it is still in its launcher's cgroup, which is not its own.
+        // A program that has just started is still in its launcher's cgroup, so the app is its
+        // process tree.
         false => {
             let app = tree_of(id, app);
             let members = identify::members(system, &app);

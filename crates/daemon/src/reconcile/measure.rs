@@ -63,7 +63,7 @@ impl Reconciler {
             device_premap: has(Mechanism::Premap),
             device_readahead: has(Mechanism::Readahead),
             device_prezero,
-            // Without a topmost app or a demand, no page is served.
+            // Without a topmost app and without a demand, no zeroed page is needed.
             engines: match device_prezero && (front.is_some() || demand.is_some()) {
                 true => prezero::engines(&self.system),
                 false => Vec::new(),

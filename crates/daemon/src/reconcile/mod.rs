@@ -253,7 +253,8 @@ impl Reconciler {
             return;
         }
         self.note_topmost(now());
-        // The new topmost app is protected first, because the guard may be about to act.
+        // The new topmost app is protected before any plan is made, because the guard may be about
+        // to act.
         self.note_front();
         self.protect_new_topmost(now());
         match self.model.topmost.front() {
@@ -357,9 +358,9 @@ impl Reconciler {
         self.ticks.next = now() + lease.map_or(interval, |lease| interval.min(lease));
     }
 
-    /// Factor by which the next tick may be later than configured. Each tick takes milliseconds
-    /// from the topmost app itself. While the app does not change and a PSI trigger reports
-    /// shortages, a tick finds nothing new.
+    /// Factor by which the next tick may be later than configured. Each tick costs milliseconds of
+    /// CPU time, which the topmost app could have used. While the app does not change and a PSI
+    /// trigger reports shortages, a tick finds nothing new.
     fn patience(&self, triggered: bool) -> u32 {
         let told = triggered && self.model.pressure.steps() == 0;
         let stage = (self.ticks.quiet / QUIET_TICKS) as usize;

@@ -30,7 +30,7 @@ pub(super) struct ProtectedProcesses {
 }
 
 impl Reconciler {
-    /// Updates the list as soon as another app is topmost, before any other work, and keeps the
+    /// Updates the list as soon as another app is topmost, before any plan is made, and keeps the
     /// data for the plan that follows.
     pub(super) fn protect_new_topmost(&mut self, at: Duration) {
         let members = self.model.topmost_members(&self.system);
@@ -71,9 +71,9 @@ impl Reconciler {
         app.or_else(known).cloned()
     }
 
-    /// Scans for cgroups that are not apps and hold much memory, only while memory is short. After
-    /// the shortage the last result stays listed, because one of these cgroups may still be being
-    /// squeezed.
+    /// While memory is short, scans for cgroups that are not apps and hold much memory. After the
+    /// shortage the last result stays listed, because a squeeze of one of these cgroups may still
+    /// be running.
     pub(super) fn find_services(&mut self, protected: &Protected, at: Duration) {
         let shortage = self.mechanisms.swap.shortage();
         if shortage.level() < Level::Swap {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Plans and carries out plans; no other module does. The scope selects the mechanisms to plan, so
-//! that a key press or a new unit does not cause a measurement of the whole machine.
+//! The only module that makes plans and has them carried out. The scope selects the mechanisms to
+//! plan, so that a key press or a new unit does not cause a measurement of the whole machine.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use crate::mechanisms::{Context, Effect};
 use crate::reconcile::{notices, Reconciler};
 use crate::system::{now, System};
 
-/// Most rounds of planning after one event: an app that was moved into its own cgroup gets its
-/// reservation in the next round.
+/// Maximum number of planning rounds after one event: an app that was moved into its own cgroup
+/// gets its reservation in the next round.
 const ROUNDS: usize = 3;
 
 /// The mechanisms to plan, with their input.

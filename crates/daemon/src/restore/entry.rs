@@ -103,7 +103,7 @@ impl Lineage {
     }
 }
 
-/// One change.
+/// One change that Limelight made or is about to make.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "changed", rename_all = "kebab-case")]
 pub enum Entry {
@@ -169,7 +169,7 @@ pub enum Entry {
     Controller {
         /// The cgroup.
         cgroup: Place,
-        /// Its name, such as `memory`.
+        /// Name of the controller, such as `memory`.
         controller: String,
     },
     /// `oom_score_adj` of a process.

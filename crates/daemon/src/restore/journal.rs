@@ -2,9 +2,9 @@
 //! The file of the restore record. The first line lists all entries, and each later line is a
 //! change of that list.
 //!
-//! A change appends one line instead of rewriting the file, because an app waits for it: a switch
-//! of the foreground app takes a dozen changes. The file is never synced. It has to outlive this
-//! process, but not the boot.
+//! A change only appends a line, because a switch of the foreground app takes a dozen changes and
+//! the app waits for them. The file is never synced. It has to outlive this process, but not the
+//! boot.
 
 use std::borrow::Cow;
 use std::fs::{self, File};

@@ -2,7 +2,7 @@
 //! The restore record: what was changed, and the values from before.
 //!
 //! Every entry is written to a file ([`FILE_NAME`] in the runtime directory) *before* its change is
-//! made, and is removed only after the change was undone. However the daemon dies, the next daemon
+//! made, and is removed only when nothing is left to undo. However the daemon dies, the next daemon
 //! or `limelightd --restore` can restore everything. An entry for a change that was never made is
 //! harmless: a value is restored only while the present value is one that Limelight wrote.
 //!
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn intended_change_is_there_for_the_successor() {
+    fn recorded_change_is_there_for_the_next_daemon() {
         let temp = tempfile::tempdir().unwrap();
         let mut ledger = Ledger::open(temp.path(), "boot".into());
         ledger.intend([limit(1, &["5"]), limit(2, &["6"])]).unwrap();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_line_is_not_a_change() {
+    fn unfinished_line_is_ignored() {
         let temp = tempfile::tempdir().unwrap();
         let mut ledger = Ledger::open(temp.path(), "boot".into());
         ledger.intend([limit(1, &["5"])]).unwrap();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_undo_stays_due_until_it_succeeds_or_the_change_is_wanted_again() {
+    fn failed_undo_stays_owed_until_it_succeeds_or_the_change_is_wanted_again() {
         let temp = tempfile::tempdir().unwrap();
         let mut ledger = Ledger::open(temp.path(), "boot".into());
         let all = [limit(1, &["5"]), limit(2, &["6"]), limit(3, &["7"])];
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn change_that_cannot_be_recorded_is_not_noted() {
+    fn change_that_cannot_be_recorded_is_not_kept() {
         let temp = tempfile::tempdir().unwrap();
         let gone = temp.path().join("gone");
         let mut ledger = Ledger::open(&gone, String::new());
@@ -329,7 +329,7 @@ mod tests {
     proptest! {
         /// The file always matches the entries in memory, and there is one entry for each thing.
         #[test]
-        fn file_equals_the_memory(
+        fn file_matches_the_entries_in_memory(
             steps in prop::collection::vec((0u64..6, any::<bool>(), "[0-9]{1,4}"), 1..12),
         ) {
             let temp = tempfile::tempdir().unwrap();

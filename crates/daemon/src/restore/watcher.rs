@@ -46,7 +46,7 @@ const FAREWELL_PATIENCE: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// How often the watcher tries to restore, and the pause after a failure.
+/// Maximum number of the watcher's attempts to restore, and the pause after a failed one.
 const ATTEMPTS: usize = 5;
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(200);
 
@@ -227,7 +227,8 @@ pub fn runtime_of(arguments: impl IntoIterator<Item = OsString>) -> Option<PathB
 /// the pipe ends.
 pub fn watch(roots: Roots) -> Result<(), Failure> {
     // Service managers and terminals signal every process of a service or a job: to stop it, or
-    // with SIGABRT when the daemon hangs. Only the daemon's end matters here.
+    // with SIGABRT when the daemon hangs. These signals are blocked, because only the daemon's end
+    // matters here.
     let _signals = Signals::block(&[
         Signal::TERM,
         Signal::INT,
@@ -247,8 +248,8 @@ pub fn watch(roots: Roots) -> Result<(), Failure> {
         self_tuning::OWN_SCORE.to_string(),
     );
     let daemon = rustix::process::getppid();
-    // A failed read does not prove that the daemon has ended. The lock that a restore takes shows
-    // whether the daemon runs.
+    // A failed read does not prove that the daemon has ended. A restore is safe all the same: it
+    // fails while a running daemon holds the lock.
     if hears_farewell(&mut io::stdin()).unwrap_or(false) {
         return Ok(());
     }

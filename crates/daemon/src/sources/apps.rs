@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Scan of the apps: which ones run, their owners, classes and uses.
 //!
-//! A scan costs a few system calls for each process of each app. A scan needs an event, a memory
-//! shortage or a request. Its results stay fresh for [`LOOK_EVERY`], unless a change makes them
-//! stale earlier.
+//! A scan costs a few system calls for each process of each app. A scan is made only after an
+//! event, during a memory shortage, or for a request. Its results stay fresh for [`LOOK_EVERY`],
+//! unless a change makes them stale earlier.
 
 pub mod desktop;
 mod sight;
@@ -145,7 +145,7 @@ impl AppsSource {
         self.classes.of(&identity)
     }
 
-    /// Cgroups in which new apps will appear, as of the last scan.
+    /// Cgroups in which new apps may appear, as of the last scan.
     pub fn nests(&self) -> &BTreeSet<String> {
         &self.places.nests
     }
@@ -231,8 +231,9 @@ impl AppsSource {
         Ok(found)
     }
 
-    /// Examines one app that has just become topmost, and no other app. The topmost app is in use
-    /// and is not touched, so its other uses and exemptions can wait for the next scan.
+    /// Examines one app that has just become topmost, and no other app. `None` if it has ended or
+    /// has no cgroup of its own. The topmost app is in use and is not touched, so its other uses
+    /// and exemptions can wait for the next scan.
     pub fn meet(&mut self, system: &System, app: &App) -> Option<Found> {
         let app = sight::one(system, app).ok()??;
         self.describe(system, &app);

@@ -21,7 +21,7 @@ impl Fixture {
         Fixture::at(tempfile::tempdir().unwrap())
     }
 
-    /// On tmpfs where possible, for thousands of directories.
+    /// On tmpfs where possible, because the caller makes thousands of directories.
     fn in_memory() -> Fixture {
         let memory = std::path::Path::new("/dev/shm");
         let temp = match memory.is_dir() {
@@ -391,7 +391,7 @@ fn app_with(found: &[Found], pid: i32) -> Option<&Found> {
 }
 
 #[test]
-fn app_inside_another_app_is_one_of_its_own_and_exempts_neither() {
+fn app_inside_another_app_is_separate_and_neither_is_exempt() {
     let fixture = Fixture::new();
     let outer = format!("{USER}/app-outer-1.scope");
     let inner = format!("{outer}/part/app-inner-1.scope");
@@ -403,7 +403,7 @@ fn app_inside_another_app_is_one_of_its_own_and_exempts_neither() {
     assert_eq!(found.len(), 2);
     let outer = app_with(&found, 406).unwrap();
     assert_eq!((pids(outer), &outer.untouchable), (vec![406, 407], &None));
-    // Its cgroup's knobs would act on the inner app.
+    // Its cgroup's knobs would also act on the inner app.
     assert!(outer.app.own_home().is_none());
     assert_eq!(outer.memory.anonymous, 80 << 10);
     let inner = app_with(&found, 408).unwrap();

@@ -5,7 +5,7 @@
 //! in any directory, or X11's `/tmp/.X11-unix/XN`. The outermost server holds devices in
 //! `/dev/input` open for its input. logind and seatd open them too but have no such socket. The
 //! input of a server on a virtual screen (Xvfb, a compositor without devices) is invisible to this
-//! daemon. A server without devices is a client of another server, as Xwayland and nested
+//! daemon. A server without devices counts as a client of another server, as Xwayland and nested
 //! compositors are. Devices of the display (`/dev/dri/card*`) are ignored, because only input
 //! matters here.
 //!
@@ -24,7 +24,7 @@ use limelight_sys::unix_sockets::Listening;
 
 use crate::system::System;
 
-/// Most descriptors of a process that are read.
+/// Maximum number of descriptors that are read for one process.
 const DESCRIPTORS_MAX: usize = 4096;
 
 /// A display server.
@@ -32,7 +32,7 @@ const DESCRIPTORS_MAX: usize = 4096;
 pub struct DisplayServer {
     /// Its process.
     pub id: ProcessId,
-    /// Its name, for people.
+    /// Its name, for messages.
     pub name: String,
     /// Source of its input.
     pub kind: Server,
@@ -186,7 +186,7 @@ Num       RefCount Protocol Flags    Type St Inode Path
         assert!(still(&system, &found[0]) && still(&system, &found[1]));
         let client = system.process(23).unwrap().0;
         assert!(is_one(&system, found[1].id) && !is_one(&system, client));
-        // Its session has left the screen.
+        // The first server's session has left the screen, so it holds no devices.
         fs::remove_file(path("proc/20/fd/2")).unwrap();
         assert!(!still(&system, &found[0]));
         fs::remove_dir_all(path("proc/21")).unwrap();

@@ -25,15 +25,15 @@ use crate::sources::traced::{Event, Traced};
 use crate::system::unusable::Unusable;
 use crate::system::System;
 
-/// Most devices that are opened.
+/// Maximum number of devices that are opened.
 const DEVICES_MAX: usize = 64;
 
 const SYSTEM: &str = "drm";
 const EVENT: &str = "drm_vblank_event_delivered";
 const INSTANCE: &str = "limelight-frames";
 
-/// Trace buffer of each processor. Its contents are read when a window opens. It holds the frames
-/// of more than one second.
+/// Size of each processor's trace buffer. It holds the frames of more than one second, and is first
+/// read when a response window opens.
 const BUFFER_KIB: u32 = 8;
 
 /// The display's frames, as traced by the kernel.
@@ -224,7 +224,8 @@ impl Evdev {
         }
     }
 
-    /// Frames that may be responses to the input at `since`, on `CLOCK_MONOTONIC`, oldest first.
+    /// Times of the frames that may respond to the input at `since`, oldest first. All times are on
+    /// `CLOCK_MONOTONIC`.
     pub fn take_frames(&mut self, since: Option<Duration>) -> Vec<Duration> {
         let Some(frames) = &mut self.frames else {
             return Vec::new();

@@ -30,16 +30,16 @@ pub enum Input {
     Claimed {
         /// The claim.
         claim: Claim,
-        /// The connection that the claim ends with; `None`: the claim lasts until the next claim.
+        /// The claim ends when this connection closes; `None`: it lasts until the next claim.
         holder: Option<Holder>,
     },
     /// A client has closed its connection.
     Disconnected(u64),
     /// The users with an active session; `None` where no session is known.
     ActiveUsers(Option<BTreeSet<u32>>),
-    /// These processes execute programs whose start is recorded, oldest first.
+    /// These processes, oldest first, execute programs with a record of an earlier start.
     Launched(Vec<i32>),
-    /// A process of the topmost app has ended.
+    /// The topmost app may have ended.
     Exit,
     /// Memory pressure.
     Pressure,

@@ -69,8 +69,8 @@ impl Sources {
         self.by_score(fronts)
     }
 
-    /// Processes whose `oom_score_adj` became 0 according to a scan, if one is due. `heard`: the
-    /// results would count.
+    /// Processes whose `oom_score_adj` became 0 according to a scan, if one is due. `heard`:
+    /// whether the results would count.
     pub fn scanned_scores(
         &mut self,
         system: &System,

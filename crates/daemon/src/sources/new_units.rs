@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Detects new app units. The daemon must know whether an app may be swapped out at all before the
-//! app has taken memory, even if the app is never topmost.
+//! Detects new app units. Before an app takes memory, the daemon must know whether it may be
+//! swapped out at all, even if it is never topmost.
 //!
 //! The source watches the cgroups in which apps were found. One event causes a scan of all of them,
 //! so the loop waits for only one event after each scan. Bursts of new cgroups therefore cause one
@@ -16,8 +16,8 @@ use tracing::{debug, warn};
 use crate::sources::apps::walk::subtree;
 use crate::system::System;
 
-/// Most cgroups that are watched. Top-level subtrees share them evenly, because any user can make
-/// many cgroups for apps.
+/// Maximum number of cgroups that are watched. Top-level subtrees share them evenly, because any
+/// user can make many cgroups for apps.
 const WATCHED_MAX: usize = 64;
 
 /// New cgroups since the last call.
@@ -133,7 +133,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn places_of_one_user_leave_watches_for_the_others() {
+    fn cgroups_of_one_user_leave_watches_for_other_users() {
         let mut places: BTreeSet<String> = (0..200)
             .map(|number| format!("/user.slice/user-1000.slice/{number}"))
             .collect();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn app_units_are_seen_where_apps_were() {
+    fn new_app_units_are_seen_in_watched_cgroups() {
         let temp = tempfile::tempdir().unwrap();
         for directory in ["proc", "sys", "cgroup/a", "cgroup/b"] {
             fs::create_dir_all(temp.path().join(directory)).unwrap();

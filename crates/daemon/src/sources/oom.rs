@@ -3,7 +3,8 @@
 //!
 //! `/proc/vmstat` counts all kills, and each cgroup counts the kills of its own processes. A
 //! cgroup's counter disappears with the cgroup, which may be removed as soon as it is empty. So an
-//! app that ended at that time is reported as a possible victim.
+//! app that ended between two calls is reported as a possible victim, unless the other counters
+//! explain all kills.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,7 @@ pub struct OomKills {
 /// Kills since the previous call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// Processes killed.
+    /// Number of processes killed.
     pub processes: u64,
     /// The apps and the number of their processes killed; `None` if the app ended meanwhile and its
     /// counter is gone.

@@ -2,12 +2,12 @@
 //! Foreground source of EIMOS: an activity manager writes each process's importance to
 //! `oom_score_adj`, and the foreground process is the one whose value becomes 0.
 //!
-//! The rule: the value becomes 0 from something else, and the writer is neither the process itself
-//! (daemons and session leaders reset themselves) nor this daemon (which lowers and restores the
-//! values of the topmost app). The tracepoint reports the writer; a scan sees only values.
+//! The rule: the value changes to 0, and the writer is neither the process itself (daemons and
+//! session leaders reset their own values) nor this daemon (which lowers and restores the values of
+//! the topmost app). The tracepoint reports the writer; a scan sees only values.
 //!
-//! A scan reads every process, so none is made while its results would not count: a session that
-//! reports the foreground takes precedence.
+//! A scan reads every process, so no scan is made while its results would not count, for example
+//! while a session reports the foreground.
 //!
 //! The kernel permits two kinds of writers: root and the process's owner. A write by root counts;
 //! one by the owner is a claim of that user and needs permission like any other claim. A scan does
@@ -47,7 +47,7 @@ enum Way {
     Trace(Traced),
     Scan {
         interval: Duration,
-        /// `None` while its results would not count.
+        /// When the next scan is due; `None` while its results would not count.
         next: Option<Duration>,
         /// When the tracepoint is tried again.
         retry: Option<Duration>,
@@ -317,8 +317,8 @@ impl OomScoreAdj {
 }
 
 /// Whether a writer writes as root, and not on behalf of the process's user `owner`. A writer with
-/// another uid, such as Android's lmkd, needs the capability that lowers values, in the initial user
-/// namespace: in a namespace of their own, all users have it.
+/// another uid, such as Android's lmkd, needs the capability that lowers values. It must have it in
+/// the initial user namespace, because any user can get it in a new namespace.
 fn acts_as_root(writer: &Process, status: &Status, owner: Option<u32>) -> bool {
     let capable = status.effective_capabilities & SYS_RESOURCE != 0;
     status.real_uid == 0

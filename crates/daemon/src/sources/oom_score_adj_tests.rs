@@ -132,7 +132,7 @@ fn writes_by_the_owner_and_by_unknown_writers_are_marked() {
 /// A process that is not dumpable belongs to root in procfs. Its user may have opened the file
 /// before, and writes into it from a process of its own.
 #[test]
-fn user_is_not_taken_for_root_by_a_process_that_is_not_dumpable() {
+fn write_by_the_user_of_an_undumpable_process_does_not_count_as_roots() {
     const USER: u32 = 12_345;
     let mut fixture = Fixture::new();
     fixture.process(CHILD, 1, 0);
@@ -261,7 +261,7 @@ fn failed_tracepoint_is_retried_while_its_results_count() {
         _ => None,
     };
     let mut retry = |source: &mut OomScoreAdj, s| {
-        // There is no tracefs.
+        // There is no tracefs, so each attempt fails.
         assert!(!source.retry(&fixture.system, &mut ledger, Duration::from_secs(s)));
     };
     let source = &mut fixture.source;
@@ -277,7 +277,7 @@ fn failed_tracepoint_is_retried_while_its_results_count() {
 }
 
 #[test]
-fn without_tracefs_it_scans_or_is_off() {
+fn without_tracefs_the_source_scans_or_is_off() {
     let fixture = Fixture::new();
     let start = |wanted| {
         let mut ledger = Ledger::open(&fixture.temp.path().join("run"), String::new());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Memory pressure: a PSI trigger wakes the daemon where possible, and each tick reads it anyway.
+//! Memory pressure: a PSI trigger wakes the daemon where possible, and each tick reads the pressure
+//! anyway.
 
 use std::time::Duration;
 
@@ -16,7 +17,8 @@ use crate::system::System;
 
 const FILE: &str = "pressure/memory";
 
-/// The trigger fires when all tasks stalled for 100 ms within one second.
+/// The trigger fires when all non-idle tasks were stalled at the same time for 100 ms within one
+/// second.
 const STALL: Duration = Duration::from_millis(100);
 const WINDOW: Duration = Duration::from_secs(1);
 
@@ -70,8 +72,8 @@ impl PressureSource {
     }
 }
 
-/// The kernel's counters now; empty if they cannot be read. The kernel takes longer to produce them
-/// than anything else here, so they are read once and passed on.
+/// The counters of `/proc/vmstat` now; empty if they cannot be read. The kernel takes longer to
+/// produce them than anything else here, so they are read once and passed on.
 pub fn counters(system: &System) -> Keyed {
     system.proc.vmstat().unwrap_or_default()
 }
@@ -141,9 +143,9 @@ pub fn oom_kills(counters: &Keyed) -> u64 {
     counters.get("oom_kill").unwrap_or(0)
 }
 
-/// Current stall times, for `status`.
+/// Shares of time stalled over the last 10 s, in percent, for `status`.
 pub fn stalls(system: &System) -> Stalls {
-    // The kernel writes two decimals.
+    // The kernel writes two decimals. The conversion from `f32` adds more, which are rounded off.
     let percent = |avg10: f32| (f64::from(avg10) * 100.0).round() / 100.0;
     let read = |file| {
         let pressure = Pressure::read(system.proc.dir(), file).ok()?;

@@ -16,12 +16,12 @@ use crate::system::System;
 /// Reciprocal of the smallest share of memory with which a cgroup counts as a service.
 const PART: u64 = 64;
 
-/// Most cgroups that are read in one scan of one top-level subtree, and most services in the
+/// Maximum number of cgroups that one scan reads in one top-level subtree, and of services in the
 /// result.
 const GROUPS_MAX: usize = 1024;
 const SERVICES_MAX: usize = 16;
 
-/// The cgroup of the users' slices, and the most slices that are read.
+/// The cgroup of the users' slices, and the maximum number of slices that are read.
 const USERS: &str = "/user.slice";
 const USERS_MAX: usize = 256;
 
@@ -29,12 +29,13 @@ const USERS_MAX: usize = 256;
 /// budget.
 const SHARED: [&str; 2] = ["/", USERS];
 
-/// Growth of services: by service, its lowest memory within the last minute, and when that was.
+/// Growth of services. For each service: when its memory was lowest, and that memory in bytes. A
+/// minimum older than a minute is replaced by the current value.
 #[derive(Debug, Default)]
 pub struct ServiceGrowth(BTreeMap<AppKey, (Duration, u64)>);
 
 impl ServiceGrowth {
-    /// Records how much each service has grown within the last minute.
+    /// Sets `grown` of each service: its growth since the recorded minimum, in bytes.
     pub fn follow(&mut self, mut found: Vec<Service>, at: Duration) -> Vec<Service> {
         let keys: BTreeSet<AppKey> = found.iter().map(|service| service.app.key).collect();
         self.0.retain(|key, _| keys.contains(key));
@@ -55,8 +56,9 @@ impl ServiceGrowth {
 /// The result is sorted by anonymous memory, largest first.
 pub fn find(system: &System, occupied: &[&str], total: u64) -> Vec<Service> {
     let mut found = Vec::new();
-    // Groups with children to read, and the budget of their subtree.
+    // Remaining budget of each subtree.
     let mut left = vec![GROUPS_MAX];
+    // Groups whose children are to be read, and the index of their subtree in `left`.
     let mut waiting = vec![(CgroupPath::root(), 0)];
     while let Some((path, subtree)) = waiting.pop() {
         let Ok(group) = system.cgroups.open(&path) else {
@@ -118,7 +120,7 @@ fn service(group: &Cgroup) -> Option<Service> {
     })
 }
 
-/// Memory charged to each user's slice, in bytes: resident and in swap.
+/// Anonymous, shared and swapped memory charged to each user's slice, in bytes, without page cache.
 pub fn users(system: &System) -> Vec<(u32, u64)> {
     let Some(path) = CgroupPath::parse(USERS) else {
         return Vec::new();
@@ -134,7 +136,7 @@ pub fn users(system: &System) -> Vec<(u32, u64)> {
     held.collect()
 }
 
-/// Memory that is charged to a cgroup and all below it.
+/// Memory that is charged to a cgroup and all below it; `None` without the memory controller.
 pub fn charged(group: &Cgroup) -> Option<AppMemory> {
     let stat = group.memory_stat().ok()?;
     Some(AppMemory {

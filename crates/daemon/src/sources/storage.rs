@@ -45,7 +45,7 @@ impl StorageSource {
                 Ok(SwapMedium::Disk(Spin::Rotational) | SwapMedium::File(Spin::Rotational)) => {
                     (Medium::Rotational, area.used_bytes)
                 }
-                // An unknown medium is assumed to be the costlier one, which wears out.
+                // An unknown medium counts as flash, so that it is spared in case it wears out.
                 Ok(_) | Err(_) => (Medium::Flash, area.used_bytes),
             };
             storage.areas.push(Area {
@@ -78,7 +78,8 @@ impl StorageSource {
             .back()
             .is_none_or(|(then, _)| at.saturating_sub(*then) >= HOUR);
         if due {
-            // At the first sample the writes since boot count, because nothing older is known.
+            // The first sample counts as 0, so that all writes since boot count until it is a day
+            // old.
             let known = if self.hours.is_empty() { 0 } else { out };
             self.hours.push_back((at, known));
         }

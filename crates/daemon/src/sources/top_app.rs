@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Second foreground source of Android: the process group manager moves the foreground app into the
-//! cpuset `top-app`, of cgroup v1, and all other apps out of it.
+//! Second foreground source for Android: the process group manager moves the foreground app into
+//! the cpuset `top-app`, of cgroup v1, and all other apps out of it.
 //!
-//! It is narrower than `oom_score_adj`, which is also 0 for an app that runs a broadcast receiver.
-//! Once the group has had a member, this source alone counts. A process is a member if its first
-//! thread is. Single threads of system processes, which draw, do not count. Nor do isolated
-//! processes, in which an app runs a part of itself.
+//! It reports fewer processes than `oom_score_adj`, which is also 0 for an app that runs a
+//! broadcast receiver. Once the group has had a member, `oom_score_adj` is ignored. A process is a
+//! member if its first thread is. Single threads of system processes, which draw, do not count. Nor
+//! do isolated processes, in which an app runs a part of itself.
 //!
 //! The latest arrival is the foreground app. An arrival is detected at once, by the write to the
 //! cpuset. A departure without a new arrival is detected at the next periodic check of the topmost
@@ -66,7 +66,7 @@ impl TopApp {
         self.group.as_ref()
     }
 
-    /// Whether this source decides the foreground.
+    /// Whether this source has reported an app, so that `oom_score_adj` is ignored.
     pub fn speaks(&self) -> bool {
         self.group.is_some() && self.used
     }

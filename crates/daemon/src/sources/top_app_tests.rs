@@ -124,7 +124,7 @@ fn reused_process_id_is_another_process() {
 }
 
 #[test]
-fn without_the_group_it_reports_nothing_but_the_reason() {
+fn without_the_cpuset_the_source_reports_only_the_reason() {
     let mut fixture = Fixture::new(false);
     assert!(fixture.source.detail().contains("not Android"));
     assert_eq!(fixture.look(), None);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Exit notification for the topmost app: its process's descriptor, or its cgroup.
+//! Exit notification for the topmost app, by a pidfd or by its cgroup's event file.
 
 use std::os::fd::{AsFd, BorrowedFd};
 

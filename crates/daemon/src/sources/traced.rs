@@ -9,7 +9,7 @@ use crate::restore::{Entry, Ledger};
 use crate::system::unusable::Unusable;
 use crate::system::System;
 
-/// Initial allocation of a new instance for each processor, before its size can be set
+/// Bytes that a new instance allocates for each processor before its size can be set
 /// (`kernel/trace/trace.c`, `TRACE_BUF_SIZE_DEFAULT`).
 const RING: u64 = 1408 << 10;
 
@@ -70,7 +70,7 @@ impl Traced {
         }
     }
 
-    /// Removes the instance and, once it is gone, its restore record.
+    /// Removes the instance and, once it is gone, its entry in the restore record.
     pub fn stop(self, ledger: &mut Ledger) {
         let Traced { instance, path } = self;
         drop(instance);
@@ -80,7 +80,7 @@ impl Traced {
     }
 }
 
-/// Online processors that this process may use.
+/// Number of online processors that this process may use.
 fn processors() -> u64 {
     std::thread::available_parallelism().map_or(1, |count| count.get() as u64)
 }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trace_starts_only_if_its_rings_fit() {
+    fn trace_starts_only_if_memory_for_its_buffers_is_available() {
         assert!(has_room(None, 64).is_ok());
         assert!(has_room(Some(4 * RING), 2).is_ok());
         let refused = has_room(Some(4 * RING - 1), 2).unwrap_err().to_string();

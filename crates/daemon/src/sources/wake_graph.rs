@@ -34,11 +34,11 @@ const SYSTEM: &str = "sched";
 const EVENT: &str = "sched_waking";
 const INSTANCE: &str = "limelight-wakes";
 
-/// Trace buffer of each processor: a span without further input has some hundred wakeups of 40
-/// bytes.
+/// Size of each processor's trace buffer. A span without further input has a few hundred wakeups,
+/// of 40 bytes each.
 const BUFFER_KIB: u32 = 32;
 
-/// How long tracing stays on after an input: as long as people pause while they type.
+/// How long tracing stays on after an input: longer than usual pauses while typing.
 const SPAN: Duration = Duration::from_secs(2);
 
 /// Delay between an input and the read of the trace, so that one read covers a whole chord.
@@ -47,10 +47,10 @@ const SETTLED: Duration = Duration::from_millis(25);
 /// Delay before another search for display servers, after a search that found none.
 const SEARCH_AGAIN: Duration = Duration::from_secs(10);
 
-/// Most display server threads that are traced: a filter is limited to one page.
+/// Maximum number of display server threads that are traced: a filter is limited to one page.
 const THREADS_MAX: usize = 160;
 
-/// Most inputs that are kept until the trace is read.
+/// Maximum number of inputs that are kept until the trace is read.
 const INPUTS_MAX: usize = 256;
 
 /// A period in which tracing is on.
@@ -65,7 +65,7 @@ struct Span {
 /// Source of foreground guesses, from the wakeups that follow input.
 #[derive(Debug, Default)]
 pub struct WakeGraphSource {
-    /// Whether it can work at all, and why not; `None`: not wanted.
+    /// `Ok` if the source can work, else why it cannot; `None` while it is not wanted.
     works: Option<Result<(), String>>,
     traced: Option<Traced>,
     servers: Vec<DisplayServer>,
@@ -82,7 +82,7 @@ pub struct WakeGraphSource {
     clients: HashMap<i32, Option<ProcessId>>,
     /// By app unit, the process that represents all processes in it.
     units: HashMap<String, ProcessId>,
-    /// Why tracing did not start, for people.
+    /// Why tracing did not start, as text for `status`.
     lack: String,
 }
 
@@ -194,7 +194,7 @@ impl WakeGraphSource {
         looks
     }
 
-    /// What the source does now, for people.
+    /// What the source does now, as text for `status`.
     pub fn detail(&self) -> String {
         let outermost = |server: &&DisplayServer| server.kind == Server::Outermost;
         let names: Vec<String> = self
@@ -296,7 +296,7 @@ impl WakeGraphSource {
         self.span = None;
         self.look = None;
         self.inputs.clear();
-        // Thread ids are reused.
+        // Cleared, because thread ids are reused.
         self.clients.clear();
         self.units
             .retain(|_, id| system.same_process(*id).is_some());
@@ -351,7 +351,8 @@ impl WakeGraphSource {
                     let woken = parse_sched_waking(event.fields);
                     wakings.extend(at.zip(woken).map(|(at, woken)| (at, event.tid, woken)));
                 }
-                // A lost event may have been the wakeup of any client.
+                // A lost event may have been the wakeup of any client, so these inputs prove
+                // nothing.
                 Some(Line::Lost { .. }) => inputs.clear(),
                 _ => {}
             }

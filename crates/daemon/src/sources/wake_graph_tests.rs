@@ -133,7 +133,8 @@ fn recorded_focus_changes_are_guessed() {
             _ => guesses.push((focus, guess)),
         }
     }
-    // Of the first three presses, the first one woke every client, because the keyboard was new.
+    // The first three presses are not enough for a guess: the first one woke every client, because
+    // the keyboard was new.
     assert_eq!(guesses.len(), 4);
     assert_eq!(guesses[0].1, None);
     for (focus, guess) in &guesses[1..] {

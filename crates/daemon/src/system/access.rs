@@ -15,14 +15,14 @@ use tracing::{debug, info};
 use crate::config::AccessGroup;
 use crate::system::{now, System};
 
-/// How long the list of users with a device open is cached: making it reads every descriptor of
-/// every user's process, and any user may cause that.
+/// How long the list of users with a device open is cached. Making the list reads every descriptor
+/// of every user's processes, and any user may cause that.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// Most descriptors of a process that are checked.
+/// Maximum number of descriptors that are checked for one process.
 const DESCRIPTORS_MAX: usize = 4096;
 
-/// Most device nodes of a kind.
+/// Maximum number of device nodes of a kind.
 const NODES_MAX: usize = 1024;
 
 /// A user who makes a request.
@@ -162,7 +162,8 @@ fn holders_of_devices(system: &System) -> BTreeSet<u32> {
     users
 }
 
-/// Device nodes whose names have this prefix. Only root can create files in the directory.
+/// Device nodes whose names have this prefix. Only root can create files in the directory, so the
+/// names can be trusted.
 fn nodes(directory: &Path, prefix: &str) -> Vec<FileStat> {
     let entries = fs::read_dir(directory).into_iter().flatten();
     let named = entries.filter_map(|entry| entry.ok()).filter(|entry| {

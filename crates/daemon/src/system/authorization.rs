@@ -75,7 +75,7 @@ pub fn may_start_apps(system: &System, access: &Access, speaker: Speaker) -> Res
 }
 
 /// Whether a process belongs to this user. The process is pinned, checked, and checked again, so
-/// that neither the exec of a set-user-id program nor a reused pid slips in between.
+/// that neither the exec of a set-user-id program nor a reused pid goes unnoticed.
 pub fn owns_process(system: &System, uid: u32, pid: i32) -> Result<(), Refusal> {
     if uid == 0 {
         return Ok(());
@@ -104,7 +104,7 @@ pub fn owns_process(system: &System, uid: u32, pid: i32) -> Result<(), Refusal> 
     }
 }
 
-/// Whether every process of this list belongs to the user.
+/// Whether every process of this list belongs to the user. Processes that have ended are skipped.
 pub fn owns_all(system: &System, uid: u32, pids: &[i32]) -> Result<(), Refusal> {
     for &pid in pids {
         match owns_process(system, uid, pid) {
@@ -115,8 +115,8 @@ pub fn owns_all(system: &System, uid: u32, pids: &[i32]) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// Removes the app's cgroup from a claim by a user who does not own everything in it, so that its
-/// knobs are not changed on behalf of that user. The app is then the tree of the claimed process.
+/// Reduces a claimed app to the tree of the claimed process, if the user does not own everything in
+/// the app's cgroup. The cgroup's knobs are then not changed on behalf of that user.
 pub fn confine(system: &System, uid: u32, app: App) -> App {
     let Some(home) = app.own_home().cloned() else {
         return app;
@@ -142,15 +142,15 @@ pub fn confine(system: &System, uid: u32, app: App) -> App {
     }
 }
 
-/// Identifies the app again if the claimed process is alive and has left the app's cgroup. An app
-/// in a unit keeps its processes, but a cgroup manager may move a process.
+/// Identifies the app again if the claimed process is alive and has left the app's cgroup. A
+/// process usually stays in its app's unit, but a cgroup manager may move it.
 pub fn moved(system: &System, app: &App) -> Option<App> {
     let home = app.home.as_ref()?;
     let id = app.process?;
     let path = system.same_process(id)?.cgroup().ok().flatten()?;
     let stays = match app.key {
         AppKey::Cgroup { .. } => contains(&home.path, &path),
-        // A session agent may have created a unit for it.
+        // A session agent may have created a unit for the app.
         AppKey::Tree(_) => home.path == path,
     };
     if stays {

@@ -26,8 +26,8 @@ impl Sleeper {
     }
 }
 
-/// A system with a `/proc` that the test wrote for real processes. Without the right to give files
-/// away it is `None`, and the skip is printed.
+/// A system with a `/proc` that the test wrote for real processes. `None` if the test does not run
+/// as root, which alone can give files to other users; the skip is printed.
 fn fixture() -> Option<(tempfile::TempDir, System)> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: giving files to other users takes root");
@@ -141,7 +141,7 @@ fn only_the_active_session_may_claim_where_logind_reports_it() {
 }
 
 #[test]
-fn root_program_is_expected_in_front_only_from_a_root_session() {
+fn root_program_counts_as_started_by_a_person_only_in_a_root_session() {
     let Some((temp, system)) = fixture() else {
         return;
     };

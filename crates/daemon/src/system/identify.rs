@@ -13,7 +13,7 @@ use crate::restore::Place;
 use crate::system::own_scope::root_of_scope;
 use crate::system::System;
 
-/// Why a process or a cgroup is not an app, or not an app that this caller may name.
+/// Why a request is refused: for example, a process that is not an app, or not the caller's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The reason, for programs.
@@ -154,7 +154,8 @@ fn is_never_an_app(name: &str) -> bool {
 /// The cgroup of a process, and whether the cgroup belongs to its app alone.
 pub fn home_of(system: &System, id: ProcessId, path: &str) -> Option<Home> {
     let path = CgroupPath::parse(path)?;
-    // The app itself may have divided its unit into child cgroups.
+    // The app may have divided its unit into child cgroups, so the innermost app unit on the path
+    // counts.
     let unit = path
         .chain()
         .into_iter()

@@ -13,12 +13,12 @@ use rustix::io::Errno;
 
 use crate::exit::Failure;
 
-/// How long to wait for a previous daemon to exit, and the polling interval: a service manager
-/// restarts the daemon within milliseconds.
+/// Longest wait for a previous daemon to exit, and the polling interval. A service manager may
+/// start this daemon milliseconds after it ended the previous one.
 const PATIENCE: Duration = Duration::from_millis(500);
 const INTERVAL: Duration = Duration::from_millis(25);
 
-/// How long a process that restores a dead daemon's changes may hold the lock.
+/// Longest wait for a process that restores a dead daemon's changes.
 const RESTORE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Role of a process that only restores. It follows the pid in the lock file.
@@ -41,8 +41,8 @@ impl Drop for Lock {
     }
 }
 
-/// Creates the runtime directory if necessary and takes the lock. Waits for a process that only
-/// restores a dead daemon's changes.
+/// Creates the runtime directory if necessary and takes the lock. Waits briefly for a previous
+/// daemon to exit, and longer for a process that only restores a dead daemon's changes.
 pub fn take(runtime: &Path) -> Result<Lock, Failure> {
     take_as(runtime, "")
 }

@@ -39,7 +39,7 @@ pub struct Roots {
     pub sys: PathBuf,
     /// The cgroup v2 mount; `None`: as listed in `mountinfo`.
     pub cgroup: Option<PathBuf>,
-    /// tracefs; `None`: as listed in `mountinfo`, else below sysfs.
+    /// tracefs; `None`: as listed in `mountinfo`.
     pub tracefs: Option<PathBuf>,
     /// `/dev/limelight`.
     pub device: PathBuf,

@@ -10,8 +10,8 @@ use crate::system::System;
 pub(crate) const OWN_SCORE: i16 = -900;
 
 /// Nice value and slice of the daemon's own threads. Their work takes milliseconds, and apps or
-/// clients wait for it. Next to an app with a slice of its own, a longer slice would make them wait
-/// for the scheduler's next tick.
+/// clients wait for it. With a longer slice, these threads would wait for the scheduler's next tick
+/// before they could preempt an app with a slice of its own.
 const OWN_NICE: i32 = -20;
 const OWN_SLICE_NS: u64 = 100_000;
 
@@ -58,8 +58,8 @@ pub(crate) fn stand_back() {
     let _ = Cpu::of(0).and_then(|own| own.set(0, 0, 0));
 }
 
-/// Raises the descriptor limit to the maximum: an app may have thousands of processes, and the
-/// device needs a descriptor for each.
+/// Raises the soft limit of open files to the hard limit: an app may have thousands of processes,
+/// and the device needs a descriptor for each.
 pub(crate) fn raise_descriptor_limit() {
     use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
     let limit = getrlimit(Resource::Nofile);

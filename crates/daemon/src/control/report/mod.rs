@@ -42,7 +42,8 @@ fn off(name: &str) -> String {
     format!("switched off by the configuration ([{name}] enabled)")
 }
 
-/// Status of a mechanism without counters. `short`: its detail in a few words, if that is long.
+/// Status of a mechanism without counters. `short` is a short form of `detail`; empty if `detail`
+/// is short itself.
 fn mechanism(
     id: MechanismId,
     state: State,

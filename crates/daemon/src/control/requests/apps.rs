@@ -100,7 +100,7 @@ fn role_of(model: &Model, key: AppKey) -> Role {
     }
 }
 
-/// Answer to `class`.
+/// Sets or withdraws an app's class, as `class` requests, and returns the answer.
 pub(super) fn set_class(
     reconciler: &mut Reconciler,
     speaker: Speaker,
@@ -164,7 +164,7 @@ fn may_lower(
     }
 }
 
-/// Answer to `in-use`.
+/// Adds or removes an announcement, as `in-use` requests, and returns the answer.
 pub(super) fn in_use(
     control: &mut ControlSource,
     reconciler: &mut Reconciler,

@@ -16,10 +16,11 @@ pub(crate) enum Shows {
 /// What a request costs the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cost {
-    /// This many tokens, in addition to the tokens for its line. It is never refused for lack of
-    /// tokens, because session agents send these requests and their reports must not be lost.
+    /// This many tokens, in addition to the tokens for its line. The request is never refused for
+    /// lack of tokens: session agents send such requests, and their reports must not be lost.
     Work(u32),
-    /// A lookup through `/proc` or all apps. It is refused if the caller exceeds the limit.
+    /// This many tokens, for a lookup through `/proc` or all apps. The request is refused if the
+    /// caller has fewer.
     Lookup(u32),
 }
 

@@ -90,7 +90,7 @@ pub(super) fn report(
     Ok(Response::Ok { message })
 }
 
-/// Whether this user may report on the topmost app.
+/// Checks that this user may report on the topmost app, and remembers it for later reports.
 fn may_tell(
     control: &mut ControlSource,
     reconciler: &mut Reconciler,

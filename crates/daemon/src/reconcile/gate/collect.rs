@@ -17,15 +17,15 @@ use crate::system::System;
 /// every app.
 const SCAN_EVERY: Duration = Duration::from_secs(10);
 
-/// Most ancestors that are followed: pids are read at different moments, so reuse could form a
-/// loop.
+/// Maximum number of ancestors to follow. Pids are read at different moments, so a reused pid could
+/// form a loop.
 const ANCESTORS_MAX: usize = 64;
 
 /// Prefix of the units that terminals make for the programs in their tabs. Such a unit is part of
 /// the terminal's app.
 pub const TAB: &str = "vte-spawn-";
 
-/// A protected process that has not been opened yet.
+/// A process to protect, its app, and the reason. Its files are not open yet.
 pub type Wanted = (ProcessId, Option<AppKey>, Why);
 
 /// The session's processes as of the last scan.

@@ -10,8 +10,8 @@ use limelight_sys::process::Process;
 
 use crate::system::System;
 
-/// Most processes of one app, and most descriptors of one process, that are read. An app with more
-/// is not stopped.
+/// Maximum number of processes to check in an app, and of descriptors in a process. An app with
+/// more is not stopped.
 const PROCESSES_MAX: usize = 64;
 const DESCRIPTORS_MAX: usize = 512;
 
@@ -28,9 +28,9 @@ const MODE_BITS: u8 = 3;
 /// Flag of a socket that accepts connections, in `/proc/net/unix` (`__SO_ACCEPTCON`).
 const ACCEPTS: u64 = 1 << 16;
 
-/// Returns why these processes must not be stopped; `None` if they may be. The reason is a process
-/// that holds a device through which the kernel sends requests, accepts connections, or has a pipe
-/// to one of `front`, the topmost app's processes.
+/// Returns why these processes must not be stopped; `None` if they may be. They must not be stopped
+/// if one of them holds one of `DEVICES`, accepts connections, or has a pipe to `front`, the
+/// topmost app's processes. The same holds if this cannot be checked.
 pub fn served(system: &System, members: &[ProcessId], front: &[ProcessId]) -> Option<String> {
     if members.len() > PROCESSES_MAX {
         return Some("it has more processes than can be checked".to_owned());

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The safety gate: keeps actions away from protected processes.
 //!
-//! The policy plans for apps, and an app is a name for processes as of the last scan. Meanwhile
+//! The policy plans for apps, and knows their processes only as of the last scan. Meanwhile
 //! processes fork and move between cgroups. So right before an action stops, limits, squeezes or
-//! kills, the processes that it would reach are compared with the protected ones: by
-//! [`Gate::group`] for an action on a cgroup, by [`Gate::process`] for an action on one process.
-//! The comparison starts from the protected processes: `/proc/PID/cgroup` of each is open and names
-//! its current cgroup. Children are born in their parent's cgroup, so they are covered before any
-//! scan finds them.
+//! kills an app, the gate compares the processes that the action would reach with the protected
+//! ones: by [`Gate::group`] for an action on a cgroup, by [`Gate::process`] for an action on one
+//! process. The comparison starts from the protected processes: `/proc/PID/cgroup` of each is open
+//! and names its current cgroup. Children are born in their parent's cgroup, so they are covered
+//! before any scan finds them.
 //!
 //! The event loop decides which processes are protected ([`collect`]); the squeezing thread and the
 //! guard's thread use the gate too. The guard uses it when no memory is left. The kernel allocates
-//! memory to read `/proc/PID/cgroup` (`proc_cgroup_show()`), so the guard starts from the target
-//! instead, and reads its `cgroup.procs`, which is open ([`Gate::listed`], [`Gate::any_of`]).
+//! memory to read `/proc/PID/cgroup` (`proc_cgroup_show()`). So the guard starts from the target
+//! instead: it reads the target's `cgroup.procs`, which is already open ([`Gate::listed`],
+//! [`Gate::any_of`]).
 
 pub mod collect;
 pub mod dependents;
@@ -29,18 +30,18 @@ use limelight_sys::persistent_file::PersistentFile;
 use crate::reconcile::gate::collect::Wanted;
 use crate::system::System;
 
-/// Most protected processes, one descriptor each. Further processes of the topmost app are covered
-/// if they share a cgroup with a listed process.
+/// Maximum number of protected processes; each takes one descriptor. Further processes of the
+/// topmost app are covered if they share a cgroup with a listed process.
 const GUARDED_MAX: usize = 512;
 
 /// Places in that list that the topmost app's processes leave to others.
 const OTHERS_MAX: usize = GUARDED_MAX / 2;
 
-/// Longest text of `/proc/PID/cgroup` that is read: a path has at most 4095 bytes, and each cgroup
-/// v1 hierarchy has a line.
+/// Maximum number of bytes read from `/proc/PID/cgroup`. A path has at most 4095 bytes, and each
+/// cgroup v1 hierarchy has a line.
 const TEXT_MAX: usize = 8192;
 
-/// Longest text of a `cgroup.procs` that is read: about four thousand processes.
+/// Maximum number of bytes read from a `cgroup.procs`: about four thousand processes.
 pub const PROCS_MAX: usize = 32 << 10;
 
 /// The file that lists a cgroup's processes.
@@ -114,8 +115,8 @@ fn path_in(text: &[u8]) -> Option<&str> {
     let path = lines.find_map(|line| line.strip_prefix(b"0::"))?;
     let path = match std::str::from_utf8(path) {
         Ok(path) => path,
-        // The kernel accepts any bytes as a name, and no action has such a cgroup as its target. So
-        // its nearest ancestor with a printable path stands for it.
+        // The kernel accepts any bytes as a name, but Limelight never acts on a cgroup whose path
+        // is not UTF-8. So the nearest ancestor whose path is UTF-8 stands for it.
         Err(error) => {
             let valid = path.get(..error.valid_up_to())?;
             let (parent, _) = std::str::from_utf8(valid).ok()?.rsplit_once('/')?;
@@ -218,8 +219,8 @@ impl Gate {
         note(&mut self.state(), harm, blocked)
     }
 
-    /// The process that rules out harm to `process`, if any; `place` is its open
-    /// `/proc/PID/cgroup`.
+    /// The protected process, if any, that rules out harm to `process`. `place` is the open
+    /// `/proc/PID/cgroup` of `process`.
     pub fn process(
         &self,
         process: ProcessId,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Processes that a session depends on, recognised by their executable and not by the name they
-//! choose.
+//! Processes that a session depends on. They are listed by name and confirmed by their executable,
+//! because any process can choose its name.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -120,7 +120,8 @@ const MACHINES: [&str; 5] = [
     "cloud-hyperviso",
 ];
 
-/// Programs that keep terminals' shells after the terminal is gone. Their clients may be anywhere.
+/// Programs that keep shells running after their terminal is closed. Their clients may be in any
+/// terminal or session.
 const MULTIPLEXERS: [&str; 6] = [
     "tmux: server",
     "screen",
@@ -169,7 +170,7 @@ pub fn runs_installed(system: &System, id: ProcessId, comm: &str) -> bool {
     match process.program() {
         Ok((program, path)) => program.owner == 0 && is_program_of(&path, comm),
         // If even root may not read the executable's path, the process does not run an ordinary
-        // program. A process that a user owns cannot get into that state.
+        // program. A user's process cannot get into that state, so only root's processes count.
         Err(_) => process.owner_uid().is_ok_and(|uid| uid == 0),
     }
 }
@@ -199,7 +200,7 @@ fn sessions(system: &System) -> Vec<Keyed> {
         .collect()
 }
 
-/// Leaders of all sessions that logind keeps.
+/// PIDs of the leaders of all sessions that logind knows.
 pub fn leaders(system: &System) -> BTreeSet<i32> {
     let leader = |session: &Keyed| i32::try_from(session.get("LEADER")?).ok();
     sessions(system).iter().filter_map(leader).collect()
@@ -221,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_in_use_are_recognised_by_name() {
+    fn package_managers_and_virtual_machines_are_recognised_by_name() {
         for (comm, expected) in [
             ("dpkg", Some(Use::Packages)),
             ("unattended-upgr", Some(Use::Packages)),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Checks the table at the top of `docs/swap.md` row by row: its cells must match what the policy
-//! and the gate do with such an app over a range of shortages.
+//! Checks the table in the section "In one table" of `docs/swap.md` row by row: its cells must
+//! match what the policy and the gate do with such an app over a range of shortages.
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
@@ -124,7 +124,8 @@ struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// The other apps: an idle one of each class that can be closed, and one in use.
+    /// The other apps: an idle one of each class that can be closed, one in use, and the foreground
+    /// app.
     fn company(&self) -> Vec<Found> {
         let in_use = |number, class| Found {
             uses: vec![Use::Audio],
@@ -249,7 +250,8 @@ impl Machine<'_> {
         for step in swap::grant(&Event::Tick, machine) {
             match step {
                 Step::Squeeze { app, .. } if app == key(SUBJECT) => outcome.squeezed = true,
-                // The mechanism checks whether another process may be waiting for it.
+                // Before a freeze, the mechanism checks whether another process may be waiting for
+                // the app.
                 Step::Freeze { app, .. } if app == key(SUBJECT) => {
                     let dependents = served(self.system, &self.subject.members, &[]);
                     outcome.stopped |= dependents.is_none();

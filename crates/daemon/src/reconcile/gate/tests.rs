@@ -136,7 +136,7 @@ fn many_processes_of_the_topmost_app_do_not_displace_the_session() {
 
 /// The kernel accepts any bytes as a cgroup's name.
 #[test]
-fn process_in_a_cgroup_with_an_unprintable_name_is_protected() {
+fn process_in_a_cgroup_whose_name_is_not_utf8_is_protected() {
     let machine = Machine::new();
     let gate = Gate::default();
     let id = machine.process(5, "/fg");

@@ -4,7 +4,7 @@
 //! A child inherits its parent's nice value, slice and `oom_score_adj`, and keeps them when it
 //! leaves the parent, the session and the cgroup. Without privilege it cannot leave its user and
 //! its login, and it is never older than the change. So the search covers descendants, members of
-//! the app's cgroup, and every process of the same user that was created since the change.
+//! the app's cgroup, and every process of the same user or login that was created since the change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +16,8 @@ use crate::restore::undo::{nearest, procs_of};
 use crate::restore::{Entry, Lineage, Moment, Place};
 use crate::system::{now, System};
 
-/// Most clock ticks and PIDs by which a process's start time and PID can lag behind the present
-/// ones when the process becomes visible.
+/// How far the start time (in clock ticks) and the PID of a process can lag behind the current ones
+/// when the process becomes visible.
 const FORK_TICKS: u64 = 100;
 const FORK_PIDS: i32 = 1024;
 
@@ -55,7 +55,8 @@ pub fn unrecorded(entries: &[Entry], fresh: Vec<Entry>) -> Vec<Entry> {
 }
 
 /// Returns the entry with its lineage narrowed after a search that began at `begin`: processes that
-/// this search has seen are no longer covered. Forks that had begun by then are still covered.
+/// this search has seen are no longer covered. Processes whose fork was in progress at `begin` are
+/// still covered.
 pub fn looked_through(entry: &Entry, begin: Moment) -> Entry {
     let mut entry = entry.clone();
     if let Entry::ScoreGiven { lineage, .. } | Entry::AskingGiven { lineage, .. } = &mut entry {
@@ -137,8 +138,8 @@ impl Candidates {
     }
 }
 
-/// Changes of one kind of value, and who may have inherited it. `R`: the changes of a process; `G`:
-/// a change from which processes of a lineage may have inherited.
+/// Changes of one kind of value, and the processes that may have inherited such a value. `R`: the
+/// changes of a process. `G`: a change whose values the processes of a lineage may have inherited.
 #[derive(Debug)]
 pub struct Heritage<'a, R, G> {
     /// The recorded processes, by PID.
@@ -186,7 +187,8 @@ impl<'a, R: Copy, G: Copy> Heritage<'a, R, G> {
         })
     }
 
-    /// The changes of a process's lineages, and whether each lineage is root's.
+    /// The changes of the lineages to which a process belongs, each with whether its lineage is
+    /// root's.
     pub fn of_lineages(
         &self,
         process: &Process,
@@ -229,7 +231,8 @@ pub fn is_alive(tree: &ProcessTree, id: ProcessId) -> bool {
     stat.is_some_and(|stat| stat.start_ticks == id.starttime)
 }
 
-/// Processes that are no older than the oldest of these lineages, and whether a process was missed.
+/// Processes that are no older than the oldest of these lineages, without kernel threads, and
+/// whether a process was missed.
 fn made_since<'a>(
     system: &System,
     lineages: impl Iterator<Item = &'a Lineage>,
@@ -320,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn kin_have_the_user_or_the_login_and_are_no_older_than_the_change_was() {
+    fn kin_share_the_user_or_the_login_and_are_no_older_than_the_change() {
         let (temp, system) = fixture();
         let kin = |lineage: Lineage| {
             let (id, process) = system.process(200).unwrap();

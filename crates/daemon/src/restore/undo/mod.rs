@@ -36,10 +36,10 @@ pub enum Undone {
     },
 }
 
-/// Most passes over processes that fork while they are being restored.
+/// Maximum number of passes over processes that fork while they are being restored.
 const PASSES: usize = 8;
 
-/// Longest time that a fork usually takes. After it the child is visible.
+/// Longest time that it usually takes until a forked child is visible.
 const FORK_TIME: Duration = Duration::from_millis(50);
 
 /// Opens a cgroup if it is still the same one. `None` also if that cannot be determined.
@@ -60,11 +60,12 @@ pub fn find_place(system: &System, place: &Place) -> limelight_sys::Result<Optio
     }
 }
 
-/// Restores every entry that `which` accepts, newest first. Entries that are done are dropped from
-/// the record, and entries that failed are owed. Returns the entries with their results.
+/// Restores every entry that `which` accepts, newest first. Entries that failed are owed. Other
+/// entries are dropped from the record, even if another program has changed the value or the target
+/// is gone. Returns the entries with their results.
 ///
-/// Entries about lineages are owed too, until [`undo_again`] finds none of their processes, because
-/// a process that is just being forked is not visible yet.
+/// Entries about lineages stay owed until [`undo_again`] finds none of their processes, because a
+/// process that is just being forked is not visible yet.
 pub fn undo(
     ledger: &mut Ledger,
     system: &System,
@@ -276,7 +277,7 @@ fn undo_weight(
 }
 
 /// Restores a session's nice value through the recorded process, or through any other process of
-/// the session if that one has left.
+/// the session if the recorded one has left it.
 fn undo_autogroup(
     system: &System,
     entry: &Entry,
@@ -329,8 +330,8 @@ fn undo_controller(
     if !enabled.iter().any(|name| name == controller) {
         return Ok(Undone::Restored);
     }
-    // Disabling the controller would discard limits and weights that other programs have set below
-    // since.
+    // Disabling the controller would discard limits and weights that other programs have since set
+    // in children.
     let found = match controller {
         MEMORY => limits_below(&cgroup)?,
         _ => weights_below(&cgroup, controller)?,

@@ -82,7 +82,7 @@ fn raise_one(system: &System, entry: &Entry) -> Undone {
         original: *original,
         ours: *ours,
     };
-    // Write the value even if it is the original again: the process could still lower it.
+    // Write the value even if it is the original again: otherwise the process could still lower it.
     let value = if lowered.holds(found) {
         *original
     } else {
@@ -170,7 +170,7 @@ impl<'a> Inheritance<'a> {
     }
 
     /// Makes one pass over the processes that may have inherited a value, and restores those that
-    /// have. Returns how many have, and whether a process may have been missed.
+    /// have inherited one. Returns their number, and whether a process may have been missed.
     fn raise_heirs(
         &self,
         system: &System,
@@ -205,18 +205,20 @@ struct Givers {
     /// The change of the nearest recorded ancestor. For an orphan in the app's own cgroup, the
     /// changes of all recorded processes.
     near: Vec<Lowered>,
-    /// The changes of the process's lineages, and whether each lineage is root's.
+    /// The changes whose [`Lineage`] covers the process (same user or login, created after the
+    /// change), each with whether that lineage is root's.
     far: Vec<(Lowered, bool)>,
 }
 
 impl Givers {
-    /// The value without Limelight, if `value` was inherited. Among several changes, the one with
-    /// the highest original value counts, so that a process gains nothing by changing an inherited
-    /// value.
+    /// The value without Limelight, if `value` was inherited. The first of these groups that has a
+    /// change counts: exact matches of `near`, exact matches of `far`, other changes of `near`,
+    /// other changes of `far`. Within a group, the highest original value counts, so that a process
+    /// gains nothing by changing an inherited value.
     ///
-    /// A process that merely has the same user may have its value from elsewhere. A value of 0 or
-    /// more needs no privilege and stays. In root's lineages, only a value that equals Limelight's
-    /// counts as inherited.
+    /// `far` processes share only a user or login with a changed process, so their value may have
+    /// another origin. A value of 0 or more is therefore left alone. In root's lineages, only a
+    /// value that equals Limelight's counts as inherited.
     fn original(&self, value: i16) -> Option<i16> {
         let is_exact = |lowered: &Lowered| lowered.ours == value && lowered.holds(value);
         let near = self.near.iter();
@@ -294,14 +296,14 @@ mod tests {
     }
 
     #[test]
-    fn value_below_the_original_cannot_be_set_again() {
+    fn floor_is_the_original_or_a_lower_present_value() {
         let far = far(&FAMILY, false);
         let floors = [300, 200, 100, -800].map(|value| far.floor(value));
         assert_eq!(floors, [Some(200), Some(200), Some(100), None]);
     }
 
     #[test]
-    fn only_exact_values_of_root_processes_are_ours() {
+    fn only_exact_values_in_roots_lineages_count_as_inherited() {
         let far = far(&FAMILY[..1], true);
         assert_eq!(far.original(-500), Some(0));
         assert_eq!(far.original(-250), None);
@@ -309,7 +311,7 @@ mod tests {
     }
 
     proptest! {
-        /// A restored value is not restored again.
+        /// Each restore raises the value, and a value is restored at most once per change.
         #[test]
         fn restoring_terminates(
             family in prop::collection::vec((-20i16..20, 1i16..20), 1..4),

@@ -115,7 +115,7 @@ fn given(ticks: u64) -> Entry {
 }
 
 #[test]
-fn limit_is_restored_while_it_is_ours() {
+fn limit_is_restored_only_while_its_value_is_ours() {
     let mut fixture = Fixture::new();
     let cgroup = fixture.cgroup("/a");
     let entry = fixture.limit(&cgroup);
@@ -230,7 +230,7 @@ fn controller_for_weights_stays_where_a_weight_was_set() {
 }
 
 #[test]
-fn scores_are_restored_for_processes_and_their_heirs() {
+fn scores_are_restored_for_processes_and_children_that_inherited_them() {
     let mut fixture = Fixture::new();
     fixture.process(10, 1, -500);
     fixture.process(11, 10, -500); // inherited
@@ -292,7 +292,8 @@ fn process_that_cannot_be_read_stays_in_the_record() {
     fixture.process(32, 1, -500);
     let stat = fixture.temp.path().join("proc/32/stat");
     let whole = std::fs::read(&stat).unwrap();
-    // As without a free descriptor, it cannot be determined whether this is the same process.
+    // An unreadable file stands for a lack of descriptors: it cannot be determined whether this is
+    // the same process.
     std::fs::write(&stat, "32").unwrap();
     let undone = fixture.undo([lowered(32, 0, -500, None)]);
     assert!(matches!(undone[..], [Undone::Failed { .. }]), "{undone:?}");
@@ -303,7 +304,7 @@ fn process_that_cannot_be_read_stays_in_the_record() {
 }
 
 #[test]
-fn session_is_restored_through_any_of_its_processes() {
+fn autogroup_is_restored_through_any_of_its_processes() {
     let mut fixture = Fixture::new();
     let entry = |number, original| Entry::Autogroup {
         pid: 7,
@@ -334,7 +335,7 @@ fn session_is_restored_through_any_of_its_processes() {
 }
 
 #[test]
-fn swap_ban_is_lifted_while_it_is_ours() {
+fn swap_max_is_restored_only_while_its_value_is_ours() {
     let mut fixture = Fixture::new();
     let cgroup = fixture.cgroup("/a");
     let entry = Entry::SwapMax {
@@ -400,7 +401,7 @@ fn children_forked_too_fast_stay_in_the_record() {
 }
 
 #[test]
-fn lineage_is_done_when_a_later_search_finds_none() {
+fn lineage_is_dropped_when_a_later_search_finds_none_of_its_processes() {
     let mut fixture = Fixture::new();
     let child = |fixture: &Fixture| {
         fixture.process(11, 1, -500);
@@ -415,7 +416,7 @@ fn lineage_is_done_when_a_later_search_finds_none() {
         (fixture.score(11), fixture.ledger.owed().len())
     };
     assert_eq!(search(&mut fixture, false), (0, 1));
-    // The child's fork had begun when the first search ended, so its start time is now.
+    // This child's fork was in progress during the first search, so its start time is the present.
     let ticks = crate::system::now().as_millis() / 10;
     let stat = format!("11 (x) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 {ticks} 0 0\n");
     fixture.write("proc/11/stat", &stat);

@@ -16,7 +16,7 @@ use limelight_core::model::unit::Unit;
 /// Longer files are truncated.
 const FILE_MAX_BYTES: u64 = 1 << 20;
 
-/// Most entries that are kept.
+/// Maximum number of entries that are kept.
 const ENTRIES_MAX: usize = 4096;
 
 /// Programs that run other programs: their path does not identify the app.
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn new_entry_is_noticed() {
+    fn new_entry_is_found_after_a_refresh() {
         let (temp, mut desktop) = system();
         let file = temp.path().join("a/applications/new.desktop");
         fs::write(file, "[Desktop Entry]\nName=New\nExec=new\n").unwrap();
@@ -286,7 +286,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_file_panics(text in ".*", xml in "(<categor(y|ies)>|</categor(y|ies)>|é|x){0,20}") {
+        fn never_panics(text in ".*", xml in "(<categor(y|ies)>|</categor(y|ies)>|é|x){0,20}") {
             parse("x", &text);
             parse("x", &format!("[Desktop Entry]\n{text}"));
             program(&text);

@@ -32,9 +32,9 @@ pub struct Member {
 pub struct Sighted {
     pub key: AppKey,
     pub home: Option<Home>,
-    /// No other app has processes in the cgroup of `home`.
+    /// Whether `home` is the app's own cgroup, and no other app has processes in it.
     pub has_group: bool,
-    /// Ascending; never empty.
+    /// Ascending by process id; never empty.
     pub members: Vec<Member>,
 }
 
@@ -118,7 +118,7 @@ pub fn all<'a>(
     Ok(found)
 }
 
-/// An app with its own cgroup, found without scanning any other.
+/// The app, if it has its own cgroup and still runs. No other app is scanned.
 pub fn one(system: &System, app: &App) -> Result<Option<Sighted>> {
     let (Some(home), Some(group)) = (app.own_home(), identify::find_home(system, app)?) else {
         return Ok(None);
@@ -273,7 +273,7 @@ fn of_trees(tree: &ProcessTree, trees: &[&App], others: &[Sighted]) -> Vec<Sight
     found
 }
 
-/// How many ancestors a process has.
+/// Depth of a process in the tree: the number of its ancestors, plus one.
 fn depth(tree: &ProcessTree, pid: i32) -> usize {
     // Process ids are read at different moments, so reuse could form a loop.
     const MOST: usize = 4096;

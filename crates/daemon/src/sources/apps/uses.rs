@@ -6,7 +6,7 @@ use limelight_core::model::apps::Use;
 use limelight_sys::dir::Dir;
 use limelight_sys::proc::Proc;
 
-/// Most files that are read: sound cards and locks are few.
+/// Maximum number of entries that are read in a directory; sound cards and locks are few.
 const FILES_MAX: usize = 256;
 
 /// Processes that hold a lock. `directory` is logind's `/run/systemd/inhibit`.
@@ -24,7 +24,7 @@ pub fn inhibitors(directory: &std::path::Path) -> Vec<(i32, Use)> {
 }
 
 /// The process of a lock that blocks an action. Delay locks do not count: they only ask for a
-/// notification, as half of the system's services do.
+/// notification, as many system services do.
 fn holder(text: &str) -> Option<i32> {
     let value = |key: &str| {
         let mut lines = text.lines().filter_map(|line| line.split_once('='));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn running_streams_have_an_owner() {
+    fn owners_of_running_streams_are_found() {
         let temp = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = temp.path().join("asound").join(path);
@@ -133,7 +133,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_file_panics(text in ".*", lines in "(WHAT=|MODE=block|PID=|state|:|\n|[a-z0-9]){0,40}") {
+        fn no_panics(text in ".*", lines in "(WHAT=|MODE=block|PID=|state|:|\n|[a-z0-9]){0,40}") {
             for text in [text, lines] {
                 holder(&text);
                 running(&text);

@@ -15,13 +15,14 @@ use tracing::warn;
 
 use crate::system::System;
 
-/// Most groups that are read in one scan.
+/// Maximum number of groups that one scan reads.
 const GROUPS_MAX: usize = 8192;
 
-/// Most groups that are read in one scan below one user's slice, or below another top-level group.
+/// Maximum number of groups that one scan reads below one user's slice, or below another top-level
+/// group.
 const SUBTREE_MAX: usize = 2048;
 
-/// Deepest group that is read, counted from the top of its subtree.
+/// Maximum depth of the groups that are read, counted from the top of their subtree.
 const LEVELS_MAX: usize = 64;
 
 /// Top-level groups without apps.
@@ -30,7 +31,8 @@ const NO_APPS: [&str; 3] = ["/system.slice", "/machine.slice", "/init.scope"];
 /// The cgroup of the users' slices. Each slice is a subtree.
 const USERS: &str = "/user.slice";
 
-/// Name of the group in which desktops put apps; it is a nest even while it contains no app.
+/// Name of the group in which desktops put apps. Such a group belongs to [`Places::nests`] even
+/// while it contains no app.
 const NEST: &str = "app.slice";
 
 /// Results of a scan besides the apps.
@@ -91,7 +93,7 @@ struct Subtree {
     path: String,
     /// Breadth first.
     queue: VecDeque<Group>,
-    /// Groups that may still be queued.
+    /// Number of further groups that may be queued.
     left: usize,
     crowded: bool,
 }
@@ -210,7 +212,7 @@ pub fn subtree(path: &str) -> &str {
     end.map_or(path, |(end, _)| path.get(..end).unwrap_or(path))
 }
 
-/// Groups directly below this one. Only root can create such groups.
+/// Groups directly below the root or [`USERS`]. Only root can create groups there.
 fn tops(system: &System, path: &CgroupPath) -> Result<Vec<CgroupPath>> {
     let Some(group) = there(system.cgroups.open(path))? else {
         return Ok(Vec::new());
@@ -254,7 +256,7 @@ mod tests {
         for directory in ["proc", "sys"] {
             fs::create_dir(temp.path().join(directory)).unwrap();
         }
-        // Each slice has one group, and the second one's has another below it.
+        // Each slice has one group. In the second slice, that group has a child.
         for path in ["user-1.slice/a", "user-2.slice/a/b"] {
             fs::create_dir_all(temp.path().join("cgroup/user.slice").join(path)).unwrap();
         }

@@ -116,8 +116,8 @@ impl<'a> Inheritance<'a> {
         })
     }
 
-    /// Makes one pass over the threads that may have inherited values, and restores those that
-    /// have. Returns how many have, and whether a process may have been missed.
+    /// Makes one pass over the threads that may have inherited values, and restores those that have
+    /// inherited some. Returns their number, and whether a process may have been missed.
     pub(crate) fn restore_heirs(
         &self,
         system: &System,
@@ -174,10 +174,12 @@ impl<'a> Inheritance<'a> {
 /// The changes from which a process's threads can have inherited their values.
 #[derive(Debug, Default)]
 pub struct Family {
-    /// The changes of its own recorded threads, and of the threads of its nearest recorded
-    /// ancestor.
+    /// The changes of the process's own recorded threads, and of the threads of its nearest
+    /// recorded ancestor. For an orphan in the app's own cgroup, the changes of all recorded
+    /// threads.
     near: Vec<Given>,
-    /// The changes of the process's lineages, and whether each lineage is root's.
+    /// The changes whose lineage covers the process (same user or login, created after the change),
+    /// each with whether that lineage is root's.
     far: Vec<(Given, bool)>,
 }
 
@@ -186,13 +188,14 @@ impl Family {
         self.near.is_empty() && self.far.is_empty()
     }
 
-    /// The change from which a thread with the values `found` has inherited, if any. Among several
-    /// changes, the one with the highest original nice value counts, so that a thread gains nothing
-    /// by changing an inherited value.
+    /// The change from which a thread with the values `found` has inherited, if any. The first of
+    /// these groups that has a change counts: exact matches of `near`, exact matches of `far`, then
+    /// partial matches of `near`, or of `far` if `near` is empty. Within a group, the highest
+    /// original nice value counts, so that a thread gains nothing by changing an inherited value.
     ///
-    /// A process that merely has the same user may have its nice value from elsewhere. A nice value
-    /// of 0 or more needs no privilege and stays. In root's lineages, only values that equal
-    /// Limelight's count as inherited.
+    /// `far` processes share only a user or login with a changed process, so their nice value may
+    /// have another origin. A nice value of 0 or more is therefore left alone, unless the slice is
+    /// Limelight's. In root's lineages, only values that equal Limelight's count as inherited.
     pub fn giver(&self, found: Asking) -> Option<Given> {
         let highest = |all: &mut dyn Iterator<Item = Given>| all.max_by_key(|g| g.original.nice);
         let near = || self.near.iter().copied();
@@ -261,14 +264,14 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_value_of_another_process_is_its_own() {
+    fn nice_value_of_0_does_not_count_as_inherited_by_lineage() {
         let family = far(given((10, 0), (-10, 0)), false);
         assert_eq!(family.giver(asking(0, 0)), None);
         assert!(family.giver(asking(-3, 0)).is_some());
     }
 
     #[test]
-    fn only_exact_values_of_other_root_threads_are_ours() {
+    fn only_exact_values_in_roots_lineages_count_as_inherited() {
         let family = far(given((0, 0), (-20, 100)), true);
         assert!(family.giver(asking(-20, 100)).is_some());
         assert_eq!(family.giver(asking(-10, 0)), None);

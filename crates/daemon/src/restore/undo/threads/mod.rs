@@ -5,7 +5,8 @@
 //! changed since is left alone. A nice value between Limelight's and the original counts as
 //! Limelight's, because an unprivileged thread cannot have reached it from the original. Threads
 //! and processes that were created in the meantime have inherited their creator's values. The
-//! search for them repeats until none is left ([`crate::restore::undo::threads::heirs`]).
+//! search for them ([`crate::restore::undo::threads::heirs`]) repeats until a pass finds none, up
+//! to a limit.
 
 pub mod heirs;
 
@@ -167,8 +168,8 @@ pub(crate) fn restore_thread(tuned: &Tuned, slice: u64) -> limelight_sys::Result
 }
 
 /// Whether a nice value is Limelight's, or lies between Limelight's and the original. Without
-/// privilege, a thread can raise its nice value that far from Limelight's, but cannot lower it that
-/// far from the original.
+/// privilege, a thread can reach such a value only by raising Limelight's, not by lowering the
+/// original.
 pub fn is_lowered(found: i32, original: i32, ours: i32) -> bool {
     found == ours || (ours..original).contains(&found)
 }
