@@ -4,7 +4,7 @@
 
 use super::app::{Home, ProcessId};
 
-/// Divisor: a helper's slice is this part of the app's slice.
+/// A helper's slice is the app's slice divided by this.
 const HELPER_SLICE: u32 = 3;
 
 /// The shortest slice that the kernel accepts, in microseconds.
@@ -17,7 +17,7 @@ pub struct Disk {
     pub name: String,
     /// Its I/O scheduler: `bfq`, `mq-deadline`, `kyber`, `none`.
     pub scheduler: String,
-    /// Whether iocost divides its time by `io.weight`.
+    /// Whether iocost divides the disk's time in proportion to `io.weight`.
     pub cost: bool,
 }
 

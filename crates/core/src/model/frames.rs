@@ -69,7 +69,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whether a frame may be the answer depends only on the pause before the input.
+        /// Of all earlier frames, only the last one before the input matters.
         #[test]
         fn pause_before_the_input_decides(
             earlier in prop::collection::vec(1..200u64, 0..20),

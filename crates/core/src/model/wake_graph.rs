@@ -59,12 +59,12 @@ const MEMORY: Duration = Duration::from_secs(30);
 /// A client that no remembered input woke is dropped when its decayed count is at most this.
 const FORGOTTEN: f64 = 0.5;
 
-/// Maximum evidence of a client.
+/// Maximum evidence of a client, as a sum of natural logarithms.
 ///
-/// A client that only inputs wake gains 4.5 from each input that wakes it at once, and 1.7 from
-/// each that wakes it late. It loses 1.4 by each input that wakes no client, and 2.3 by each that
-/// wakes only other clients. By chance, a client's evidence reaches this maximum at most once in a
-/// million attempts (e^-14).
+/// A client that is woken only by inputs gains 4.5 from each input that wakes it at once, and 1.7
+/// from each that wakes it late. It loses 1.4 with each input that wakes no client, and 2.3 with
+/// each that wakes only other clients. By chance, a client's evidence reaches this maximum at most
+/// once in a million attempts (e^-14).
 const MOST: f64 = 14.0;
 /// Minimum evidence for the foreground. Chance reaches it at most once in 1800 attempts (e^-7.5).
 const ENOUGH: f64 = 7.5;

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn swapped_app_stays_swapped_until_closing_it_costs_half() {
+    fn swapped_app_stays_swapped_until_closing_it_costs_half_as_much() {
         let mut machine = machine(5, 100, Some(S(1) * 3 / 4));
         assert!(is_dear(&machine.apps[0], &machine));
         machine.in_force.swapping.exempt.push(key(0));
