@@ -582,7 +582,7 @@ mod tests {
         let at = Duration::from_secs;
         users.observe(vec![(1001, mib(20)), (1002, mib(10))], at(1));
         users.observe(vec![(1001, mib(20)), (1002, mib(90))], at(2));
-        // The OOM killer ends one of its processes; the next one has hardly begun.
+        // The OOM killer kills a process of user 1002, whose next process has hardly grown yet.
         users.observe(vec![(1001, mib(20)), (1002, mib(12))], at(3));
         assert_eq!(users.taken(), [(1001, 0), (1002, mib(80))]);
         users.observe(vec![(1001, mib(20)), (1002, mib(12))], at(63));
