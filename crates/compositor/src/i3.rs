@@ -149,7 +149,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn title_events_do_not_concern_the_focus() {
+    fn only_window_focus_events_name_the_new_focus() {
         let title = br#"{"change":"title","container":{"id":5,"pid":7,"focused":true}}"#;
         assert_eq!(effect(WINDOW_EVENT, title), Effect::Nothing);
         let closed = br#"{"change":"close","container":{"id":5,"pid":7,"focused":false}}"#;

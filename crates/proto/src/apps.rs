@@ -74,7 +74,7 @@ pub enum Notice {
     Growing {
         /// The app.
         app: AppStatus,
-        /// Bytes by which it grew lately.
+        /// Bytes by which it grew within the last minute.
         grown: u64,
     },
     /// An action of the daemon against a shortage, or a kill by other software.

@@ -307,7 +307,7 @@ impl Users {
         }
     }
 
-    /// User id and bytes allocated lately, for each user.
+    /// For each user: user id, and the largest growth within [`LEAK_WITHIN`] in bytes.
     pub fn taken(&self) -> Vec<(u32, u64)> {
         let all = self.known.iter();
         all.map(|(user, taker)| (*user, taker.most.0)).collect()

@@ -94,7 +94,7 @@ pub struct View {
     /// The first cgroup without `cpu.weight` on the path down from the root's children to the app's
     /// own cgroup; `None`: all have it.
     pub without_cpu: Option<String>,
-    /// The first such cgroup without `io.weight`, or without `io.bfq.weight` with BFQ.
+    /// The same for `io.weight`, or with BFQ for `io.bfq.weight`.
     pub without_io: Option<String>,
     /// Whether the app's session is an autogroup, so that a nice value counts only inside it.
     pub autogrouped: bool,

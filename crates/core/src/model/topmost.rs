@@ -101,8 +101,8 @@ pub struct Topmost {
 }
 
 impl Topmost {
-    /// Starts without a foreground app. The foreground app is demoted after no app has had the focus
-    /// for `gap`.
+    /// Starts without a foreground app. `gap`: how long no app has the focus before the foreground
+    /// app is demoted.
     pub fn new(gap: Duration) -> Topmost {
         Topmost {
             gap,

@@ -89,9 +89,9 @@ pub fn user(snapshot: &Snapshot) -> Option<u32> {
     taker(snapshot).filter(|_| short)
 }
 
-/// The user who took more than half of the memory taken lately, and more than counts as a leak
-/// ([`leak`]). Sums the growth of the users' slices, and of the apps and services outside these
-/// slices.
+/// The user who accounts for more than half of all recent growth, if the user's growth is large
+/// enough to be a leak ([`leak`]). All growth is that of the users' slices, and of the apps and
+/// services outside these slices.
 pub fn taker(snapshot: &Snapshot) -> Option<u32> {
     let mut by_user: BTreeMap<Option<u32>, u64> = BTreeMap::new();
     let mut add = |user: Option<u32>, bytes: u64| {

@@ -47,8 +47,7 @@ const FREEZE_AGAIN: Duration = Duration::from_millis(500);
 pub const FREEZE_MOST: Duration = Duration::from_secs(2);
 /// Minimum time between two freezes of one app.
 const FROZEN_AGAIN: Duration = Duration::from_secs(60);
-/// After the gate refused an action on an app, no further action on that app is planned for this
-/// time.
+/// After an action on an app was refused, no further action on that app is planned for this time.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 /// Minimum time between two notices to listeners, even if the level changes.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
@@ -97,7 +96,7 @@ pub enum Step {
     Warn {
         /// The app.
         app: AppKey,
-        /// Bytes by which the app grew lately.
+        /// Bytes by which the app grew within the last minute.
         grown: u64,
     },
     /// Reclaim memory of the app.
@@ -332,7 +331,7 @@ fn is_squeezable(known: &Known, snapshot: &Snapshot) -> bool {
     account::unsqueezed(known, snapshot).is_none() && !refused_lately(snapshot, known.key())
 }
 
-/// Whether the gate refused an action on this app recently, so that other targets come first.
+/// Whether an action on this app was refused recently, so that other targets come first.
 fn refused_lately(snapshot: &Snapshot, app: AppKey) -> bool {
     let now = snapshot.now();
     let mut refused = snapshot.in_force.swapping.refused.iter();

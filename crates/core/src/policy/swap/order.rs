@@ -106,9 +106,9 @@ impl Candidate {
         self.class == Class::Disposable && !self.in_use && !self.dear
     }
 
-    /// Bytes by which it has grown lately, if it leaks and still grows; else `None`. `held_now`:
-    /// its allocated memory now, in bytes; `total`: the machine's memory in bytes. Detects the same
-    /// leaks as a new scan would.
+    /// Bytes by which it has grown since `least_at`, if it leaks and still grows; else `None`.
+    /// `held_now`: its allocated memory now, in bytes; `total`: the machine's memory in bytes.
+    /// Detects the same leaks as a new scan would.
     pub fn burst(&self, held_now: u64, total: u64) -> Option<u64> {
         let fresh = held_now.saturating_sub(self.held);
         let grown = held_now.saturating_sub(self.least);
