@@ -19,8 +19,8 @@ pub const LEAK_WITHIN: Duration = Duration::from_secs(60);
 /// Duration of an app's start. An app grows while it starts, and the user may be waiting for it.
 pub const STARTS: Duration = Duration::from_secs(10);
 
-/// An app that has not grown for this long has stopped growing. Before that, it may only be waiting
-/// for memory.
+/// An app that has not grown for this long has stopped growing. Until then it counts as growing,
+/// because it may be waiting for memory.
 const STALLED: Duration = Duration::from_secs(3);
 
 /// Growth in bytes above which a background app counts as leaking. `total`: the machine's memory in

@@ -7,7 +7,8 @@
 
 use std::time::Duration;
 
-/// A display counts as busy if its last frame before the input was less than this time ago.
+/// A display counts as busy if its last frame before an input was shown less than this long before
+/// the input.
 const BUSY: Duration = Duration::from_millis(50);
 
 /// Longest time from the drawing of a frame until it is shown: one frame interval at 60 Hz.

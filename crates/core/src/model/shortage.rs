@@ -55,7 +55,7 @@ const CROWDED_LEFT: u64 = 200;
 const CROWDED_OVER: Duration = Duration::from_secs(20);
 
 /// A shortage is over after this time at [`Level::Plenty`]. It is longer than [`CROWDED_OVER`], so
-/// that the mean of the paging has decayed.
+/// that the mean paging rate has decayed.
 const OVER: Duration = Duration::from_secs(30);
 
 /// A shortage stays severe for this long. Severe shortages lift apps' exemptions from swapping;

@@ -101,8 +101,8 @@ pub struct Topmost {
 }
 
 impl Topmost {
-    /// Starts without a foreground app. `gap`: how long no app has the focus before the foreground
-    /// app is demoted.
+    /// Starts without a foreground app. `gap`: time without a focused app after which the
+    /// foreground app is demoted.
     pub fn new(gap: Duration) -> Topmost {
         Topmost {
             gap,

@@ -76,7 +76,7 @@ const CLEARLY: f64 = 4.0;
 const ALONE: u32 = 2;
 
 /// After this many inputs in a row that woke both of two clients, the foreground client is the one
-/// that fewer of all remembered inputs woke.
+/// that was woken by fewer of all remembered inputs.
 const TOGETHER: u32 = 4;
 /// Minimum difference between the two clients' numbers of inputs.
 const FEWER: u32 = 2;
