@@ -137,8 +137,8 @@ const INTERVAL_IDLE_MAX: Duration = Duration::from_millis(500);
 /// The kernel's own read-ahead hides the disk's time as long as the app takes longer to process a
 /// window than the disk takes to read it. Larger windows reduce the cost per request and the
 /// remaining waits. The lead is the distance from the reader to the end of the read-ahead. At the
-/// reader's speed it lasts for two of the longest sample intervals, within [`LEAD_MIN`] and
-/// [`LEAD_MAX`]. It never exceeds the larger of one window and twice the bytes read in sequence so
+/// reader's speed it lasts for two of the longest sample intervals, within `LEAD_MIN` and
+/// `LEAD_MAX`. It never exceeds the larger of one window and twice the bytes read in sequence so
 /// far, which limits the waste if the app stops reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stream {
