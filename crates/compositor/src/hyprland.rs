@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn title_events_do_not_concern_the_focus() {
+    fn only_activewindowv2_and_closewindow_concern_the_focus() {
         assert!(concerns_focus("activewindowv2>>55d3b5c3c0a0"));
         assert!(concerns_focus("closewindow>>55d3b5c3c0a0"));
         assert!(!concerns_focus("activewindow>>kitty,activewindowv2>>x"));

@@ -52,12 +52,13 @@ impl Node {
 /// Tracks the focused window from events and trees.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Focus {
-    /// The focused window according to the last tree or event; `None`: the tree must be requested.
+    /// The focused window according to the last tree or event. `Some(None)`: no window is focused;
+    /// `None`: unknown, so the tree must be requested.
     window: Option<Option<Node>>,
 }
 
 impl Focus {
-    /// The focused window, if any; `None`: the tree must be requested.
+    /// The focused window, if any; `None`: unknown, so the tree must be requested.
     pub fn known(&self) -> Option<&Option<Node>> {
         self.window.as_ref()
     }
@@ -101,7 +102,7 @@ pub fn encode(kind: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Removes a complete message from the front of `unread` and returns its kind and payload; `None`
-/// if it is incomplete. Fails if the bytes are not of this protocol.
+/// if the message is still incomplete. Fails if the bytes are not of this protocol.
 pub fn decode(unread: &mut Vec<u8>) -> Result<Option<(u32, Vec<u8>)>, Invalid> {
     let Some(header) = unread.get(..HEADER) else {
         return Ok(None);
@@ -148,7 +149,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn title_events_do_not_concern_the_focus() {
+    fn only_window_focus_events_name_the_new_focus() {
         let title = br#"{"change":"title","container":{"id":5,"pid":7,"focused":true}}"#;
         assert_eq!(effect(WINDOW_EVENT, title), Effect::Nothing);
         let closed = br#"{"change":"close","container":{"id":5,"pid":7,"focused":false}}"#;

@@ -19,7 +19,7 @@ pub enum Invalid {
     /// The header of a message is not i3's.
     #[error("the data is not in i3's protocol")]
     NotI3,
-    /// A part of a message.
+    /// A window in a line of niri's event stream.
     #[error(transparent)]
     Part(#[from] serde_json::Error),
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! niri: parses its event stream of JSON lines, the whole state first and then every change.
+//! niri: parses its event stream. Each line is a JSON object: first the whole state, then each
+//! change.
 
 use std::collections::BTreeMap;
 

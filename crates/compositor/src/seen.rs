@@ -7,8 +7,8 @@ use serde::Serialize;
 /// The focused app.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Seen {
-    /// Its process id, in the reader's own pid namespace; `None` if no window has the focus, if the
-    /// program runs on another machine, or if its process is unknown.
+    /// Its process id, in the pid namespace of the process that runs this code; `None` if no window
+    /// has the focus, if the program runs on another machine, or if its process is unknown.
     pub pid: Option<i32>,
     /// Path of its cgroup below the mount point, if only the cgroup is known.
     pub cgroup: Option<String>,
@@ -16,7 +16,7 @@ pub struct Seen {
     pub window: Option<String>,
     /// Source of the focus.
     pub focus_by: FocusBy,
-    /// Source of the process id.
+    /// Source of the process id, or of the cgroup if only the cgroup is known.
     pub pid_by: Option<PidBy>,
 }
 
@@ -65,7 +65,7 @@ pub enum FocusBy {
     Compositor,
 }
 
-/// Source of the process id of a window.
+/// Source of the process id or cgroup of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PidBy {
@@ -75,7 +75,7 @@ pub enum PidBy {
     Window,
     /// The compositor. It asked the kernel, except for X11 windows.
     Compositor,
-    /// The cgroup that the compositor marked as focused.
+    /// The cgroup that the compositor marked as focused. The process id is then unknown.
     Mark,
     /// A running app whose unit or program matches the name that the window gives itself.
     AppId,

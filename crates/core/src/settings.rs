@@ -29,7 +29,7 @@ pub struct Settings {
 /// How the topmost app is found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopmostSettings {
-    /// Time in which no app has the focus before the foreground app is demoted.
+    /// The foreground app is demoted after no app has had the focus for this long.
     pub gap: Duration,
 }
 
@@ -46,7 +46,7 @@ impl Default for TopmostSettings {
 pub struct ProtectSettings {
     /// Whether the mechanism is on.
     pub enabled: bool,
-    /// Maximum of protected memory in percent of RAM, 1 to 90. Includes memory that other software
+    /// Maximum protected memory in percent of RAM, 1 to 90, including memory that other software
     /// protects.
     pub budget_percent: u8,
     /// Points (thousandths of memory) by which `oom_score_adj` of the topmost app's processes is
@@ -80,7 +80,7 @@ pub struct BoostSettings {
     pub cpu_weight: u32,
     /// Points by which nice values are lowered if no `cpu.weight` acts, 0 (not at all) to 39.
     pub nice_points: u8,
-    /// Slice of the app's threads in microseconds, 100 to 100,000; 0: unchanged.
+    /// Scheduler time slice of the app's threads in microseconds, 100 to 100,000; 0: unchanged.
     pub slice_us: u32,
     /// `io.weight` of the same cgroups, 100 to 10,000; BFQ accepts at most 1000.
     pub io_weight: u32,
@@ -155,7 +155,7 @@ impl Default for PremapSettings {
 pub struct ReadaheadSettings {
     /// Whether the mechanism is on.
     pub enabled: bool,
-    /// How many times as far as for other processes to read ahead for the topmost app, 1 to 64.
+    /// Read-ahead distance for the topmost app, as a multiple of that for other processes, 1 to 64.
     pub factor: u8,
     /// Rate limit for the daemon's read-ahead of streams, in bytes per second.
     pub rate: u64,
@@ -163,9 +163,9 @@ pub struct ReadaheadSettings {
     pub cold_start: bool,
     /// Duration of a recording, from the start of the app.
     pub record: Duration,
-    /// Maximum number of bytes that one record lists to read.
+    /// Maximum size of all file ranges in one record together, in bytes.
     pub record_bytes: u64,
-    /// Maximum number of records; the least recently used ones are deleted.
+    /// Maximum number of records; beyond it, the least recently used ones are deleted.
     pub records: u32,
 }
 
@@ -205,7 +205,8 @@ pub struct PrezeroSettings {
     pub enabled: bool,
     /// The engine that zeroes pages.
     pub engine: EngineChoice,
-    /// Maximum size of the pool in percent of RAM, 1 to 8; the kernel accepts at most a twelfth.
+    /// Maximum size of the pool in percent of RAM, 1 to 8; the kernel accepts at most a twelfth of
+    /// RAM.
     pub most_percent: u8,
     /// The range of zeroes on a disk, for [`EngineChoice::Block`].
     pub block: Option<Extent>,
@@ -227,15 +228,15 @@ impl Default for PrezeroSettings {
 pub struct SwapSettings {
     /// Whether the mechanism is on.
     pub enabled: bool,
-    /// Available memory, in percent, below which apps are killed, up to 50; 0: the daemon derives
-    /// it from the machine.
+    /// Apps are killed when less than this percentage of memory is available, up to 50; 0: the
+    /// daemon derives the threshold from the machine.
     pub kill_percent: u8,
-    /// Available memory, in percent, below which apps are swapped, up to 80; 0: the daemon derives
-    /// it from the machine.
+    /// Apps are swapped when less than this percentage of memory is available, up to 80; 0: the
+    /// daemon derives the threshold from the machine.
     pub swap_percent: u8,
     /// Maximum number of bytes that swapping may write to flash per day; 0: no limit.
     pub write_budget: u64,
-    /// Whether a disposable app is swapped where that costs the user less than closing it; `false`:
+    /// Whether a disposable app is swapped if that costs the user less than closing it; `false`:
     /// never, as in the SWAP paper.
     pub by_cost: bool,
     /// Whether listening apps are first asked to free memory.
@@ -276,7 +277,8 @@ pub struct WindowSettings {
     pub deadline: Duration,
     /// Upper bound of a slow app's deadline. A later frame is not an answer.
     pub deadline_max: Duration,
-    /// Maximum number of apps with recorded answers; the least recently used ones are dropped.
+    /// Maximum number of apps with recorded answers; beyond it, the least recently used ones are
+    /// dropped.
     pub apps: u32,
 }
 

@@ -244,7 +244,7 @@ prop_compose! {
 
 proptest! {
     /// In any sequence of situations, a reservation never exceeds the budget or uses an inert knob,
-    /// and never are two apps favoured. After a stop nothing is in force.
+    /// and two apps are never favoured at once. After a stop nothing is in force.
     #[test]
     fn every_sequence_keeps_the_invariants(
         steps in prop::collection::vec((events(), situations()), 1..12),
@@ -296,8 +296,8 @@ proptest! {
         prop_assert!(rest.is_empty(), "{:?}", rest);
     }
 
-    /// Each step of pressure reduces the locks, the last step to nothing. Locks take at most the
-    /// part of the budget that the app's own memory leaves, and do not change the reservation.
+    /// Each step of pressure reduces the locks, and the last one removes them. Locks take at most
+    /// the part of the budget that the app's own memory leaves, and do not change the reservation.
     #[test]
     fn locks_give_way_under_pressure_and_to_the_reservation(
         steps in 0..STEPS,
@@ -340,7 +340,7 @@ proptest! {
         }
     }
 
-    /// A larger app never gets a smaller reservation, and a step of pressure never a larger one.
+    /// A larger app never gets a smaller reservation, and a step of pressure never enlarges one.
     #[test]
     fn reservations_are_monotonic(held in 0..900 * MIB, more in 0..100 * MIB, steps in 0..STEPS) {
         let reserved = |held: u64, steps: u8| {

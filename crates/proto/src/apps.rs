@@ -59,8 +59,8 @@ pub struct AppReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Notice {
-    /// The level of shortage. Sent when the level changes, and again while memory is short. Clients
-    /// that can spare memory should free it now.
+    /// The level of shortage. Sent when the level changes, and repeatedly while memory is short.
+    /// Clients that can spare memory should free it now.
     Memory {
         /// The level.
         level: Level,
@@ -69,12 +69,12 @@ pub enum Notice {
         /// The app that would be killed next.
         next: Option<AppStatus>,
     },
-    /// The foreground app grows without bound. Limelight kills neither the foreground app nor
-    /// healthy apps because of that.
+    /// The foreground app grows without bound. In response, Limelight kills neither the foreground
+    /// app nor healthy apps.
     Growing {
         /// The app.
         app: AppStatus,
-        /// Bytes by which it grew lately.
+        /// Bytes by which it grew within the last minute.
         grown: u64,
     },
     /// An action of the daemon against a shortage, or a kill by other software.

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
-    /// Killed first, least recently used app first; swapped only where a new start costs more.
+    /// Killed first, the least recently used app before the others; swapped only if starting it
+    /// again would cost the user more.
     Disposable,
     /// May be swapped; killed only when nothing disposable is left.
     #[default]

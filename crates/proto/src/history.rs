@@ -79,7 +79,8 @@ impl fmt::Display for MemoryAction {
 /// The machine's memory at the time of a decision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryThen {
-    /// `MemAvailable` in bytes.
+    /// `MemAvailable` in bytes; in readings of the guard, without the page cache that is kept for
+    /// the topmost app.
     pub available: u64,
     /// `MemFree` in bytes.
     pub free: u64,
@@ -89,7 +90,7 @@ pub struct MemoryThen {
     pub swap_free: u64,
     /// Time since boot in which some task waited for memory (PSI `some`), in milliseconds.
     pub some_ms: u64,
-    /// Time since boot in which all runnable tasks waited for memory (PSI `full`), in milliseconds.
+    /// Time since boot in which all non-idle tasks waited for memory (PSI `full`), in milliseconds.
     pub full_ms: u64,
 }
 
@@ -112,11 +113,12 @@ pub struct HistoryEntry {
     pub uid: Option<u32>,
     /// The app's class.
     pub class: Option<Class>,
-    /// Bytes freed, moved to swap, read back, or found missing.
+    /// Bytes freed, moved to swap or read back. For `Ask`: bytes by which available memory falls
+    /// short. For `ForeignKill`: anonymous and swapped memory of the victim, 0 if unknown.
     pub bytes: u64,
     /// Time from the decision to its effect, in microseconds, if known.
     pub took_us: Option<u64>,
-    /// Number of repeats that are folded into this entry, the first action included.
+    /// Number of actions that are folded into this entry, the first one included.
     #[serde(default = "once", skip_serializing_if = "is_once")]
     pub times: u32,
     /// Time from the first of the folded actions to the last one, in milliseconds.
@@ -140,7 +142,8 @@ fn is_zero(ms: &u64) -> bool {
     *ms == 0
 }
 
-/// Repeats of the same action for the same app within this time are folded, in milliseconds.
+/// Repeats of an action for the same app are folded if they come within this many milliseconds of
+/// the first.
 const FOLDED_MS: u64 = 60_000;
 
 /// Folds repeats of an action into one entry. `entries` are sorted, oldest first. The entry of the

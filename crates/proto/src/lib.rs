@@ -209,7 +209,7 @@ pub enum Response {
     Error {
         /// Machine-readable code.
         code: ErrorCode,
-        /// The failure, naming the pid, path or field.
+        /// What failed, with the pid, path or field.
         message: String,
         /// What the caller can do about it.
         cure: String,

@@ -43,9 +43,9 @@ pub struct Status {
     pub device: DeviceStatus,
     /// Every change in force, or with `dry_run` every planned change.
     pub changes: Vec<Change>,
-    /// Why the foreground app is left out, if it is: another user's app is shown only to its owner,
-    /// to root and to a group. All data is then left out that would reveal when the foreground app
-    /// changes or gets input; counts are 0.
+    /// Why the foreground app is left out, if it is: an app is shown only to its owner, to root and
+    /// to the group of `[access]`. All data that would reveal when the foreground app changes or
+    /// gets input is then left out too; counts are 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden: Option<String>,
 }
@@ -75,7 +75,7 @@ pub struct TopmostStatus {
     pub for_ms: u64,
     /// Number of processes that belong to it now.
     pub members: u32,
-    /// Milliseconds until it is demoted, while its source reports that no app has the focus.
+    /// Milliseconds until it is demoted because no app has the focus; `None` while an app has it.
     pub demoted_in_ms: Option<u64>,
 }
 
@@ -178,7 +178,7 @@ pub struct MemoryStatus {
     pub swap_total: u64,
     /// `SwapFree` in bytes.
     pub swap_free: u64,
-    /// Share of the last 10 s in which all runnable tasks waited for memory, in percent (PSI `full
+    /// Share of the last 10 s in which all non-idle tasks waited for memory, in percent (PSI `full
     /// avg10`); `None` without PSI.
     pub psi_full_avg10: Option<f64>,
     /// `mglru`, `two-list`, or `unknown`.
@@ -189,7 +189,8 @@ pub struct MemoryStatus {
     pub protected_by_others: u64,
     /// Bytes that `protect` reserves now through the app's cgroup.
     pub protected: u64,
-    /// Steps by which protection is lowered because the machine had no other memory left, 0 to 4.
+    /// Number of steps by which protection is lowered because no other memory was left, 0 (full
+    /// protection) to 4 (none).
     pub lowered_steps: u8,
     /// Bytes of shared file pages that `protect` has locked for the topmost app.
     #[serde(default)]
@@ -214,7 +215,7 @@ pub enum DeviceStatus {
         built_in: Vec<String>,
         /// Mechanisms switched on, by name.
         enabled: Vec<String>,
-        /// Number of the topmost set in force, 0 when there is none.
+        /// Sequence number of the topmost set in force; 0: none.
         generation: u64,
         /// Number of live processes in the topmost set, as counted by the kernel.
         members: u32,
@@ -243,6 +244,6 @@ pub struct Stalls {
 pub struct Stall {
     /// Share in which at least one task waited.
     pub some: f64,
-    /// Share in which all runnable tasks waited; `None`: not reported by the kernel.
+    /// Share in which all non-idle tasks waited; `None`: not reported by the kernel.
     pub full: Option<f64>,
 }

@@ -104,7 +104,7 @@ fn unknown_operations_and_fields_are_refused() {
 }
 
 #[test]
-fn response_survives_serialisation() {
+fn responses_round_trip_through_json() {
     let error = Response::Error {
         code: ErrorCode::NotAllowed,
         message: "pid 1 belongs to uid 0".into(),

@@ -9,8 +9,8 @@ pub use limelight_proto::Use;
 use super::app::{App, AppKey, ProcessId};
 use super::class::{Class, Reasoned};
 
-/// Divisor: a background app counts as leaking when it grows by more than this part of the
-/// machine's memory within [`LEAK_WITHIN`] and still grows.
+/// Reciprocal of the share of the machine's memory by which a background app must grow within
+/// [`LEAK_WITHIN`] to count as leaking. It must also still be growing.
 const LEAK_PART: u64 = 20;
 
 /// Growth is measured from the app's smallest size within this time.
@@ -19,8 +19,8 @@ pub const LEAK_WITHIN: Duration = Duration::from_secs(60);
 /// Duration of an app's start. An app grows while it starts, and the user may be waiting for it.
 pub const STARTS: Duration = Duration::from_secs(10);
 
-/// An app that has not grown for this long has stopped growing. Until then it may be waiting for
-/// memory.
+/// An app that has not grown for this long has stopped growing. Until then it counts as growing,
+/// because it may be waiting for memory.
 const STALLED: Duration = Duration::from_secs(3);
 
 /// Growth in bytes above which a background app counts as leaking. `total`: the machine's memory in
@@ -121,14 +121,15 @@ pub struct Known {
     pub appeared: Duration,
     /// When it was last in the foreground, since boot; `None`: never.
     pub last_topmost: Option<Duration>,
-    /// Time and bytes of its smallest recent allocation; `None` after it was in the foreground,
-    /// until the next scan.
+    /// Minimum of its allocated memory within [`LEAK_WITHIN`]: time and bytes; `None` after it was
+    /// in the foreground, until the next scan.
     low: Option<(Duration, u64)>,
-    /// Its allocation at the scan before the last one, in bytes.
+    /// Its allocated memory at the scan before the last one, in bytes.
     before: u64,
     /// Time of the last scan at which it had grown, since boot.
     grew_at: Option<Duration>,
-    /// Its smallest recent allocation, time in the foreground included.
+    /// Minimum of its allocated memory over the last one to two minutes, including time in the
+    /// foreground.
     floor: Floor,
     /// Processor time of its start; `None` if no scan saw the app within [`STARTS`].
     start: Option<Duration>,
@@ -189,7 +190,7 @@ impl Known {
         }
     }
 
-    /// Processor time that its start took, as far as a scan has seen it: a lower bound. `None` if
+    /// Processor time that its start took, as far as scans have seen it: a lower bound. `None` if
     /// no scan saw the app within [`STARTS`].
     pub fn start(&self) -> Option<Duration> {
         self.start
@@ -204,8 +205,8 @@ impl Known {
         }
     }
 
-    /// Bytes that it allocated within the last one to two minutes. For an app that started within a
-    /// minute of its first scan, that is all of its memory.
+    /// Bytes that it allocated within the last one to two minutes: all of its memory, if it started
+    /// less than a minute before its first scan.
     pub fn taken(&self) -> u64 {
         let allocated = self.found.memory.allocated();
         self.floor.grown(allocated)
@@ -221,8 +222,8 @@ impl Known {
         self.last_topmost.unwrap_or(self.appeared)
     }
 
-    /// Bytes by which its allocation exceeds [`Known::least`], or 0 if it did not grow between the
-    /// last two scans.
+    /// Bytes by which its allocated memory exceeds [`Known::least`], or 0 if it did not grow
+    /// between the last two scans.
     pub fn grown(&self) -> u64 {
         let allocated = self.found.memory.allocated();
         match allocated > self.before {
@@ -241,12 +242,12 @@ impl Known {
         }
     }
 
-    /// When its allocation was [`Known::least`], since boot; `None` if unknown.
+    /// When its allocated memory was [`Known::least`], since boot; `None` if unknown.
     pub fn least_at(&self) -> Option<Duration> {
         self.low.map(|(at, _)| at)
     }
 
-    /// Its smallest recent allocation in bytes.
+    /// Minimum of its allocated memory within [`LEAK_WITHIN`], in bytes.
     pub fn least(&self) -> u64 {
         let allocated = self.found.memory.allocated();
         self.low.map_or(allocated, |(_, least)| least)
@@ -269,8 +270,8 @@ pub struct Users {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Taker {
     floor: Floor,
-    /// The largest growth within [`LEAK_WITHIN`], in bytes, and when. Memory that an OOM kill gave
-    /// back was taken all the same, and the user's next process takes it again.
+    /// The largest growth within [`LEAK_WITHIN`], in bytes, and when. It counts even after an OOM
+    /// kill freed the memory, because the user's next process may take the memory again.
     most: (u64, Duration),
 }
 
@@ -288,7 +289,7 @@ impl Taker {
 }
 
 impl Users {
-    /// Adds a reading: user id and current allocation in bytes of each user.
+    /// Adds a reading: user id and allocated memory in bytes of each user.
     pub fn observe(&mut self, held: Vec<(u32, u64)>, now: Duration) {
         let mut old = std::mem::take(&mut self.known);
         let first = old.is_empty();
@@ -306,7 +307,7 @@ impl Users {
         }
     }
 
-    /// User id and bytes allocated lately, for each user.
+    /// For each user: user id, and the largest growth within [`LEAK_WITHIN`] in bytes.
     pub fn taken(&self) -> Vec<(u32, u64)> {
         let all = self.known.iter();
         all.map(|(user, taker)| (*user, taker.most.0)).collect()
@@ -356,7 +357,7 @@ impl Apps {
         gone.into_values().collect()
     }
 
-    /// Counts the use of an app for its parts, too.
+    /// When an app was used, its parts count as used too.
     fn share_use(&mut self) {
         let used = |known: &Known| {
             let whole = self.known.get(&known.found.part_of?)?;
@@ -575,13 +576,13 @@ mod tests {
     }
 
     #[test]
-    fn user_whose_processes_were_killed_is_still_the_one_who_took_the_memory() {
+    fn kill_does_not_erase_the_growth_of_a_user() {
         let mut users = Users::default();
         let mib = |mib: u64| mib << 20;
         let at = Duration::from_secs;
         users.observe(vec![(1001, mib(20)), (1002, mib(10))], at(1));
         users.observe(vec![(1001, mib(20)), (1002, mib(90))], at(2));
-        // The OOM killer ends one of its processes; the next one has hardly begun.
+        // The OOM killer kills a process of user 1002, whose next process has hardly grown yet.
         users.observe(vec![(1001, mib(20)), (1002, mib(12))], at(3));
         assert_eq!(users.taken(), [(1001, 0), (1002, mib(80))]);
         users.observe(vec![(1001, mib(20)), (1002, mib(12))], at(63));

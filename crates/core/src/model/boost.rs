@@ -4,7 +4,7 @@
 
 use super::app::{Home, ProcessId};
 
-/// Divisor: a helper's slice is this part of the app's slice.
+/// A helper's slice is the app's slice divided by this.
 const HELPER_SLICE: u32 = 3;
 
 /// The shortest slice that the kernel accepts, in microseconds.
@@ -17,7 +17,7 @@ pub struct Disk {
     pub name: String,
     /// Its I/O scheduler: `bfq`, `mq-deadline`, `kyber`, `none`.
     pub scheduler: String,
-    /// Whether iocost divides its time by `io.weight`.
+    /// Whether iocost divides the disk's time in proportion to `io.weight`.
     pub cost: bool,
 }
 
@@ -94,7 +94,7 @@ pub struct View {
     /// The first cgroup without `cpu.weight` on the path down from the root's children to the app's
     /// own cgroup; `None`: all have it.
     pub without_cpu: Option<String>,
-    /// The first such cgroup without `io.weight`, or without `io.bfq.weight` with BFQ.
+    /// The same for `io.weight`, or with BFQ for `io.bfq.weight`.
     pub without_io: Option<String>,
     /// Whether the app's session is an autogroup, so that a nice value counts only inside it.
     pub autogrouped: bool,

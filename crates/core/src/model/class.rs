@@ -210,7 +210,6 @@ mod tests {
     }
 
     proptest! {
-        /// A request never raises an app's class.
         #[test]
         fn request_never_raises_the_class(
             categories in proptest::collection::vec("(Office|WebBrowser|Network|Other)", 0..3),

@@ -247,16 +247,16 @@ pub fn file_name(program: &str, user: u32) -> String {
     format!("{base}-{:016x}@{user}", checksum(program))
 }
 
-/// User id in the name of a record; 0 (root) for a name without one, from a version in which users
-/// shared records.
+/// User id in the name of a record. Older Limelight versions shared records between users and wrote
+/// no id; such names count as root's (0).
 pub fn user_of(file_name: &str) -> u32 {
     let user = file_name.rsplit_once('@').map(|(_, user)| user);
     user.and_then(|user| user.parse().ok()).unwrap_or(0)
 }
 
-/// The records to delete when there are more than `most`: each time, the least recently used record
-/// of the user with the most records. Each user thus keeps a share, however many records another
-/// user makes. `names`: least recently used first.
+/// The records to delete so that `most` remain. Repeatedly takes the least recently used record of
+/// the user who has the most records left. Each user thus keeps a share, however many records
+/// another user makes. `names`: least recently used first.
 pub fn surplus(names: &[String], most: usize) -> Vec<String> {
     let mut left: BTreeMap<u32, VecDeque<&String>> = BTreeMap::new();
     for name in names {
@@ -284,7 +284,8 @@ fn merge(mut extents: Vec<Extent>, size: u64) -> Vec<Extent> {
             continue;
         }
         match merged.last_mut() {
-            // Compares a difference: with a damaged record's figures, a sum could overflow.
+            // Not `offset <= end of last + HOLE`: that sum could overflow, because offsets and
+            // sizes from a record can be as large as `u64::MAX`.
             Some(last) if extent.offset.saturating_sub(last.offset + last.len) <= HOLE => {
                 last.len = last.len.max(end - last.offset);
             }

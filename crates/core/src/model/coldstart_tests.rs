@@ -91,7 +91,7 @@ fn newer_recording_adds_drops_and_merges() {
 }
 
 #[test]
-fn record_survives_encoding() {
+fn record_round_trips_through_text() {
     let mut odd = file(2, 900 * KIB, &[(0, 4 * KIB), (500 * KIB, 8 * KIB)]);
     odd.path = "/home/a b/c\\d\ne\r".to_owned();
     let record = record(vec![odd]);
@@ -149,7 +149,7 @@ fn record_names_are_file_names_and_distinguish_programs() {
 }
 
 #[test]
-fn one_user_s_records_evict_no_other_user_s_share() {
+fn records_of_one_user_leave_other_users_their_share() {
     let own = |user: u32, count: u32| (0..count).map(move |n| file_name(&format!("/a{n}"), user));
     // The oldest records belong to the users with few records.
     let mut names: Vec<String> = own(1000, 3).chain(own(1001, 2)).collect();
@@ -198,7 +198,7 @@ proptest! {
     }
 
     #[test]
-    fn any_record_survives_encoding(
+    fn any_record_round_trips_through_text(
         paths in proptest::collection::vec("/[ -~\r\n\\\\]{0,12}", 0..6),
         offset in 0u64..1_000_000,
     ) {

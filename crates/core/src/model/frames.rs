@@ -7,7 +7,8 @@
 
 use std::time::Duration;
 
-/// A display counts as busy if its last frame before the input was less than this time ago.
+/// A display counts as busy if its last frame before an input was shown less than this long before
+/// the input.
 const BUSY: Duration = Duration::from_millis(50);
 
 /// Longest time from the drawing of a frame until it is shown: one frame interval at 60 Hz.
@@ -69,7 +70,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whether a frame may be the answer depends only on the pause before the input.
+        /// Of all earlier frames, only the last one before the input matters.
         #[test]
         fn pause_before_the_input_decides(
             earlier in prop::collection::vec(1..200u64, 0..20),

@@ -10,14 +10,15 @@ use crate::settings::WindowSettings;
 /// Upper bound of recorded times, in microseconds; longer times are recorded as this value.
 const LONGEST_US: u64 = 60_000_000;
 
-/// Significant decimal digits: times are accurate to 1 %, in 10 KiB per app.
+/// Significant decimal digits of recorded times. Two digits are accurate to 1 % and take 10 KiB per
+/// app.
 const DIGITS: u8 = 2;
 
 /// The deadline is this multiple of the response time.
 const PATIENCE: u32 = 4;
 
-/// Divisor: each quick answer shortens the deadline by this part of its excess over [`PATIENCE`]
-/// times the response time.
+/// Reciprocal of the share by which each quick answer reduces the deadline's excess over
+/// [`PATIENCE`] times the response time.
 const CALMER: u32 = 16;
 
 /// Shortest deadline of a quick app, unless the configured deadline is shorter.

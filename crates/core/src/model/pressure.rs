@@ -3,7 +3,7 @@
 //!
 //! Stalls alone do not lower protection: a background load that thrashes on its own pages stalls
 //! all the time, and protection exists to keep the topmost app out of that thrashing. Protection is
-//! lowered only if, besides stalls or OOM kills, the machine has *nothing else left*: no free
+//! lowered only if there are stalls or OOM kills and the machine has *nothing else left*: no free
 //! memory, no memory that reclaim could take from other processes, and no free swap.
 
 use std::time::Duration;
@@ -14,10 +14,10 @@ pub const STEPS: u8 = 4;
 /// Minimum time between two steps down, so that each step can take effect before the next.
 const STEP_DOWN_EVERY: Duration = Duration::from_millis(400);
 
-/// Time with enough memory left (twice `scarce()`) before each step up.
+/// How long enough memory (twice `scarce()`) must be left before each step up.
 const CALM: Duration = Duration::from_secs(10);
 
-/// The machine stalls if all runnable tasks wait for memory for more than this share of time, in
+/// The machine stalls if all non-idle tasks wait for memory for more than this share of time, in
 /// percent.
 const STALL_PERCENT: u32 = 10;
 
@@ -49,7 +49,7 @@ pub struct Reading {
     /// Page cache that protection keeps from reclaim, in bytes. [`Memory::available`] includes it
     /// although reclaim cannot take it.
     pub protected_cache: u64,
-    /// Time since boot in which all runnable tasks waited for memory (PSI `full total`); `None` on
+    /// Time since boot in which all non-idle tasks waited for memory (PSI `full total`); `None` on
     /// a kernel without PSI.
     pub stalled: Option<Duration>,
     /// OOM kills since boot (`/proc/vmstat: oom_kill`).
@@ -126,7 +126,8 @@ fn left_for_others(reading: &Reading) -> u64 {
         .saturating_add(reading.memory.swap_free)
 }
 
-/// Below this many bytes nothing counts as left: 2 % of memory, at least 4 MiB.
+/// The machine has nothing left if fewer than this many bytes are left: 2 % of memory, at least
+/// 4 MiB.
 fn scarce(memory: &Memory) -> u64 {
     (memory.total / 50).max(4 << 20)
 }

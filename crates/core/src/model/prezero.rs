@@ -81,7 +81,7 @@ impl Demand {
         let known = self.apps.iter().position(|(name, _)| name == app);
         // A large demand decays slowly: each smaller sample reduces it by an eighth.
         let pages = match known.map(|at| self.apps.remove(at).1) {
-            // A sample without pages contains no window.
+            // A sample of 0 pages is taken to contain no window.
             Some(known) if taken == 0 => known,
             Some(known) => taken.max(known - known / 8),
             None => taken,

@@ -2,9 +2,9 @@
 //! Machine-wide shortage of memory: when to swap, and when to kill (SWAP).
 //!
 //! The level depends on the memory that is left: `MemAvailable` against two thresholds, free swap,
-//! and how fast both fall. Stalls alone matter only below the kill threshold, where they show that
-//! swapping does not keep up. Above it they count only together with refaults and swap-ins: a
-//! machine with both spends its time on paging, whatever `MemAvailable` is.
+//! and how fast both fall. Below the kill threshold, stalls show that swapping does not keep up.
+//! Between the two thresholds, stalls count only together with refaults and swap-ins: a machine
+//! with both spends its time on paging.
 //!
 //! Nothing here allocates, so that the guard can use it when no memory is left.
 
@@ -35,7 +35,7 @@ const FALL_OVER: Duration = Duration::from_millis(20);
 const AHEAD: Duration = Duration::from_millis(100);
 
 /// A machine thrashes if it stalls for at least this share of time, in percent, and reads back at
-/// least this part of its memory per second, in thousandths.
+/// least this many thousandths of its memory per second.
 const STALLED: u64 = 20;
 const READ_BACK: u64 = 20;
 /// Time of thrashing before [`Level::Kill`], and before [`Level::Exhausted`]. A large program that
@@ -43,7 +43,8 @@ const READ_BACK: u64 = 20;
 const THRASHED: Duration = Duration::from_secs(2);
 const THRASHED_LONG: Duration = Duration::from_secs(10);
 
-/// Swapping can keep up if at least this many times the kill threshold can still be swapped.
+/// Swapping can keep up only while at least this many times the kill threshold, in bytes, can still
+/// be swapped out.
 const ROOM: u64 = 4;
 
 /// A machine is crowded if the apps' working sets do not fit in memory. Two conditions, in
@@ -54,11 +55,11 @@ const CROWDED_LEFT: u64 = 200;
 const CROWDED_OVER: Duration = Duration::from_secs(20);
 
 /// A shortage is over after this time at [`Level::Plenty`]. It is longer than [`CROWDED_OVER`], so
-/// that the mean of the paging has decayed.
+/// that the mean paging rate has decayed.
 const OVER: Duration = Duration::from_secs(30);
 
-/// A shortage stays severe for this long, so that apps which it exposed to swap are not exempt again
-/// at once.
+/// A shortage stays severe for this long. Severe shortages lift apps' exemptions from swapping;
+/// without the delay, the apps would become exempt again at once.
 const SEVERE_FOR: Duration = Duration::from_secs(5);
 
 /// A level ends when the available memory reaches this many quarters of its threshold.
@@ -96,7 +97,7 @@ pub struct Gauge {
     pub refaulted: u64,
     /// Time since boot in which some task waited for memory (PSI `some total`).
     pub some: Duration,
-    /// Time since boot in which all runnable tasks waited for memory (PSI `full total`).
+    /// Time since boot in which all non-idle tasks waited for memory (PSI `full total`).
     pub full: Duration,
     /// OOM kills since boot.
     pub oom_kills: u64,
@@ -137,17 +138,17 @@ pub fn derive_thresholds(total: u64, high: u64) -> Thresholds {
 /// Rates of change per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rates {
-    /// Share of time in which all runnable tasks waited for memory, in percent.
+    /// Share of time in which all non-idle tasks waited for memory, in percent.
     pub stalled: u64,
     /// Bytes read back by refaults of files and by swap-ins.
     pub read_back: u64,
-    /// Mean over the last 20 s of the part of `read_back` that shows working sets that do not fit.
+    /// The part of `read_back` that indicates oversized working sets, averaged over about 20 s.
     pub crowding: u64,
     /// Bytes by which the sum of available memory and free swap falls.
     pub falling: u64,
 }
 
-/// The last death of an app, whose memory may still be in the process of being freed.
+/// The last death of an app. Its memory may not be free yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Death {
     at: Duration,
@@ -213,8 +214,8 @@ impl Shortage {
     }
 
     /// Sets how many bytes of background apps can still be swapped out. `swapped_out`: value of
-    /// `pswpout` at the time of this measurement. Memory that is exempt or already in swap does not
-    /// count, since reclaim cannot swap it out.
+    /// `pswpout` at the time of this measurement. Memory of exempt disposable apps and memory
+    /// already in swap do not count.
     pub fn set_swappable(&mut self, bytes: u64, swapped_out: u64) {
         self.swappable = bytes;
         self.swappable_at = swapped_out;
@@ -361,8 +362,10 @@ impl Shortage {
             let files = now.refaulted.saturating_sub(rated.refaulted);
             let swapped_in = now.swapped_in.saturating_sub(rated.swapped_in);
             self.rates.read_back = bytes(files + swapped_in);
-            // With room in swap, working sets that do not fit are paged in from there, too. Refaults
-            // of files alone are a stream larger than memory, which no kill makes fit.
+            // While swap has room, working sets that do not fit cause swap-ins as well as file
+            // refaults. File refaults without swap-ins come from streaming through files larger
+            // than memory; no kill helps there. So refaults count only up to the number of
+            // swap-ins.
             let files = match now.swap_free > self.thresholds.kill {
                 true => files.min(swapped_in),
                 false => files,

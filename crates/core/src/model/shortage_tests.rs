@@ -99,7 +99,7 @@ fn levels_have_hysteresis() {
 }
 
 #[test]
-fn memory_that_falls_faster_than_a_kill_is_exhausted() {
+fn memory_that_would_be_used_up_before_a_kill_is_exhausted() {
     let mut shortage = Shortage::new(thresholds());
     for step in 0..5 {
         shortage.observe(gauge(step * 20, (50 - step * 10) * MIB, 0));
@@ -168,8 +168,9 @@ fn files_read_again_and_again_are_crowding_only_without_room_in_swap() {
     };
     // A copy of a file that is larger than memory.
     assert_eq!(level(100 * MIB, 20), Level::Plenty);
-    // Nothing can make room for the files, or heap is paged as well.
+    // Swap is full.
     assert_eq!(level(0, 0), Level::Crowded);
+    // Heap is paged as well.
     assert_eq!(level(100 * MIB, 500), Level::Crowded);
 }
 
@@ -190,7 +191,7 @@ fn shortage_is_over_after_calm_time_without_paging() {
 }
 
 #[test]
-fn one_spike_kills_once() {
+fn one_spike_causes_one_kill() {
     let mut shortage = Shortage::new(thresholds());
     shortage.observe(gauge(0, 5 * MIB, 0));
     assert!(shortage.may_kill(MS(0)));

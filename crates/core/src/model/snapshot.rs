@@ -235,7 +235,8 @@ pub struct Snapshot {
     /// Cgroups that use much memory and contain neither an app nor a protected process, largest
     /// first; filled only while memory is short.
     pub services: Vec<Service>,
-    /// User id and bytes allocated lately, for each user; empty on a machine without user slices.
+    /// Result of [`Users::taken`](super::apps::Users::taken): user id and bytes of recent growth,
+    /// for each user. Empty on a machine without user slices.
     pub users_taken: Vec<(u32, u64)>,
     /// Machine-wide shortage of memory.
     pub shortage: Shortage,

@@ -85,7 +85,7 @@ struct Held {
     claim: Claim,
 }
 
-/// All claims in force, and the foreground app that follows from them.
+/// All claims, in force or not, and the foreground app that follows from them.
 #[derive(Debug, Clone, Default)]
 pub struct Topmost {
     gap: Duration,
@@ -101,7 +101,7 @@ pub struct Topmost {
 }
 
 impl Topmost {
-    /// Starts without a foreground app. `gap`: time in which no app has the focus before the
+    /// Starts without a foreground app. `gap`: time without a focused app after which the
     /// foreground app is demoted.
     pub fn new(gap: Duration) -> Topmost {
         Topmost {
@@ -262,7 +262,7 @@ impl Topmost {
         self.settle(now, self.gap)
     }
 
-    /// Removes an app that ended from all claims.
+    /// Removes an ended app from all claims.
     pub fn vanished(&mut self, key: AppKey, now: Duration) -> Shift {
         let meant = |claim: &Claim| claim.app.as_ref().is_some_and(|app| app.key == key);
         self.held

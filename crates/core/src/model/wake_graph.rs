@@ -59,12 +59,12 @@ const MEMORY: Duration = Duration::from_secs(30);
 /// A client that no remembered input woke is dropped when its decayed count is at most this.
 const FORGOTTEN: f64 = 0.5;
 
-/// Maximum evidence of a client.
+/// Maximum evidence of a client, as a sum of natural logarithms.
 ///
-/// A client that only inputs wake gains 4.5 from each input that wakes it at once, and 1.7 from
-/// each that wakes it late. It loses 1.4 by each input that wakes no client, and 2.3 by each that
-/// wakes only other clients. By chance, a client's evidence reaches this maximum at most once in a
-/// million attempts (e^-14).
+/// A client that is woken only by inputs gains 4.5 from each input that wakes it at once, and 1.7
+/// from each that wakes it late. It loses 1.4 with each input that wakes no client, and 2.3 with
+/// each that wakes only other clients. By chance, a client's evidence reaches this maximum at most
+/// once in a million attempts (e^-14).
 const MOST: f64 = 14.0;
 /// Minimum evidence for the foreground. Chance reaches it at most once in 1800 attempts (e^-7.5).
 const ENOUGH: f64 = 7.5;
@@ -76,7 +76,7 @@ const CLEARLY: f64 = 4.0;
 const ALONE: u32 = 2;
 
 /// After this many inputs in a row that woke both of two clients, the foreground client is the one
-/// that fewer of all remembered inputs woke.
+/// that was woken by fewer of all remembered inputs.
 const TOGETHER: u32 = 4;
 /// Minimum difference between the two clients' numbers of inputs.
 const FEWER: u32 = 2;

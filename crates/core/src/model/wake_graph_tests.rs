@@ -134,7 +134,7 @@ fn next_app_takes_over_with_its_second_exclusive_input() {
     assert_eq!(session.input(&[A, B]), Some(A));
     assert_eq!(session.input(&[B]), Some(A));
     assert_eq!(session.inputs(20, &[B]), Some(B));
-    // By the keyboard.
+    // A switch by keyboard wakes only the next app.
     assert_eq!(session.input(&[A]), Some(B));
     assert_eq!(session.input(&[A]), Some(A));
 }

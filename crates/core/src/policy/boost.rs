@@ -67,8 +67,8 @@ pub const BESIDE_HELPER: u32 = 400;
 const WEIGHT_DEFAULT: u32 = 100;
 
 /// Points by which a competitor's nice value is raised. The weight of nice value 7 is 215 instead
-/// of 1,024 (sched_prio_to_weight[]). Ten competitors then leave an app of nice value -20 97 % of a
-/// processor.
+/// of 1,024 (sched_prio_to_weight[]). Beside ten competitors, an app of nice value -20 then still
+/// gets 97 % of a processor.
 const COMPETITOR_POINTS: u8 = 7;
 
 /// One step of `boost`.

@@ -50,8 +50,8 @@ pub enum Action {
     Window(window::Step),
 }
 
-/// All actions, in order. Withdrawals come before grants, so that two apps are never favoured at
-/// once.
+/// All actions, in order. Each mechanism's withdrawals come before its grants, so that it never
+/// favours two apps at once.
 pub fn plan(event: &Event, snapshot: &Snapshot) -> Vec<Action> {
     // A frozen app is thawed first, because other steps help only an app that runs.
     let steps = swap::withdraw(event, snapshot);

@@ -22,7 +22,7 @@ const PAGE: u64 = 4096;
 const GRAIN: u64 = 256;
 /// The smallest pool, in pages.
 const LEAST: u64 = 1024;
-/// Divisor: while no demand is known, the pool gets this part of its maximum.
+/// Reciprocal of the share of its maximum that the pool gets while no demand is known.
 const UNKNOWN: u64 = 2;
 
 /// One step of `prezero`.
@@ -82,8 +82,8 @@ fn wanted(event: &Event, snapshot: &Snapshot) -> Option<Pool> {
     })
 }
 
-/// Whether the pool in force may stay. A pool that is up to a third too large is not worth a system
-/// call; a pool that is too small is.
+/// Whether the pool in force may stay. A pool that is too small is worth a system call; one that is
+/// up to a third too large is not.
 fn settled(pool: &Pool, wanted: &Pool) -> bool {
     let fits = wanted.target <= pool.target && pool.target <= wanted.target + wanted.target / 3;
     pool.engine == wanted.engine && pool.extent == wanted.extent && fits

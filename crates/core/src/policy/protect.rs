@@ -8,8 +8,8 @@
 //!    pages of the next foreground app.
 //! 2. *A reservation*: `memory.min` or `memory.low` of the app's own cgroup, as large as the app's
 //!    working set and never above the budget. The app is measured repeatedly. The reservation
-//!    exceeds the app's present usage, because reclaim may at once take memory that is charged
-//!    above the reservation ([`reservation`]).
+//!    exceeds the app's present usage, because memory charged beyond the reservation may be
+//!    reclaimed immediately ([`reservation`]).
 //! 3. *A cgroup of its own* for an app that has none, if that is allowed. Without one there is no
 //!    reservation.
 //! 4. *A shield*: a lower `oom_score_adj`. Otherwise memory that reclaim may not take would make
@@ -42,7 +42,7 @@ pub enum Step {
         /// The app.
         app: AppKey,
     },
-    /// Move the app back. Used only when Limelight stops or protect is switched off.
+    /// Move the app back. Used only when Limelight stops or `protect` is switched off.
     Release {
         /// The app.
         app: AppKey,
@@ -54,12 +54,13 @@ pub enum Step {
         /// The reason for this size, for `explain`.
         rule: String,
     },
-    /// Restore the reserved cgroup and its ancestors.
+    /// Restore the memory knobs of the reserved cgroup and of its ancestors.
     Unreserve {
         /// The app.
         app: AppKey,
     },
-    /// Lower the `oom_score_adj` of these processes of the app, and drop processes that ended.
+    /// Lower the `oom_score_adj` of these processes of the app, and forget processes that have
+    /// ended.
     Shield {
         /// The app.
         app: AppKey,

@@ -24,7 +24,7 @@ use crate::model::snapshot::Snapshot;
 pub enum Step {
     /// Switch the kernel's `readahead` on with this factor, or off.
     Switch {
-        /// How many times as far as usual the topmost app's requests reach; `None`: off.
+        /// Read-ahead distance for the topmost app, as a multiple of the usual one; `None`: off.
         factor: Option<u8>,
     },
 }
@@ -137,8 +137,9 @@ const INTERVAL_IDLE_MAX: Duration = Duration::from_millis(500);
 /// The kernel's own read-ahead hides the disk's time as long as the app takes longer to process a
 /// window than the disk takes to read it. Larger windows reduce the cost per request and the
 /// remaining waits. The lead is the distance from the reader to the end of the read-ahead. At the
-/// reader's speed it lasts for the next two samples. It is at most twice the bytes read in sequence
-/// so far, or one window, which limits the waste if the app stops reading.
+/// reader's speed it lasts for two of the longest sample intervals, within `LEAD_MIN` and
+/// `LEAD_MAX`. It never exceeds the larger of one window and twice the bytes read in sequence so
+/// far, which limits the waste if the app stops reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stream {
     /// Size of one window in bytes.

@@ -5,7 +5,7 @@
 //!
 //! - Memory that the app holds ([`Usage::held`]: heap, mappings, kernel memory, and swapped memory)
 //!   counts in full.
-//! - Page cache that the app only read() may be a photo that is shown again, or a film that is not.
+//! - Page cache that the app has read but not mapped may be needed again (a photo) or not (a film).
 //!   It counts up to half of the budget, and only as far as available memory exceeds the swap
 //!   threshold. Refaulted bytes, which prove that the app needs the page cache, are added to this
 //!   limit.
@@ -18,10 +18,10 @@
 //! A reservation takes effect only as far as every ancestor reserves as much. If the cgroup file
 //! system is mounted with `memory_recursiveprot`, as systemd does, the part of an ancestor's
 //! reservation that no child uses protects the app's siblings (`effective_protection()` in
-//! mm/page_counter.c). For an app that returns from swap, most of the reservation is unused just
-//! when its siblings must give up memory. The siblings' last pages would be as hard to reclaim as
-//! the app's, and the OOM killer would kill a process. So while memory is short, the ancestors
-//! reserve only what the app uses plus a little, and this amount is updated as the usage changes.
+//! mm/page_counter.c). While an app returns from swap, most of its reservation is unused, although
+//! its siblings must give up memory. The siblings' last pages would be as hard to reclaim as the
+//! app's, and the OOM killer would kill a process. So while memory is short, the ancestors reserve
+//! only what the app uses plus a little, and this amount is updated as the usage changes.
 //!
 //! [`Usage::held`]: crate::model::footprint::Usage::held
 
@@ -39,9 +39,9 @@ pub const GRAIN: u64 = 1 << 20;
 /// Smallest headroom for growth until the next measurement, in bytes.
 const HEADROOM: u64 = 8 << 20;
 
-/// Divisor: the ancestors reserve this part of memory beyond the app's usage, because reclaim may
-/// take memory that is charged above their reservation. It grows with memory, because apps on a
-/// large machine grow faster.
+/// Reciprocal of the share of memory that the ancestors reserve beyond the app's usage, because
+/// reclaim may take memory that is charged above their reservation. It is a share and not a fixed
+/// size, because apps on a large machine grow faster.
 const SPARE_PART: u64 = 64;
 
 /// The reservation for the app, if it differs from the one in force.
@@ -56,9 +56,9 @@ pub fn reserve(snapshot: &Snapshot, app: AppKey, footprint: Option<&Footprint>) 
     let footprint = footprint.unwrap_or(&unmeasured);
     let size = Size::of(footprint, snapshot);
     let bytes = match current {
-        // For a shrinking app, the reservation is lowered slowly, by an eighth at a time and only
-        // if that is worth a write: the app may need the memory again. A smaller budget, a step of
-        // pressure, and `tight` take effect at once.
+        // For a shrinking app, the reservation is lowered slowly: by an eighth at a time, and only
+        // while the app needs at most three quarters of it. The app may need the memory again. A
+        // smaller budget, a step of pressure, and `tight` take effect at once.
         Some(reserved)
             if size.bytes < reserved.bytes && reserved.bytes <= size.limit && !size.tight =>
         {
@@ -87,8 +87,8 @@ pub fn reserve(snapshot: &Snapshot, app: AppKey, footprint: Option<&Footprint>) 
     })
 }
 
-/// The reservation in force with an updated part for the ancestors, for an app that now uses `used`
-/// bytes; `None` if that part need not change.
+/// The step that updates the ancestors' part of the reservation in force, for an app that now uses
+/// `used` bytes; `None` if that part need not change.
 pub fn follow(snapshot: &Snapshot, used: u64) -> Option<Step> {
     let current = snapshot.in_force.reserved?;
     let topmost = snapshot.topmost.as_ref()?;

@@ -18,11 +18,11 @@ use crate::model::snapshot::{Locking, Measured, Snapshot};
 use super::reservation::round;
 use super::Step;
 
-/// Divisor: at most this part of the budget may be locked.
+/// Reciprocal of the largest share of the budget that may be locked.
 const SHARE: u64 = 4;
 
-/// Divisor: a change of the limit by at most this part is not worth a new scan. A step of pressure
-/// changes the limit by at least a quarter.
+/// Reciprocal of the largest relative change of the limit that is not worth a new scan. A step of
+/// pressure changes the limit by at least a quarter.
 const SLACK: u64 = 5;
 
 /// The locks that this app should have.

@@ -75,8 +75,8 @@ pub struct Places {
     files: BTreeMap<File, Trust>,
 }
 
-/// Region size in bytes on a device that reads `read_ahead` bytes ahead, for an app that gets
-/// `factor` times as much.
+/// Region size in bytes. `read_ahead`: the device's own read-ahead in bytes; `factor`: the
+/// configured multiple of it for the topmost app.
 pub fn region(read_ahead: u64, factor: u8) -> u64 {
     // The kernel reads `read_ahead` bytes around a fault. With the default factor 8 a region is
     // twice as large: one half for the wait itself, one for the neighbours.

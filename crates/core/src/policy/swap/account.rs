@@ -23,8 +23,7 @@ pub enum Unsqueezed<'a> {
     Disposable,
     /// It is in use.
     InUse(Use),
-    /// It is exempt, because the storage can hold no more or only its working set is left in
-    /// memory.
+    /// It is exempt: the storage can hold no more, or only its working set is left in memory.
     Exempt,
     /// The squeeze would affect a protected process.
     Protected(&'a Guarded),

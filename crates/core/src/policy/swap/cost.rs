@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Whether closing a disposable app costs the user more than swapping it.
 //!
-//! SWAP never swaps a disposable app, because it restores itself from a few bytes. A program on a
-//! desktop may take a second to start, and its memory can be read back in a fifth of that. Closing
-//! costs the processor time of a start, which the first scans after the app's last start have
-//! measured. Swapping costs the time to read back the memory that the app will need. SWAP's reason
-//! was the wear of flash; the daily write budget limits that.
+//! SWAP never swaps a disposable app, because it restores itself from a few bytes. But a program on
+//! a desktop may take a second to start, and its memory can be read back in a fifth of that.
+//! Closing costs the processor time of a start, which the first scans after the app's last start
+//! have measured. Swapping costs the time to read back the memory that the app will need. SWAP's
+//! reason was the wear of flash; the daily write budget limits that.
 
 use std::time::Duration;
 
 use crate::model::apps::Known;
 use crate::model::snapshot::Snapshot;
 
-/// While an app is swapped, it stays so until closing it costs less than this part (divisor) of
-/// swapping it. Without it, a small change of size would exempt the app and admit it again.
+/// Hysteresis: an app that may be swapped stays so until closing it costs less than
+/// 1/`STAYS_PART` of swapping it. Without it, a small change of size would exempt the app and admit
+/// it again.
 const STAYS_PART: u32 = 2;
 
 /// Whether swapping the disposable app costs less than closing it. An app whose start no scan has
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn swapped_app_stays_swapped_until_closing_it_costs_half() {
+    fn swapped_app_stays_swapped_until_closing_it_costs_half_as_much() {
         let mut machine = machine(5, 100, Some(S(1) * 3 / 4));
         assert!(is_dear(&machine.apps[0], &machine));
         machine.in_force.swapping.exempt.push(key(0));

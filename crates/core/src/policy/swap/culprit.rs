@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Finds the culprit of a shortage if it is not an app that may be killed: the foreground app, a
-//! service, or another user. Healthy apps are then spared, because a kill would only free memory
+//! Finds the culprit of a shortage that no kill can remove: the foreground app, a service, or
+//! another user. Apps that do not leak are then spared, because killing one would only free memory
 //! for the culprit.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::model::apps::{leak, Known, Service, STARTS};
 use crate::model::shortage::Level;
 use crate::model::snapshot::Snapshot;
 
-/// Divisor: a culprit has at least this part of all growth, or of all memory.
+/// Reciprocal of the smallest share of all growth, or of all memory, that makes a culprit.
 const PART: u64 = 2;
 
 /// The culprit of a shortage.
@@ -22,8 +22,8 @@ pub enum Culprit {
     Foreground,
     /// A cgroup that is not an app.
     Service,
-    /// Another user, by user id. That user's newest process may not be known yet, but the kernel's
-    /// OOM killer, which chooses by size, finds it.
+    /// Another user, by user id. Other users' healthy apps are spared even if no scan has seen the
+    /// growing process yet: the kernel's OOM killer chooses by size and will find it.
     User(u32),
 }
 
@@ -38,8 +38,8 @@ impl fmt::Display for Culprit {
     }
 }
 
-/// The culprit, if memory is short; `None` also if it is a background app or an app that is
-/// starting.
+/// The culprit, if memory is short: the foreground app or a service, never [`Culprit::User`].
+/// `None` also if the culprit is a background app or an app that is starting.
 pub fn find(snapshot: &Snapshot) -> Option<Culprit> {
     let shortage = &snapshot.shortage;
     if shortage.level() < Level::Swap {
@@ -66,8 +66,8 @@ pub fn find(snapshot: &Snapshot) -> Option<Culprit> {
     }
 }
 
-/// Whether one service has at least half of the memory and can be squeezed. The service would only
-/// use the memory of a killed app to page itself in again.
+/// Whether one service has at least half of the memory and can be squeezed, while memory is not
+/// exhausted. The service would use the memory of a killed app only to page itself in again.
 fn is_filled_by_service(snapshot: &Snapshot) -> bool {
     let shortage = &snapshot.shortage;
     let most = shortage.thresholds().total / PART;
@@ -83,14 +83,15 @@ pub fn of_other_user(known: &Known, snapshot: &Snapshot) -> Option<Culprit> {
     taker.map(Culprit::User)
 }
 
-/// The user who took more than half of the memory taken lately; `None` while memory is not short.
+/// Like [`taker`], but `None` while memory is not short.
 pub fn user(snapshot: &Snapshot) -> Option<u32> {
     let short = snapshot.shortage.level() >= Level::Swap;
     taker(snapshot).filter(|_| short)
 }
 
-/// The user who took more than half of the memory taken lately, if any. Measured by the users'
-/// slices if there are any, else by apps and services.
+/// The user who accounts for more than half of all recent growth, if the user's growth is large
+/// enough to be a leak ([`leak`]). All growth is that of the users' slices, and of the apps and
+/// services outside these slices.
 pub fn taker(snapshot: &Snapshot) -> Option<u32> {
     let mut by_user: BTreeMap<Option<u32>, u64> = BTreeMap::new();
     let mut add = |user: Option<u32>, bytes: u64| {

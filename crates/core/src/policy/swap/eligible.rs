@@ -23,16 +23,17 @@ use super::cost;
 /// The reason why a disposable app is kept out of swap, for display.
 pub const DISPOSABLE: &str = "closing this disposable app costs no more than swapping it";
 
-/// Divisor: apps that the storage cannot hold are exempt only up to this part of the memory that
-/// swap itself does not take. More would leave reclaim nothing to take.
+/// Reciprocal of a share of the memory that zram does not take. Apps that the storage cannot hold
+/// are exempt only until they and the disposable apps reach this share. More would leave reclaim
+/// nothing to take.
 const KEPT_PART: u64 = 2;
 
-/// Divisor: maximum of all kept working sets together, as a part of the same memory.
+/// Reciprocal of the largest share of the same memory that all kept working sets together may take.
 const RETAINED_PART: u64 = 3;
 
-/// Divisors: an app counts as having only its working set in memory if it exceeds the set by at
-/// most this part of it. The part is larger once the app is exempt, because each time in the
-/// foreground adds some memory.
+/// Reciprocals of the largest share of its working set by which an app may exceed that set and
+/// still count as having only its working set in memory. The share is larger once the app is
+/// exempt, because each time in the foreground adds some memory.
 const SLACK_BEFORE: u64 = 6;
 const SLACK_AFTER: u64 = 2;
 

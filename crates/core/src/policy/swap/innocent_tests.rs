@@ -221,7 +221,7 @@ fn no_app_stays_frozen_for_longer_than_two_seconds() {
     assert_eq!(freeze(&machine), None);
 }
 
-/// Two users with one app each, of which only the second user's app grows.
+/// Two users with one app each. Only the second user's app grows.
 fn with_taker(class: Class) -> Snapshot {
     let apps = [app(class, 60, 0), app(Class::Normal, 60, 60)];
     let mut machine = snapshot(&apps, 2, 100);
@@ -236,7 +236,7 @@ fn with_taker(class: Class) -> Snapshot {
 #[test]
 fn disposable_app_of_another_user_is_not_killed_before_memory_is_exhausted() {
     let machine = with_taker(Class::Disposable);
-    // Without the growing app, only its class could make the other app the victim.
+    // Leaves out the growing app: then only its class could make the other user's app the victim.
     let all = candidates(&machine);
     let held: Vec<u64> = all.iter().map(|one| one.held).collect();
     let healthy: Vec<_> = all.iter().filter(|one| !one.leaks).copied().collect();
@@ -252,7 +252,7 @@ fn other_user_s_app_is_not_frozen_and_is_squeezed_last() {
         Some(Step::Squeeze { app, .. }) => Some(app),
         _ => None,
     };
-    // The app of the user who takes no memory was used longer ago.
+    // The other user's app was used longer ago, but is squeezed last.
     machine.settled = true;
     assert_eq!(chosen(&machine), Some(key(1)));
     machine.in_force.swapping.squeezed = vec![(key(1), S(999))];
@@ -292,7 +292,7 @@ fn healthy_app_is_not_killed_for_another_user() {
     }
     let now = with_swap(Level::Exhausted, 0);
     assert_eq!(picked(&machine, &now), Some(key(1)));
-    // The process that took the memory may be too new to be known. Then the kernel chooses by size.
+    // No scan has found the process that took the memory: the kernel's OOM killer chooses by size.
     machine.apps.remove(1);
     assert_eq!(picked(&machine, &now), None);
 }

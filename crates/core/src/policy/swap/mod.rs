@@ -5,9 +5,9 @@
 //!
 //! 1. *Exempt*: disposable apps are not swapped, because they restore themselves from little data,
 //!    so swapping them out would cost the storage more than a new start. If the start of one is
-//!    known to cost more ([`cost`]), it is swapped like the other apps. Of those, only as many are
-//!    swapped as the storage can hold, least recently used first. An app with only its working set
-//!    in memory keeps the working set, as far as there is room.
+//!    known to cost more ([`cost`]), it is swapped like the other apps. Of all apps that may be
+//!    swapped, only as many are swapped as the storage can hold, least recently used first. An app
+//!    with only its working set in memory keeps the working set, as far as there is room.
 //! 2. *Ask*: listening apps are asked to free memory.
 //! 3. *Squeeze*: pages of the least recently used app are reclaimed, before reclaim takes pages
 //!    from all apps. While the user is not waiting, this is done in advance, so that the next
@@ -42,13 +42,12 @@ use crate::model::snapshot::Snapshot;
 /// Minimum time between two squeezes of one app, and between two freezes of any apps.
 const SQUEEZE_AGAIN: Duration = Duration::from_secs(5);
 const FREEZE_AGAIN: Duration = Duration::from_millis(500);
-/// Longest time that an app stays frozen, because another process may be waiting for the app. The
-/// time suffices to squeeze the app dry.
+/// Longest time that an app stays frozen. It is short, because another process may be waiting for
+/// the app, but suffices to squeeze the app dry.
 pub const FREEZE_MOST: Duration = Duration::from_secs(2);
 /// Minimum time between two freezes of one app.
 const FROZEN_AGAIN: Duration = Duration::from_secs(60);
-/// After the gate refused an action on an app, no further action on that app is planned for this
-/// time.
+/// After an action on an app was refused, no further action on that app is planned for this time.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 /// Minimum time between two notices to listeners, even if the level changes.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
@@ -56,16 +55,16 @@ const ASK_AGAIN: Duration = Duration::from_secs(10);
 const WARN_AGAIN: Duration = Duration::from_secs(30);
 /// Frozen apps are thawed after this time with plenty of memory.
 pub const CALM: Duration = Duration::from_secs(10);
-/// Divisor: smallest squeeze as a part of memory, if the app has that much. Each squeeze costs a
-/// scan.
+/// Reciprocal of the smallest share of memory that one squeeze reclaims, if the app has that much.
+/// Each squeeze costs a scan.
 const SQUEEZE_PART: u64 = 32;
 /// Smallest squeeze in bytes.
 const SQUEEZE_LEAST: u64 = 1 << 20;
 /// Largest squeeze in bytes: more at once would delay the next app.
 const SQUEEZE_MOST: u64 = 64 << 20;
 
-/// Upper bounds of the memory that is kept available for the next launch: a part of memory
-/// (divisor), and a number of bytes.
+/// Upper bounds of the memory that is kept available for the next launch: the reciprocal of a share
+/// of memory, and a number of bytes.
 const LAUNCH_PART: u64 = 5;
 const LAUNCH_MOST: u64 = 1 << 30;
 
@@ -97,7 +96,7 @@ pub enum Step {
     Warn {
         /// The app.
         app: AppKey,
-        /// Bytes by which the app grew lately.
+        /// Bytes by which the app grew within the last minute.
         grown: u64,
     },
     /// Reclaim memory of the app.
@@ -110,7 +109,7 @@ pub enum Step {
         members: Vec<ProcessId>,
         /// Number of bytes to reclaim.
         bytes: u64,
-        /// Whether to reclaim also the working set, which the app will need when it returns.
+        /// Whether to reclaim the working set too, which the app will need when it returns.
         dry: bool,
         /// The reason, for display.
         rule: String,
@@ -170,7 +169,7 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
             .map(|(known, _)| known.key())
             .collect(),
     };
-    // A unit that no process has entered yet may be exempt too.
+    // An exempt unit that no process has entered yet is not a known app. It stays exempt.
     let known = |app: AppKey| snapshot.apps.iter().any(|known| known.key() == app);
     let ends = off(event, snapshot);
     let admitted = in_force.exempt.iter();
@@ -233,9 +232,9 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     steps
 }
 
-/// Steps for the new foreground app. They run before the steps of all other mechanisms, so that the
-/// disk already reads the app's memory meanwhile. An app that must not be swapped is thus exempt
-/// from its first page on.
+/// Steps for the new foreground app. They run before the steps of all other mechanisms: the disk
+/// then reads the app's memory in the meantime, and an app that must not be swapped is exempt from
+/// its first page on.
 pub fn receive(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     if off(event, snapshot) {
         return Vec::new();
@@ -332,7 +331,7 @@ fn is_squeezable(known: &Known, snapshot: &Snapshot) -> bool {
     account::unsqueezed(known, snapshot).is_none() && !refused_lately(snapshot, known.key())
 }
 
-/// Whether the gate refused an action on this app recently, so that other targets come first.
+/// Whether an action on this app was refused recently, so that other targets come first.
 fn refused_lately(snapshot: &Snapshot, app: AppKey) -> bool {
     let now = snapshot.now();
     let mut refused = snapshot.in_force.swapping.refused.iter();
@@ -444,7 +443,8 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
     })
 }
 
-/// Freezes the least recently used app and squeezes it dry, unless a cheaper app may be killed.
+/// Freezes the least recently used app and squeezes it dry, unless a leaking or cheap app may be
+/// killed instead.
 fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
     let in_force = &snapshot.in_force.swapping;
     let shortage = &snapshot.shortage;

@@ -14,12 +14,12 @@ use crate::model::snapshot::Snapshot;
 use super::culprit::{self, Culprit};
 use super::{cost, services};
 
-/// Divisor: to count as a leak, an app must have grown by more than this part of the leak threshold
-/// since the order was made. An app that has stopped growing takes no more memory.
+/// Reciprocal of the share of the leak threshold by which an app must have grown since the order
+/// was made, to count as leaking. An app that has stopped growing takes no more memory.
 const FRESH_PART: u64 = 8;
 
-/// Divisor: a victim must have at least this part of the missing memory. A smaller app's memory
-/// would not help.
+/// Reciprocal of the smallest share of the missing memory that a victim must have. A smaller app's
+/// memory would not help.
 const WORTH_PART: u64 = 4;
 /// Before memory is exhausted, growth is a threat if it is at least this many times the memory that
 /// is left. A linker or a compiler ends before that, a leak does not.
@@ -91,12 +91,12 @@ pub struct Candidate {
     pub waits: bool,
     /// End of its start, since boot.
     pub starts_until: Duration,
-    /// Its allocation when the order was made, in bytes. Excludes page cache, so that an app that
-    /// reads files does not seem to leak.
+    /// Its allocated memory when the order was made, in bytes. Excludes page cache, so that an app
+    /// that reads files does not seem to leak.
     pub held: u64,
-    /// Its smallest recent allocation in bytes; at most `held`.
+    /// [`Known::least`] in bytes; at most `held`.
     pub least: u64,
-    /// When its allocation was `least`, since boot.
+    /// When its allocated memory was `least`, since boot.
     pub least_at: Duration,
 }
 
@@ -106,9 +106,9 @@ impl Candidate {
         self.class == Class::Disposable && !self.in_use && !self.dear
     }
 
-    /// Bytes by which it has grown lately, if it leaks and still grows; else `None`. `held_now`:
-    /// its current allocation in bytes; `total`: the machine's memory in bytes. Detects the same
-    /// leaks as a new scan would.
+    /// Bytes by which it has grown since `least_at`, if it leaks and still grows; else `None`.
+    /// `held_now`: its allocated memory now, in bytes; `total`: the machine's memory in bytes.
+    /// Detects the same leaks as a new scan would.
     pub fn burst(&self, held_now: u64, total: u64) -> Option<u64> {
         let fresh = held_now.saturating_sub(self.held);
         let grown = held_now.saturating_sub(self.least);
@@ -206,9 +206,9 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
     ranked.into_iter().map(|(_, candidate)| candidate).collect()
 }
 
-/// Index of the candidate to kill in this situation, if any. `held_now`: current allocation of each
-/// candidate in bytes, in the same order. While reclaim keeps up, an app may grow during its start.
-/// Allocates nothing.
+/// Index of the candidate to kill in this situation, if any. `held_now`: allocated memory of each
+/// candidate now, in bytes, in the same order. While reclaim keeps up, an app may grow during its
+/// start. Allocates nothing.
 pub fn pick(candidates: &[Candidate], held_now: &[u64], now: &Situation) -> Option<usize> {
     if now.level < Level::Low {
         return None;
@@ -227,7 +227,8 @@ pub fn pick(candidates: &[Candidate], held_now: &[u64], now: &Situation) -> Opti
     if let Some((place, _)) = burst {
         return Some(place);
     }
-    // While an app grows, killing a healthy app would only feed it, and swap still has room.
+    // While an app grows and memory is not exhausted, killing a healthy app would only feed the
+    // growing one.
     let mut all = candidates.iter().zip(held_now);
     let grows = all.any(|(one, held)| one.leaks || one.burst(*held, now.total).is_some());
     let may = |one: &Candidate, held: u64| {

@@ -322,7 +322,7 @@ fn disposable_apps_and_apps_beyond_the_room_in_swap_are_exempt() {
 }
 
 #[test]
-fn foreground_app_may_be_larger_than_memory_and_reclaim_keeps_some_pages() {
+fn no_exemption_for_foreground_or_very_large_apps_or_in_a_severe_shortage() {
     let mut apps = [one(Class::Normal, 1), one(Class::Normal, 2)];
     apps[1].mib = 200;
     let mut machine = with_topmost(snapshot(&apps, 100, 128), 1);
@@ -562,7 +562,7 @@ fn disposable_and_foreground_apps_are_not_swappable() {
     assert_eq!(swappable(&machine), 0);
 }
 
-/// A machine that is short of memory, whose foreground app (1) grew by 30 MiB. The other app grew by
+/// A machine that is short of memory. Its foreground app (1) grew by 30 MiB, the other app by
 /// `other` MiB.
 fn greedy_front(other: u64) -> Snapshot {
     let mut apps = [one(Class::Normal, 1), one(Class::Normal, 2)];
@@ -593,11 +593,11 @@ fn leak_in_the_foreground_leads_to_a_warning_and_a_squeeze() {
 
 #[test]
 fn warning_is_sent_when_other_apps_are_spared_for_the_foreground_app() {
-    // The other app takes most of the memory, and it is the one that may be closed.
+    // The other app grew most and may be closed, so the user is not warned.
     let machine = greedy_front(50);
     assert_eq!(culprit::find(&machine), None);
     assert!(!warns(&machine));
-    // An app grows while it starts.
+    // A starting app may grow.
     let mut machine = greedy_front(0);
     machine.apps[1].found.started = S(995);
     assert!(!warns(&machine));
