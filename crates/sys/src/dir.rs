@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 /// of the file.
 const FILE_USUAL_BYTES: usize = 4096;
 
-/// Read limit per file. No kernel file that [`Dir::read`] is used for is larger.
+/// Read limit per file. No kernel file that is read through [`Dir::read`] is larger.
 const FILE_MAX_BYTES: u64 = 16 << 20;
 
 /// An open directory.

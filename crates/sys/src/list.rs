@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The kernel's lists of processors or nodes, such as `0-3,8` (`%*pbl` in its `vsprintf()`).
 
-/// Most numbers that are returned. The kernel itself is limited to 8192 processors.
+/// Maximum number of returned numbers. The kernel itself is limited to 8192 processors.
 const MAX: usize = 1 << 16;
 
 /// Returns the numbers in order of appearance. Anything but numbers and ranges is left out.

@@ -33,9 +33,9 @@ impl Pidfd {
         }
     }
 
-    /// The pid with which the process was opened. The pid may be reused after the process has
-    /// exited. So a use of the pid is valid only if [`Pidfd::is_alive`] returns true *after* that
-    /// use.
+    /// The pid with which the process was opened. It may be reused after the process has exited. So
+    /// check [`Pidfd::is_alive`] *after* each use of the pid: only if it returns true did the pid
+    /// still mean this process.
     pub fn pid(&self) -> i32 {
         self.pid
     }

@@ -43,7 +43,7 @@ pub fn autogroup(proc: &Proc) -> bool {
 }
 
 /// Whether the kernel grants real-time CPU time per group (`CONFIG_RT_GROUP_SCHED`). On cgroup v2
-/// no file reports this, so the function searches the kernel symbols for the one that changes a
+/// no file reports this, so this searches the kernel symbols for the function that changes a
 /// group's share. Since Linux 6.15 the feature can be disabled at boot (`rt_group_sched=`), which
 /// is not checked.
 pub fn realtime_groups(proc: &Proc) -> bool {
