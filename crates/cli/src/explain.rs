@@ -9,7 +9,7 @@ use crate::exit::Failure;
 use crate::format::{self, printable, Table};
 use crate::status;
 
-/// Prints the actions on a process.
+/// Prints the changes that were made for a process.
 pub fn print(explain: &Explain, json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
     if json {
         return format::json(explain, out);

@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_below_are_read_and_written() {
+    fn files_below_the_directory_are_read_and_written() {
         let temp = tempfile::tempdir().unwrap();
         std::fs::create_dir(temp.path().join("a")).unwrap();
         std::fs::write(temp.path().join("a/value"), "a longer value\n").unwrap();

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn written_file_has_another_id() {
+    fn writing_to_a_file_changes_its_id() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("data");
         std::fs::write(&path, "one").unwrap();

@@ -56,7 +56,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn parses_both_notations() {
+    fn names_with_and_without_a_colon_are_parsed() {
         let stat = Keyed::parse("anon 4096\nfile 8192\nworkingset_refault_file 3\n");
         assert_eq!(stat.get("anon"), Some(4096));
         assert_eq!(stat.get("absent"), None);

@@ -19,7 +19,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn ranges_and_single_numbers() {
+    fn ranges_and_single_numbers_are_parsed() {
         assert_eq!(parse("0\n"), [0]);
         assert_eq!(parse("0-2,8,10-11\n"), [0, 1, 2, 8, 10, 11]);
         assert_eq!(parse("\n"), [0; 0]);

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pidfd_follows_a_child_to_its_end() {
+    fn killed_child_is_no_longer_alive_and_is_gone() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()

@@ -61,10 +61,10 @@ impl Proc {
         Ok(ProcessTree::new(stats))
     }
 
-    /// These processes and all their descendants. `None` in three cases, in which the caller uses
-    /// [`Proc::tree`]: the kernel does not list children (`CONFIG_PROC_CHILDREN`); a process or
-    /// thread exits while its children are read; or the processes have more than 256 threads, which
-    /// makes [`Proc::tree`] faster, because the kernel lists children per thread.
+    /// These processes and all their descendants. `None` if the kernel does not list children
+    /// (`CONFIG_PROC_CHILDREN`), or if a process or thread exits while its children are read. Also
+    /// `None` if the processes have more than 256 threads: the kernel lists children per thread, so
+    /// [`Proc::tree`] is then faster.
     pub fn tree_below(&self, roots: &[i32]) -> Option<ProcessTree> {
         let mut open = roots.to_vec();
         let mut seen = BTreeSet::new();
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn open_process_is_gone_after_its_death() {
+    fn ended_process_is_gone_although_its_directory_is_open() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()

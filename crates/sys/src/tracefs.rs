@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_not_text_forge_no_thread() {
+    fn task_names_cannot_forge_a_thread_id() {
         for comm in [&b"\xff\xff\xff\xff\xff\xff-5 x"[..], "€€€€-5 x".as_bytes()] {
             let mut buffer = vec![b' '; 16 - comm.len()];
             buffer.extend_from_slice(comm);
@@ -436,7 +436,7 @@ mod tests {
         }
 
         #[test]
-        fn any_name_leaves_the_rest_intact(comm in "[ -~]{1,15}", tid in 1..4_000_000i32) {
+        fn any_task_name_leaves_the_other_fields_intact(comm in "[ -~]{1,15}", tid in 1..4_000_000i32) {
             let line = format!("{comm:>16}-{tid:<7} [001] d..2.   1.000000: name: v=1");
             let event = event(&line);
             prop_assert_eq!((event.tid, event.cpu, event.name), (tid, 1, "name"));

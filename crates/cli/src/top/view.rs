@@ -207,7 +207,7 @@ impl View {
         None
     }
 
-    /// Moves the selection; without one it starts at the top or the bottom.
+    /// Moves the selection. If nothing is selected, selects the first or the last app.
     fn step(&mut self, by: isize, picture: &Picture) {
         let apps = self.order.sorted(picture);
         let last = apps.len().saturating_sub(1);

@@ -23,8 +23,8 @@ const IOC_PERIOD: Opcode = opcode::write::<u64>(b'$', 4);
 /// the event if the tracepoint defines one (`__perf_count` in the kernel). `sched_stat_runtime`,
 /// for example, adds nanoseconds.
 ///
-/// The meter becomes readable (`EPOLLIN`) when the count has grown by a period, and stays readable
-/// until [`Meter::look`] drains it.
+/// The meter becomes readable (`EPOLLIN`) each time the count has grown by a period. Call
+/// [`Meter::look`] then.
 ///
 /// When the processor is taken offline, the meter stops counting without an error.
 #[derive(Debug)]
