@@ -2,8 +2,8 @@
 //! The kernel's "flat keyed" files: `memory.stat`, `memory.events`, `/proc/vmstat`,
 //! `/proc/meminfo`.
 
-/// Values by name. Lines of any other form than `NAME NUMBER` are left out: if a later kernel
-/// changes the format of a value, the value is absent, not wrong.
+/// Values by name. Lines that do not begin with a name and a number are left out. So if a later
+/// kernel changes the format of a value, the value is absent, not wrong.
 ///
 /// Stores the text and parses it on demand, because callers rarely need more than five of a hundred
 /// lines.

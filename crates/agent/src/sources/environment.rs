@@ -89,8 +89,9 @@ impl Environment {
         names.into_iter().any(|one| one.eq_ignore_ascii_case(name))
     }
 
-    /// Adds sockets in the runtime directory, and X servers of this user or of root. If there are
-    /// several of one kind, takes the newest, because dead servers leave their sockets behind.
+    /// Replaces the locations by sockets found in the runtime directory, and by the X server. If
+    /// there are several sockets of one kind, takes the newest, because dead servers leave their
+    /// sockets behind. The newest X socket is used only if it belongs to this user or to root.
     fn search(self, x11: &Path, uid: u32) -> Environment {
         let runtime = self.runtime.as_deref();
         let socket = |begin: &str, end: &str| newest(runtime?, begin, end, |kind| kind.is_socket());
@@ -110,7 +111,7 @@ impl Environment {
     }
 }
 
-/// Variables that locate a display and give access to it.
+/// Variables that locate or describe a display, or give access to it.
 const VARIABLES: [&str; 8] = [
     "WAYLAND_DISPLAY",
     "DISPLAY",

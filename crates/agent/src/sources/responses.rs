@@ -327,7 +327,8 @@ impl Responses {
             let whose = |watched: &&mut Watched| watched.damage == event.damage;
             all.find(|watched| whose(watched) && watched.began != event.sequence)
         });
-        // Drawing in a window that had the focus before is ignored.
+        // Ignores drawing in a window that no longer has the focus, and the first report of a
+        // watch, for which nothing was drawn.
         let Some(watched) = watched else {
             return Ok(());
         };

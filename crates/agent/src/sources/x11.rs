@@ -142,7 +142,7 @@ impl X11 {
                     Mode::WindowManager { check: known, .. } if *known == check => return Ok(()),
                     Mode::WindowManager { .. } => {}
                     Mode::InputFocus { watched } => {
-                        // The window manager's own window is watched too, and must stay so.
+                        // The window manager's own window is watched too, and must stay watched.
                         for &window in watched.iter().filter(|&&window| window != check) {
                             self.select(window, EventMask::NO_EVENT)?;
                         }
