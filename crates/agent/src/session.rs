@@ -19,7 +19,7 @@ use crate::sources::pick::Pick;
 use crate::sources::{Gone, Seen, Source};
 use crate::uses::Uses;
 
-/// Longest wait for a source without `--stay`, at the start and after the loss of a source.
+/// Longest wait, without `--stay`, until a lost source returns or another one appears.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Source name in the claim that nothing has the focus, sent while there is no source.
@@ -28,7 +28,7 @@ const NO_SOURCE: &str = "agent";
 /// Reason for the end of the loop.
 #[derive(Debug)]
 pub enum End {
-    /// There is no source, and none appeared in time.
+    /// The source went away, and no source appeared in time.
     SourceGone,
     /// Waiting for events failed.
     Failed(Errno),
@@ -65,7 +65,7 @@ enum Focus {
     },
 }
 
-/// Runs until no source appears in time, or until waiting for events fails.
+/// Runs until the source goes away and none appears in time, or until waiting for events fails.
 pub fn run(mut session: Session, environment: Environment, first: Pick) -> End {
     if session.notifier.is_some() {
         session.link.listen();
