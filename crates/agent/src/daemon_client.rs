@@ -426,8 +426,8 @@ impl Connection {
     }
 }
 
-/// Logs the daemon's answer. A refusal is not a failure of the agent: the app may have ended, or the
-/// session is not the active one. Returns whether the daemon accepted.
+/// Logs the daemon's answer. A refusal is not a failure of the agent: the app may have ended, or
+/// the session may not be the active one. Returns whether the daemon accepted.
 fn report(answer: Result<Response, String>, loud: bool) -> bool {
     let refusal = match answer {
         Ok(Response::Ok { message }) => {

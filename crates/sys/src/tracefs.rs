@@ -436,7 +436,7 @@ mod tests {
         }
 
         #[test]
-        fn any_task_name_leaves_the_other_fields_intact(comm in "[ -~]{1,15}", tid in 1..4_000_000i32) {
+        fn any_name_leaves_the_other_fields_intact(comm in "[ -~]{1,15}", tid in 1..4_000_000i32) {
             let line = format!("{comm:>16}-{tid:<7} [001] d..2.   1.000000: name: v=1");
             let event = event(&line);
             prop_assert_eq!((event.tid, event.cpu, event.name), (tid, 1, "name"));
