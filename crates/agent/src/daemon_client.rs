@@ -5,9 +5,9 @@
 //! slow daemon receives fewer claims, never stale ones. A restarted daemon receives the current
 //! claim.
 //!
-//! Input and frames do not wait for answers; they wait only for the claim of their app. They are
-//! dropped if the daemon is down or does not read, because the user no longer waits by the time it
-//! could receive them.
+//! Input and frames do not wait for answers, only until the claim of their app has been sent. They
+//! are dropped if the daemon is down or does not read: by the time the daemon could receive them,
+//! the user would no longer be waiting.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,13 +28,14 @@ use crate::sources::answer::News;
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
-/// The daemon answers within milliseconds; a daemon that takes this long hangs.
+/// The daemon answers within milliseconds. If it takes this long, it hangs.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Longest line that is accepted from the daemon.
+/// Longest line that is accepted from the daemon, in bytes.
 const ANSWER_MAX_BYTES: usize = 64 * 1024;
 
-/// Maximum number of queued input and frames, and of requests that wait for their answers.
+/// Maximum number of queued events (input and frames). Also, no event is sent while this many
+/// requests are unanswered.
 const NEWS_MAX: usize = 64;
 
 /// A focus claim and its source.
@@ -95,12 +96,12 @@ struct Connection {
     own_scopes: Option<bool>,
     /// The uses sent so far.
     sent_uses: BTreeSet<(i32, Use)>,
-    /// The request for notices must still be sent.
+    /// Whether the request for notices must still be sent.
     to_listen: bool,
     notices: Vec<Notice>,
     /// Requests without an answer, oldest first, with the deadline of each.
     asked: VecDeque<(Asked, Instant)>,
-    /// The daemon has refused input or frames before.
+    /// Whether the daemon has refused input or frames before.
     refused: bool,
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
@@ -133,12 +134,12 @@ impl Link {
         }
     }
 
-    /// Sets the claim, sent at the next [`Link::turn`] and after every reconnection.
+    /// Sets the claim. It is sent at the next [`Link::turn`] and after every reconnection.
     pub fn claim(&mut self, source: &'static str, target: FocusTarget) {
         self.wanted = Some(Claim { source, target });
     }
 
-    /// Sets the report, sent at the next [`Link::turn`] and after every reconnection.
+    /// Sets the report. It is sent at the next [`Link::turn`] and after every reconnection.
     pub fn report(&mut self, report: Report) {
         self.report = Some(report);
     }
@@ -165,7 +166,8 @@ impl Link {
         std::mem::take(&mut self.notices)
     }
 
-    /// Sets the processes in use, sent at the next [`Link::turn`] and after every reconnection.
+    /// Sets the processes in use. They are sent at the next [`Link::turn`] and after every
+    /// reconnection.
     pub fn in_use(&mut self, uses: BTreeSet<(i32, Use)>) {
         self.uses = uses;
     }
@@ -415,7 +417,7 @@ impl Connection {
                 continue;
             }
             let asked = self.asked.pop_front().map(|(asked, _)| asked);
-            // Warn only once: while the user types this would fill the log.
+            // Warn only once: otherwise each key that the user types would log a warning.
             let loud = asked != Some(Asked::News) || !self.refused;
             let taken = report(answer, loud);
             self.refused |= asked == Some(Asked::News) && !taken;
@@ -424,8 +426,8 @@ impl Connection {
     }
 }
 
-/// Logs the daemon's answer. A refusal is not a failure of the agent: the app may have ended, or the
-/// session is not the active one. Returns whether the daemon accepted.
+/// Logs the daemon's answer. A refusal is not a failure of the agent: the app may have ended, or
+/// the session may not be the active one. Returns whether the daemon accepted.
 fn report(answer: Result<Response, String>, loud: bool) -> bool {
     let refusal = match answer {
         Ok(Response::Ok { message }) => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The link against a daemon simulated by the test. Time is passed in, so no test waits.
+//! Tests the link against a simulated daemon. Time is passed in, so no test waits.
 
 use super::*;
 use std::io::{BufRead, BufReader, Write};
@@ -228,7 +228,7 @@ fn refusals_and_malformed_answers_are_survived() {
 }
 
 #[test]
-fn notices_between_answers_answer_no_request() {
+fn notices_between_answers_do_not_count_as_answers() {
     use limelight_proto::Level;
     use limelight_proto::MemoryThen;
     let daemon = TestDaemon::new();

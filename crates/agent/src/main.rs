@@ -2,11 +2,11 @@
 //! limelight-agent: reports to limelightd the session's foreground app, the times when the user
 //! waits for it, and which other apps are visible or audible.
 //!
-//! One thread with one `poll()` does all the work; only zbus receives bus messages in its own
-//! thread. A [`sources::Source`] knows what has the focus; [`sources::pick`] selects one that works
-//! here; [`daemon_client::Link`] keeps a connection to the daemon and sends reports. The claim ends
-//! with that connection, so an ended session claims nothing. The agent needs no privilege: the
-//! daemon accepts claims only for the caller's own processes.
+//! One thread with one `poll()` does all the work, except that zbus receives bus messages in a
+//! thread of its own. A [`sources::Source`] knows what has the focus; [`sources::pick`] selects one
+//! that works here; [`daemon_client::Link`] keeps a connection to the daemon and sends reports. The
+//! claim ends with that connection, so an ended session claims nothing. The agent needs no
+//! privilege: the daemon accepts claims only for the caller's own processes.
 
 mod daemon_client;
 mod notify;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Desktop notifications about memory shortages: kills must be reported to the user.
 //!
-//! `notify-send` shows them as a child process, so that the agent needs no D-Bus for them.
+//! The agent shows them by running `notify-send`, so that it needs no D-Bus for them.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};

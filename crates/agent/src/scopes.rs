@@ -33,13 +33,13 @@ const MOVE_POLL: Duration = Duration::from_millis(2);
 #[derive(Debug, Default)]
 pub struct Scopes {
     bus: Option<Connection>,
-    /// The last process for which a decision was made.
+    /// The last process for which it was decided whether to move its app.
     settled: Option<ProcessId>,
     /// systemd cannot be reached; the warning has been logged.
     is_broken: bool,
 }
 
-/// Properties of a process on which the decision depends.
+/// The properties of a process that decide whether it is moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Member {
     pid: i32,
@@ -97,7 +97,7 @@ impl Scopes {
                     "{} (pid {pid}) stays in a shared cgroup: {error}",
                     stat.comm
                 );
-                // With a connection, the failure concerns only this process.
+                // If there is a connection, the failure concerns only this process.
                 self.is_broken = self.bus.is_none();
                 false
             }
@@ -142,8 +142,8 @@ fn read_process(pid: i32) -> limelight_sys::Result<(Proc, Stat, String)> {
     Ok((proc, stat, cgroup.unwrap_or_default()))
 }
 
-/// Whether the name of the cgroup alone shows that the app does not share it. Then no other process
-/// is read, and the daemon receives the focus sooner.
+/// Whether the name of the cgroup alone shows that the app does not share it. If so, no other
+/// process is read, and the daemon receives the focus sooner.
 fn is_own(pid: i32, cgroup: &str) -> bool {
     let name = cgroup.rsplit('/').next().unwrap_or_default();
     match leader(name) {
@@ -187,7 +187,7 @@ fn plan(pid: i32, comm: &str, own: i32, all: &[Member]) -> Option<Plan> {
         }
         false
     };
-    // The app that contains the agent, such as its compositor, is not moved.
+    // An app from which the agent descends, such as its compositor, is not moved.
     if of(own).is_some_and(|agent| is_below(agent, pid)) {
         return None;
     }
@@ -263,8 +263,8 @@ mod tests {
         }
     }
 
-    /// A login shell (10), sway (11), the agent (12), foot (20) with a shell (21) and an editor
-    /// that was started there (22), which has a helper (23).
+    /// Processes and their pids: a login shell (10), sway (11), the agent (12), and the terminal
+    /// foot (20). In foot run a shell (21) and an editor (22), which has a helper (23).
     fn session() -> Vec<Member> {
         vec![
             member(10, 1, 10, SESSION),
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(foot.unit, "app-limelight-fo\\x2dot-20.scope");
         assert_eq!(foot.pids, [20, 21, 22, 23]);
         assert_eq!(plan(22).unwrap().pids, [22, 23]);
-        // The app that contains the agent is not moved, nor is a missing process.
+        // An app from which the agent descends is not moved, nor is a missing process.
         assert_eq!(plan(11), None);
         assert_eq!(plan(12), None);
         assert_eq!(plan(99), None);

@@ -19,7 +19,7 @@ use crate::sources::pick::Pick;
 use crate::sources::{Gone, Seen, Source};
 use crate::uses::Uses;
 
-/// How long a lost source may take to return, without `--stay`.
+/// Longest wait, without `--stay`, until a lost source returns or another one appears.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Source name in the claim that nothing has the focus, sent while there is no source.
@@ -28,7 +28,7 @@ const NO_SOURCE: &str = "agent";
 /// Reason for the end of the loop.
 #[derive(Debug)]
 pub enum End {
-    /// The source went away, and no other appeared in time.
+    /// The source went away, and no source appeared in time.
     SourceGone,
     /// Waiting for events failed.
     Failed(Errno),
@@ -38,9 +38,9 @@ pub enum End {
 pub struct Session {
     /// Finds a source.
     pub find: Box<dyn FnMut() -> (Environment, Pick)>,
-    /// Waits for a source without a time limit.
+    /// Whether to wait for a source without a time limit.
     pub stay: bool,
-    /// Reports other apps that are visible or audible.
+    /// Whether to report other apps that are visible or audible.
     pub watch_uses: bool,
     /// Shows notifications about memory shortages.
     pub notifier: Option<Notifier>,
@@ -65,7 +65,7 @@ enum Focus {
     },
 }
 
-/// Runs until there is no source.
+/// Runs until the source goes away and none appears in time, or until waiting for events fails.
 pub fn run(mut session: Session, environment: Environment, first: Pick) -> End {
     if session.notifier.is_some() {
         session.link.listen();

@@ -183,7 +183,7 @@ impl Stage {
         assert!(told.windows(2).all(|two| two[0].1 <= two[1].1), "{told:?}");
     }
 
-    /// Waits until the agent has had enough time for all pending messages.
+    /// Gives the agent enough time to send all pending messages.
     fn settle(&self) {
         std::thread::sleep(Duration::from_millis(300));
     }

@@ -104,7 +104,7 @@ fn client() -> ! {
         &events,
     )
     .unwrap();
-    // A wrong value: the agent must use the server's value instead.
+    // A wrong pid: the agent must use the pid that the server returns instead.
     let lie = conn
         .intern_atom(false, b"_NET_WM_PID")
         .unwrap()
@@ -266,7 +266,7 @@ fn i3_reports_the_focus() {
     let session = Session::new();
     let _i3 = server.start_i3(&session);
     let daemon = TestDaemon::serve_source(&session.socket(), "i3");
-    // A property of the display names its socket.
+    // A property of the root window names i3's socket.
     let _agent = session.start_agent_with(&server, &["--source", "i3"]);
     let (first, second) = (server.open_client(), server.open_client());
     for client in [&first, &second, &first] {
@@ -344,7 +344,7 @@ fn the_server_reports_the_focus_without_a_window_manager() {
         daemon.expect(FocusTarget::Pid(client.pid()));
     }
     server.move_pointer(50, 50);
-    // The focus reverts to the pointer, which is over the remaining window.
+    // The focus reverts to the window under the pointer, which is the remaining one.
     drop(before);
     daemon.expect(FocusTarget::Pid(after.pid()));
     server.set_focus(x11rb::NONE);

@@ -10,7 +10,8 @@ use limelight_proto::{Request, Response};
 
 use crate::exit::Failure;
 
-/// Maximum size of an answer: some hundred changes of some hundred bytes each.
+/// Maximum size of an answer, in bytes. A large answer has several hundred changes of several
+/// hundred bytes each.
 const ANSWER_MAX_BYTES: u64 = 8 << 20;
 
 /// A connection to the daemon.
@@ -56,8 +57,8 @@ impl Client {
     fn ask_once(&mut self, request: &Request) -> Result<Response, Failure> {
         let mut line = serde_json::to_string(request)?;
         line.push('\n');
-        // A daemon that rejects the connection sends the reason and closes without reading, so that
-        // answer is preferred to the write error.
+        // A daemon that rejects the connection sends the reason and closes without reading. So the
+        // answer, if there is one, is returned instead of the write error.
         let sent = self.reader.get_mut().write_all(line.as_bytes());
         match (sent, self.next()) {
             (Err(cause), Err(_)) => Err(self.no_daemon(cause)),

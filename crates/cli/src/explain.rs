@@ -9,7 +9,7 @@ use crate::exit::Failure;
 use crate::format::{self, printable, Table};
 use crate::status;
 
-/// Prints the actions on a process.
+/// Prints a process's role and app, and the changes that were made for it.
 pub fn print(explain: &Explain, json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
     if json {
         return format::json(explain, out);

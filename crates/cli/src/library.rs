@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 /// The library's file name.
 pub const NAME: &str = "liblimelight-premap.so";
-/// Environment variable with the library's path; it has priority over all other places.
+/// Environment variable with the library's path. If it is set, no other place is searched.
 pub const VARIABLE: &str = "LIMELIGHT_PREMAP_LIBRARY";
 
-/// Finds the library: at the path of the environment variable, else next to this program or below
-/// its prefix, else where packages install it. `Err`: all places that were searched.
+/// Finds the library. If [`VARIABLE`] is set, only at that path; otherwise below this program's
+/// prefix, next to this program, or where packages install it. `Err`: all places that were
+/// searched.
 pub fn find() -> Result<PathBuf, Vec<PathBuf>> {
     let named = env::var_os(VARIABLE).map(PathBuf::from);
     first(places(named, env::current_exe().ok().as_deref()))
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn library_is_found_below_the_program_s_prefix() {
+    fn library_is_found_below_the_programs_prefix() {
         let prefix = tempfile::tempdir().unwrap();
         let program = prefix.path().join("bin/limelight");
         let library = prefix.path().join("lib/limelight").join(NAME);
@@ -64,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn named_path_is_the_only_one() {
+    fn no_other_place_is_searched_if_a_path_is_named() {
         let named = PathBuf::from("/nowhere/x.so");
         let all = places(Some(named.clone()), Some(Path::new("/usr/bin/limelight")));
         assert_eq!(first(all), Err(vec![named]));

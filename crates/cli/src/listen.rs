@@ -10,7 +10,7 @@ use crate::exit::Failure;
 use crate::format::{self, printable};
 use crate::history;
 
-/// Prints notices of the daemon until it exits or the output is closed.
+/// Prints the daemon's notices until the daemon exits or the output is closed.
 pub fn run(mut client: Client, json: bool, out: &mut impl Write) -> Result<(), Failure> {
     match client.ask(&Request::Listen)? {
         Response::Ok { .. } => {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `limelight run`: starts a program as an app with a cgroup of its own. Inside the new scope, this
-//! program sets the class and the preloaded library, and then executes the other one.
+//! `limelight run`: starts a program as an app with a cgroup of its own. It runs itself again
+//! inside the new scope, where it sets the class and `LD_PRELOAD`, and then executes the program.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -196,8 +196,9 @@ fn warn(message: &str) {
     eprintln!("limelight: {message}");
 }
 
-/// The value of `LD_PRELOAD`: the premap library, then those that were preloaded before. A library
-/// that replaces malloc still gets the calls that the premap library passes on.
+/// The value of `LD_PRELOAD`: the premap library, then the libraries that the variable already
+/// names. The premap library passes calls on to `__libc_malloc`, so a library that replaces malloc
+/// gets them only if it defines that name too.
 fn preload(library: &Path, before: Option<OsString>) -> OsString {
     let mut all = library.as_os_str().to_owned();
     if let Some(before) = before.filter(|before| !before.is_empty()) {
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn scope_is_created_by_the_session_s_manager() {
+    fn scope_is_created_by_the_sessions_manager() {
         let temp = tempfile::tempdir().unwrap();
         let (run, user) = (temp.path().join("run"), temp.path().join("user"));
         assert!(manager_of(&run, None, true).is_err());

@@ -26,13 +26,14 @@ const FLAGS: usize = 7;
 const ARENA: usize = 64 << 20;
 /// Minimum number of bytes for which one system call costs less than the faults.
 const WORTH_A_CALL: usize = 4 * PAGE;
-/// Maximum number of tracked arenas and reservations.
+/// Maximum number of tracked arenas, and maximum number of tracked reservations.
 const REMEMBERED: usize = 64;
 
 /// The program break at the last check; 0 before the first check.
 static LAST_BREAK: AtomicUsize = AtomicUsize::new(0);
 
-/// End of the populated memory of each arena, by the arena's number modulo [`REMEMBERED`].
+/// End of the highest chunk seen in each arena, rounded up to a page. The index is the arena's
+/// number modulo [`REMEMBERED`].
 static FRONTIERS: [AtomicUsize; REMEMBERED] = [const { AtomicUsize::new(0) }; REMEMBERED];
 
 /// First and last address of each range that was reserved without access (`PROT_NONE`).
@@ -239,8 +240,8 @@ fn reserve(start: usize, length: usize) {
     }
 }
 
-/// Whether the range is part of a recorded reservation. Other memory that becomes writable may map
-/// a file, and is not populated.
+/// Whether the range is part of a recorded reservation. Any other memory that becomes writable is
+/// not populated, because it may map a file.
 fn is_reserved(start: usize, length: usize) -> bool {
     let end = start + length.saturating_sub(1);
     RESERVED

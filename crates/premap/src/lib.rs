@@ -18,7 +18,7 @@
 //!
 //! Not populated are:
 //!
-//! * an extension above 1 MiB, because no program fills so much at once;
+//! * an extension above 1 MiB (by default), because few programs fill so much at once;
 //! * any memory while less than a sixteenth of memory is free;
 //! * any memory on a kernel without `MADV_POPULATE_WRITE`, after one attempt;
 //! * mappings for single `calloc` chunks, which `calloc` does not touch because they are zero

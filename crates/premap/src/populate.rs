@@ -21,7 +21,7 @@ static INERT: AtomicBool = AtomicBool::new(false);
 pub static EXTENSIONS: AtomicUsize = AtomicUsize::new(0);
 /// Number of populated bytes, for the log.
 pub static BYTES: AtomicUsize = AtomicUsize::new(0);
-/// Number of extensions left alone because memory was short, for the log.
+/// Number of extensions skipped because memory was short, for the log.
 pub static SHORT: AtomicUsize = AtomicUsize::new(0);
 /// Number of extensions that the kernel refused, for the log.
 pub static REFUSED: AtomicUsize = AtomicUsize::new(0);
@@ -65,7 +65,7 @@ fn memory_is_short() -> bool {
 }
 
 /// Populates the whole pages of a range. Returns the number of populated bytes (0 if the range was
-/// left alone), or an errno. Preserves the variable `errno`.
+/// skipped), or an errno. Preserves the variable `errno`.
 pub fn populate(start: usize, length: usize) -> Result<usize, libc::c_int> {
     let first = start.div_ceil(PAGE) * PAGE;
     let end = start.saturating_add(length) / PAGE * PAGE;

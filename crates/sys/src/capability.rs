@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn raw_io_follows_the_effective_set() {
+    fn raw_io_is_read_from_the_effective_set() {
         let within = without(CapabilitySet::SYS_RAWIO, has_raw_io).unwrap();
         assert!(!within);
         let all = capabilities(None).unwrap().effective;

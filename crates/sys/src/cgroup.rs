@@ -65,8 +65,8 @@ impl FromStr for Limit {
 /// A file of the memory controller that contains a [`Limit`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MemoryKnob {
-    /// Up to this amount, the group's memory is never reclaimed, under either LRU. The kernel kills
-    /// a process instead.
+    /// Up to this amount, the group's memory is never reclaimed, neither by the two-list LRU nor by
+    /// MGLRU. If other memory does not suffice, the kernel kills a process instead.
     Min,
     /// Up to this amount, the group's memory is reclaimed only if unprotected memory does not
     /// suffice. Has no effect under MGLRU.
@@ -257,7 +257,7 @@ impl Hierarchy {
         })
     }
 
-    /// Whether the part of a group's protection that its children do not claim protects all of them
+    /// Whether unclaimed protection of a group is distributed among its children
     /// (`memory_recursiveprot`). systemd mounts the hierarchy with this option. False if unknown.
     pub fn has_recursive_protection(&self) -> bool {
         self.recursive
@@ -285,16 +285,16 @@ impl Hierarchy {
     }
 
     /// The first group of [`CgroupPath::chain`] that lacks a file. The controller of that file has
-    /// no effect on the returned group and its descendants. A group that no longer exists counts as
-    /// lacking the file.
+    /// no effect on the returned group and its descendants. A group that cannot be opened, because
+    /// it no longer exists for example, counts as lacking the file.
     pub fn first_without(&self, path: &CgroupPath, file: &str) -> Option<CgroupPath> {
         let lacks =
             |path: &CgroupPath| !self.open(path).is_ok_and(|group| group.dir.contains(file));
         path.chain().into_iter().find(lacks)
     }
 
-    /// Whether the scheduler puts the processes of this cgroup into a scheduling group of the cpu
-    /// controller, possibly that of an ancestor. Autogroups then have no effect on them.
+    /// Whether the cpu controller schedules this cgroup's processes in a group, that of the cgroup
+    /// itself or of an ancestor. Autogroups then have no effect on the processes.
     pub fn groups_for_cpu(&self, path: &CgroupPath) -> bool {
         let top = path.chain().into_iter().next();
         top.and_then(|top| self.open(&top).ok())

@@ -50,7 +50,7 @@ fn limits_round_trip_through_files() {
 }
 
 #[test]
-fn missing_controller_and_missing_group_differ() {
+fn missing_controller_and_missing_group_are_different_errors() {
     let (temp, hierarchy) = fake();
     let bare = hierarchy.open(&path("/bare.scope")).unwrap();
     assert!(bare.limit(MemoryKnob::Min).unwrap_err().is_unsupported());

@@ -60,17 +60,18 @@ impl Mechanism {
     }
 }
 
-/// Request to switch on a mechanism, with its parameter. The value 0 keeps the parameter in force.
+/// Request to switch on a mechanism, with its parameter. The value 0 leaves the parameter
+/// unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Setting<'a> {
     /// Protect the topmost app up to this footprint.
     Protect {
-        /// Percent of the memory that reclaim can reach, 1 to 90.
+        /// Largest protected footprint, in percent of the memory that reclaim can reach: 1 to 90.
         budget_percent: u32,
     },
     /// Map several pages of the topmost app with one fault.
     Premap {
-        /// Most pages that one fault maps, 1 to 512.
+        /// Maximum number of pages that one fault maps, 1 to 512.
         window_pages: u32,
     },
     /// Read further ahead than by default.
@@ -388,7 +389,8 @@ impl Device {
         self.call("LIMELIGHT_SET_MECHANISM", SET_MECHANISM, &mut request)
     }
 
-    /// Whether this kernel supports response windows. The probe closes an open window.
+    /// Whether this kernel supports response windows. The probe closes the response window if one
+    /// is open.
     pub fn has_windows(&self) -> Result<bool, DeviceError> {
         match self.close_window() {
             Err(DeviceError::Call {
@@ -400,8 +402,8 @@ impl Device {
     }
 
     /// Opens a response window, the time in which the user waits for the topmost app. The window
-    /// ends after `within` at the latest: 1 ns to 10 s, otherwise EINVAL. If a window is open
-    /// already, the call moves its deadline.
+    /// ends after `within` at the latest. EINVAL: `within` is not 1 ns to 10 s. If a window is
+    /// already open, the call moves its deadline.
     pub fn open_window(&self, within: Duration) -> Result<(), DeviceError> {
         self.window(
             WINDOW_OPEN,

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 /// of the file.
 const FILE_USUAL_BYTES: usize = 4096;
 
-/// Read limit per file. No kernel file that [`Dir::read`] is used for is larger.
+/// Read limit per file. No kernel file that is read through [`Dir::read`] is larger.
 const FILE_MAX_BYTES: u64 = 16 << 20;
 
 /// An open directory.
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_below_are_read_and_written() {
+    fn files_below_the_directory_are_read_and_written() {
         let temp = tempfile::tempdir().unwrap();
         std::fs::create_dir(temp.path().join("a")).unwrap();
         std::fs::write(temp.path().join("a/value"), "a longer value\n").unwrap();

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_follow_the_error_number() {
+    fn error_kind_is_chosen_by_the_error_number() {
         let kind = |errno| Error::new("read", "/x", errno);
         assert!(kind(Errno::NOENT).is_gone());
         assert!(kind(Errno::NODEV).is_gone());

@@ -77,7 +77,8 @@ pub struct Stroke {
 pub struct InputDevice {
     fd: OwnedFd,
     name: String,
-    /// Whether the device has buttons: programs act when a button is released.
+    /// Whether the device has buttons. If so, a release counts as a request too, because programs
+    /// act when a button is released.
     has_buttons: bool,
 }
 

@@ -14,7 +14,8 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
-/// Bytes per read of the queue: at most 170 events. Each event opens a file descriptor.
+/// Bytes per read of the queue: at most 170 events. Also limits the file descriptors, because each
+/// event comes with an open one.
 const BUFFER: usize = 4096;
 
 /// Type of opens to watch.
@@ -41,8 +42,8 @@ impl Kind {
 pub struct Event {
     /// Pid of the process that opened or read the file.
     pub pid: i32,
-    /// Whether the file was opened for execution. The kernel may merge events of one process and
-    /// file.
+    /// Whether the file was opened for execution. The kernel may merge several events of one
+    /// process and file, so `read` can be set too.
     pub exec: bool,
     /// Whether the file was read.
     pub read: bool,
@@ -156,8 +157,9 @@ impl Fanotify {
             let error = std::io::Error::last_os_error();
             return match Errno::from_io_error(&error) {
                 Some(Errno::AGAIN | Errno::INTR) => Ok(Batch::default()),
-                // The kernel cannot open the file of the first event, which is lost. The file is
-                // being executed on a network file system, or is a device without a driver.
+                // The kernel could not open the file of the first event, and this event is lost.
+                // The file is being executed on a network file system, or is a device without a
+                // driver.
                 Some(Errno::TXTBSY | Errno::NXIO | Errno::NODEV | Errno::ACCESS) => {
                     Ok(Batch::default())
                 }

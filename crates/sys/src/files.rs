@@ -132,7 +132,7 @@ impl Process {
         Ok((FileStat::new(&stat), to_path(path)))
     }
 
-    /// The `most` lowest numbers of its file descriptors, ascending.
+    /// Numbers of its file descriptors, ascending. If there are more than `most`, the lowest ones.
     pub fn descriptors(&self, most: usize) -> Result<Vec<i32>> {
         let names = self.dir().open_dir("fd")?.names()?;
         let mut numbers: Vec<i32> = names.iter().filter_map(|name| name.parse().ok()).collect();
@@ -158,7 +158,8 @@ impl Process {
     }
 
     /// Opens the file behind one of its descriptors for reading, with an independent position.
-    /// Fails unless the descriptor still refers to the file that [`Process::descriptor`] returned.
+    /// Fails unless the descriptor still refers to `seen`, the file that [`Process::descriptor`]
+    /// returned.
     ///
     /// # Errors
     ///
@@ -345,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn written_file_has_another_id() {
+    fn writing_to_a_file_changes_its_id() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("data");
         std::fs::write(&path, "one").unwrap();

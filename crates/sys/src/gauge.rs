@@ -29,8 +29,8 @@ pub struct Memory {
     /// (`si_mem_available()` in mm/show_mem.c). The estimate applies the share of dentries in use
     /// to all of `SReclaimable`.
     pub pinned: u64,
-    /// The low watermarks of all zones plus the largest boost by fragmentation, read once in
-    /// [`GaugeFiles::open`]. With less free memory, kswapd may not keep up.
+    /// Sum of the low watermarks of all zones, plus the largest boost that fragmentation can cause.
+    /// Read once in [`GaugeFiles::open`]. With less free memory, kswapd may not keep up.
     pub low: u64,
     /// `SwapTotal`.
     pub swap_total: u64,
@@ -77,7 +77,7 @@ impl GaugeFiles {
             vmstat: PersistentFile::open(proc.dir(), "vmstat")?,
             pressure: PersistentFile::open(proc.dir(), "pressure/memory").ok(),
             marks: Watermarks::read(proc).unwrap_or_default(),
-            // The value 1 makes the kernel allocate the pages of the buffer now.
+            // Filled with 1, not 0, so that the kernel allocates the pages of the buffer now.
             buffer: vec![1; ROOM].into_boxed_slice(),
         })
     }

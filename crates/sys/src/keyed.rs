@@ -2,8 +2,8 @@
 //! The kernel's "flat keyed" files: `memory.stat`, `memory.events`, `/proc/vmstat`,
 //! `/proc/meminfo`.
 
-/// Values by name. Lines of any other form than `NAME NUMBER` are left out: if a later kernel
-/// changes the format of a value, the value is absent, not wrong.
+/// Values by name. Lines that do not begin with a name and a number are left out. So if a later
+/// kernel changes the format of a value, the value is absent, not wrong.
 ///
 /// Stores the text and parses it on demand, because callers rarely need more than five of a hundred
 /// lines.
@@ -56,7 +56,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn parses_both_notations() {
+    fn names_with_and_without_a_colon_are_parsed() {
         let stat = Keyed::parse("anon 4096\nfile 8192\nworkingset_refault_file 3\n");
         assert_eq!(stat.get("anon"), Some(4096));
         assert_eq!(stat.get("absent"), None);

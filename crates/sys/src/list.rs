@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The kernel's lists of processors or nodes, such as `0-3,8` (`%*pbl` in its `vsprintf()`).
 
-/// Most numbers that are returned. The kernel itself is limited to 8192 processors.
+/// Maximum number of returned numbers. The kernel itself is limited to 8192 processors.
 const MAX: usize = 1 << 16;
 
 /// Returns the numbers in order of appearance. Anything but numbers and ranges is left out.
@@ -19,7 +19,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn ranges_and_single_numbers() {
+    fn ranges_and_single_numbers_are_parsed() {
         assert_eq!(parse("0\n"), [0]);
         assert_eq!(parse("0-2,8,10-11\n"), [0, 1, 2, 8, 10, 11]);
         assert_eq!(parse("\n"), [0; 0]);

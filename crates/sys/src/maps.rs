@@ -30,8 +30,8 @@ const BATCH: usize = 4096;
 /// frames.
 const BLOCK: u64 = 32;
 
-/// Bytes of a mapping that are scanned; the rest is ignored. Libraries are smaller; mapped database
-/// files may be larger.
+/// Maximum number of bytes that are scanned per mapping; the rest is ignored. Libraries are
+/// smaller; mapped database files may be larger.
 const SCAN_MAX_BYTES: u64 = 1 << 30;
 
 /// A part of a file that a process maps readable but not writable.
@@ -134,7 +134,8 @@ pub struct PageTable {
 }
 
 impl PageTable {
-    /// Pages of a mapping that are in the page tables of the process and still belong to the file.
+    /// Pages of a mapping that are present in the page tables of the process and belong to the
+    /// file, not to a private copy.
     ///
     /// # Errors
     ///

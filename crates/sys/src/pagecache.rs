@@ -21,7 +21,8 @@ pub struct Range {
     pub len: u64,
 }
 
-/// Bytes of a file that one mapping covers. Limits the address space and the size of the result.
+/// Maximum number of bytes that are mapped at a time. Limits the address space and the size of the
+/// result.
 const MAP_BYTES: u64 = 1 << 30;
 
 /// Finds the cached parts of a file of `size` bytes, ascending and in whole pages. Reads nothing
@@ -88,9 +89,9 @@ fn residency(file: impl AsFd, start: u64, len: u64) -> Result<Vec<u8>> {
 }
 
 /// Starts to read the uncached pages of a range, with calls of `chunk` bytes. Per call, the kernel
-/// reads at most the larger of two limits of the device, its largest request and its readahead, and
-/// ignores the rest. Returns when the requests are queued. Queueing waits for the lookup of the
-/// blocks on the disk.
+/// reads at most the device's largest request or its readahead size, whichever is larger, and
+/// ignores the rest. Returns when the requests are queued. Before that, the file system may have to
+/// read the location of the blocks from the disk.
 pub fn read_ahead(file: impl AsFd, range: Range, chunk: u64) -> Result<()> {
     let end = range.offset.saturating_add(range.len);
     let chunk = chunk.max(page_bytes());

@@ -81,8 +81,8 @@ impl Attr {
     }
 }
 
-/// Counts the page faults that the processor raises for a thread. `ru_minflt` and `pgfault` also
-/// include pages that the kernel maps in advance, as `premap` does.
+/// Counts the page faults that the processor raises for a thread. The counters `ru_minflt` and
+/// `pgfault` also include pages that the kernel maps in advance, as `premap` makes it do.
 #[derive(Debug)]
 pub struct PageFaults(OwnedFd);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Files that stay open for repeated reads and writes. These do not allocate, so callers can use
-//! them when no memory is left.
+//! Files that stay open for repeated reads and writes. The reads and writes do not allocate, so
+//! callers can use them when no memory is left.
 //!
 //! Errors are bare error numbers, because an error with a path needs memory.
 

@@ -33,9 +33,9 @@ impl Pidfd {
         }
     }
 
-    /// The pid with which the process was opened. The pid may be reused after the process has
-    /// exited. So a use of the pid is valid only if [`Pidfd::is_alive`] returns true *after* that
-    /// use.
+    /// The pid with which the process was opened. It may be reused after the process has exited. So
+    /// check [`Pidfd::is_alive`] *after* each use of the pid: only if it returns true did the pid
+    /// still mean this process.
     pub fn pid(&self) -> i32 {
         self.pid
     }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pidfd_follows_a_child_to_its_end() {
+    fn killed_child_is_no_longer_alive_and_is_gone() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()

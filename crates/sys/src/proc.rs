@@ -62,9 +62,9 @@ impl Proc {
     }
 
     /// These processes and all their descendants. `None` if the kernel does not list children
-    /// (`CONFIG_PROC_CHILDREN`), or if the processes have more than 256 threads. The kernel lists
-    /// children per thread, so [`Proc::tree`] is then faster. Also `None` if a process or thread
-    /// exits while its children are read.
+    /// (`CONFIG_PROC_CHILDREN`), or if a process or thread exits while its children are read. Also
+    /// `None` if the processes have more than 256 threads: the kernel lists children per thread, so
+    /// [`Proc::tree`] is then faster.
     pub fn tree_below(&self, roots: &[i32]) -> Option<ProcessTree> {
         let mut open = roots.to_vec();
         let mut seen = BTreeSet::new();
@@ -124,7 +124,7 @@ impl Proc {
             .ok_or_else(|| Error::malformed(self.dir.path().join("stat"), "no processes"))
     }
 
-    /// Limit of process ids. Beyond it, the kernel starts again with low numbers.
+    /// Upper limit of process ids. When the kernel reaches it, it continues with low numbers.
     pub fn pid_max(&self) -> Result<u64> {
         let file = "sys/kernel/pid_max";
         let text = self.dir.read_text(file)?;
@@ -176,7 +176,7 @@ impl Proc {
     }
 }
 
-/// Most threads whose children [`Proc::tree_below`] reads.
+/// Maximum number of threads whose children [`Proc::tree_below`] reads.
 const THREADS_MAX: usize = 256;
 
 fn parse_pid(name: &str) -> Option<i32> {
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn open_process_is_gone_after_its_death() {
+    fn ended_process_is_gone_although_its_directory_is_open() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()

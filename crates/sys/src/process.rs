@@ -101,8 +101,8 @@ impl Process {
         Status::parse(&text).ok_or_else(|| self.malformed("status", "no Tgid or no Uid"))
     }
 
-    /// Whether it is in the initial user namespace, or the kernel has no others. Only there do
-    /// capabilities apply to processes of any user.
+    /// True if it is in the initial user namespace, or if the kernel has no other user namespaces.
+    /// Only capabilities in this namespace apply to processes of any user.
     pub fn is_in_initial_user_namespace(&self) -> Result<bool> {
         match self.read("uid_map") {
             // Only this namespace maps all uids to themselves.
@@ -190,7 +190,8 @@ impl Process {
     ///
     /// The kernel remembers the last value written with CAP_SYS_RESOURCE as the lowest value that
     /// the process may choose. So `floor` is written with the capability, and then `value` without
-    /// it. If this thread cannot drop the capability, `value` also becomes the limit.
+    /// it. If this thread cannot drop the capability, `value` becomes the lowest value instead of
+    /// `floor`.
     pub fn set_oom_score_adj_and_floor(&self, value: i16, floor: i16) -> Result<()> {
         self.set_oom_score_adj(floor)?;
         if value <= floor {

@@ -183,7 +183,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn both_lines_are_parsed() {
+    fn some_and_full_lines_are_parsed() {
         let pressure = Pressure::parse(
             "some avg10=1.50 avg60=0.20 avg300=0.00 total=12345\n\
              full avg10=0.75 avg60=0.10 avg300=0.00 total=999\n",

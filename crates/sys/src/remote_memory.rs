@@ -9,9 +9,10 @@ use rustix::io::Errno;
 use crate::error::{Error, Result};
 use crate::pidfd::Pidfd;
 
-/// Most ranges per call: the kernel accepts at most 1024.
+/// Maximum number of ranges per call: the limit of the kernel.
 const BATCH: usize = 1024;
-/// Most bytes of a range: the kernel ignores everything beyond 2 GiB per call.
+/// Maximum number of bytes per range. A full batch is then 1 GiB; the kernel ignores everything
+/// beyond 2 GiB per call.
 const PIECE: u64 = 1 << 20;
 
 /// An address range of a process, in whole pages.
@@ -56,7 +57,7 @@ pub enum RemoteAdvice {
     /// The memory will be used: reads swapped pages and missing file pages. Maps nothing, so the
     /// first access still faults, but does not wait for I/O.
     WillNeed,
-    /// The kernel reclaims the memory first when memory is short.
+    /// The kernel reclaims this memory first when memory becomes short.
     Cold,
     /// The kernel reclaims the memory now.
     PageOut,

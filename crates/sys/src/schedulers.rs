@@ -42,8 +42,8 @@ pub fn autogroup(proc: &Proc) -> bool {
     text.is_ok_and(|text| text.trim() == "1")
 }
 
-/// Whether the kernel grants real-time CPU time per group (`CONFIG_RT_GROUP_SCHED`). On cgroup v2
-/// no file reports this, so the function searches the kernel symbols for the one that changes a
+/// Whether the kernel grants real-time CPU time per group (`CONFIG_RT_GROUP_SCHED`). No file of
+/// cgroup v2 reports it, so the kernel symbols are searched for the kernel function that changes a
 /// group's share. Since Linux 6.15 the feature can be disabled at boot (`rt_group_sched=`), which
 /// is not checked.
 pub fn realtime_groups(proc: &Proc) -> bool {

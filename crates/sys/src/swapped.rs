@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Finds the memory of a process that is in swap, mapped from files, or anonymous. Uses
+//! Finds the parts of a process's memory that are in swap, mapped from files, or anonymous. Uses
 //! `PAGEMAP_SCAN`, and on older kernels the entries of `/proc/PID/pagemap`.
 
 use std::fs::File;
@@ -20,7 +20,7 @@ const FILE: &str = "pagemap";
 /// `PAGEMAP_SCAN` (include/uapi/linux/fs.h, Linux 6.7).
 const SCAN: libc::Ioctl = 0xc060_6610_u32 as libc::Ioctl;
 
-/// Most regions that one `PAGEMAP_SCAN` call returns.
+/// Maximum number of regions that one `PAGEMAP_SCAN` call returns.
 const REGIONS: usize = 512;
 
 /// Upper bound of user addresses on all architectures.
@@ -67,7 +67,7 @@ const ENTRY: usize = 8;
 const BATCH: u64 = 4096;
 
 /// Limit of the walk per mapping, in bytes. Some programs reserve terabytes of address space, and
-/// each page costs an entry.
+/// the walk reads one entry per page.
 const MAPPING_MAX_BYTES: u64 = 4 << 30;
 /// Limit of the walk for all mappings together, in bytes.
 const TOTAL_MAX_BYTES: u64 = 32 << 30;

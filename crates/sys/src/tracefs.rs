@@ -140,8 +140,8 @@ impl Instance {
             .map_err(unsupported)
     }
 
-    /// Selects the clock of the time stamps. `mono` is `CLOCK_MONOTONIC`; the default is the clock
-    /// of each processor.
+    /// Selects the clock of the time stamps. `mono` is `CLOCK_MONOTONIC`; the default is a separate
+    /// clock for each processor.
     pub fn set_clock(&self, clock: &str) -> Result<()> {
         self.dir.write("trace_clock", clock)
     }
@@ -205,7 +205,8 @@ impl AsFd for Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         self.pipe = None;
-        // If the removal fails, the instance keeps its buffer until the next start removes it.
+        // If the removal fails, the instance and its buffer remain until the next start removes
+        // them.
         let _ = self.parent.remove_dir(&self.name);
     }
 }
@@ -217,7 +218,7 @@ pub enum Line<'a> {
     Event(TraceEvent<'a>),
     /// The buffer overflowed, and events of one CPU were lost.
     Lost {
-        /// Number of lost events; 0 if the kernel does not know it.
+        /// Number of lost events; 0 if the kernel does not report it.
         events: u64,
     },
 }
@@ -225,7 +226,7 @@ pub enum Line<'a> {
 /// One recorded event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TraceEvent<'a> {
-    /// Name of the running task, up to 15 bytes that the task can choose; `<...>` if the kernel
+    /// Name of the running task, at most 15 bytes, which the task can choose. `<...>` if the kernel
     /// does not know the name.
     pub comm: &'a str,
     /// Thread id of the running task.
@@ -274,7 +275,7 @@ impl<'a> Line<'a> {
 }
 
 /// Splits a line into the task name and the text after the dash that follows it. The kernel pads
-/// the name to 16 bytes, so a dash in the name is never taken for that one.
+/// the name to 16 bytes, so a dash in the name is never mistaken for the separator.
 fn split_comm(line: &str) -> Option<(&str, &str)> {
     let (comm, rest) = line.split_at_checked(16)?;
     Some((comm, rest.strip_prefix('-')?))
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_not_text_forge_no_thread() {
+    fn task_names_cannot_forge_a_thread_id() {
         for comm in [&b"\xff\xff\xff\xff\xff\xff-5 x"[..], "€€€€-5 x".as_bytes()] {
             let mut buffer = vec![b' '; 16 - comm.len()];
             buffer.extend_from_slice(comm);
@@ -435,7 +436,7 @@ mod tests {
         }
 
         #[test]
-        fn any_name_leaves_the_rest_intact(comm in "[ -~]{1,15}", tid in 1..4_000_000i32) {
+        fn any_name_leaves_the_other_fields_intact(comm in "[ -~]{1,15}", tid in 1..4_000_000i32) {
             let line = format!("{comm:>16}-{tid:<7} [001] d..2.   1.000000: name: v=1");
             let event = event(&line);
             prop_assert_eq!((event.tid, event.cpu, event.name), (tid, 1, "name"));

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-/// A frame is complete if nothing is drawn for half a frame time of a common display.
+/// A frame is complete once nothing has been drawn for this long: half a frame time at 60 Hz.
 const SETTLE: Duration = Duration::from_millis(8);
 
 /// The frame of a client that keeps drawing ends after this time.
@@ -62,9 +62,9 @@ impl Answer {
         before.into_iter().chain([News::Input(at)])
     }
 
-    /// Handles drawing at the time `at`. On a busy machine, the agent may have received its event
-    /// much later, at `received`. [`SETTLE`] counts from `received`, because events of further
-    /// drawing are late too.
+    /// Handles drawing that happened at `at`. On a busy machine, the agent may have received the
+    /// event much later, at `received`. [`SETTLE`] counts from `received`, because events of
+    /// further drawing are late too.
     pub fn drawn(&mut self, at: Duration, received: Duration) {
         match self {
             Answer::Idle => {}

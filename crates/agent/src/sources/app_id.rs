@@ -21,7 +21,7 @@ pub struct Apps {
     entries: Vec<PathBuf>,
 }
 
-/// How well a process matches, in ascending order.
+/// How well a process matches, from worst to best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
     /// The desktop entry starts a program of this name.
@@ -60,8 +60,8 @@ impl Apps {
         })
     }
 
-    /// The process that matches a name best. If several apps match equally, the first process of
-    /// the app that was started last.
+    /// The process that matches a name best. If several apps match equally well, returns the first
+    /// process of the app that was started last.
     pub fn find(&self, app_id: &str) -> Option<ProcessId> {
         if app_id.is_empty() {
             return None;
@@ -128,8 +128,8 @@ impl Apps {
     }
 }
 
-/// The best match. If several match equally, the one started last of those whose parent does not
-/// match too.
+/// The best match. If several match equally well, leaves out those whose parent is among them, and
+/// returns the one that was started last.
 fn best(candidates: &[Candidate]) -> Option<ProcessId> {
     let fit = candidates.iter().map(|one| one.fit).max()?;
     let fitting = || candidates.iter().filter(|one| one.fit == fit);

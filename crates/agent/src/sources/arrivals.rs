@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Waits for a compositor or another server to appear. Watches the directories of their sockets.
-//! After each change, the caller makes a few attempts, because a socket exists before its server
-//! answers. Between changes there are no wakeups.
+//! Waits for a compositor or another server to appear, by watching the directories in which such
+//! servers create their sockets. After each change, the caller makes a few attempts, because a
+//! socket exists before its server answers. Between changes there are no wakeups.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
@@ -24,7 +24,8 @@ const ATTEMPTS: [Duration; 6] = [
 #[derive(Debug)]
 pub struct Arrivals {
     places: Vec<PathBuf>,
-    /// `None` if no directory can be watched. Then attempts go on with the last delay.
+    /// `None` if no directory can be watched. Attempts then continue at the last delay, without an
+    /// end.
     watched: Option<Inotify>,
     next: Option<Duration>,
     made: usize,
@@ -89,7 +90,7 @@ mod tests {
     const S: Duration = Duration::from_secs(1);
 
     #[test]
-    fn attempts_end_until_the_next_change() {
+    fn attempts_stop_until_the_next_change() {
         let temp = tempfile::tempdir().unwrap();
         let mut arrivals = Arrivals::watch(vec![temp.path().to_owned()], S);
         assert!(!arrivals.is_due(S));

@@ -14,7 +14,7 @@ const X11_SOCKETS: &str = "/tmp/.X11-unix";
 /// systemd answers within milliseconds.
 const MANAGER_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Locations and names, each if known.
+/// Locations and names; empty or `None` where unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
     /// `$XDG_RUNTIME_DIR`.
@@ -33,7 +33,7 @@ pub struct Environment {
     pub hyprland: Option<PathBuf>,
     /// `$NIRI_SOCKET`.
     pub niri: Option<PathBuf>,
-    /// Whether the locations were found by a search, and not named by the environment.
+    /// Whether the locations were found by a search, instead of being named by the environment.
     pub found: bool,
     /// Whether input and frames are to be watched too.
     pub responses: bool,
@@ -89,8 +89,9 @@ impl Environment {
         names.into_iter().any(|one| one.eq_ignore_ascii_case(name))
     }
 
-    /// Adds sockets in the runtime directory, and X servers of this user or of root. If there are
-    /// several, takes the newest one, because dead servers leave their sockets behind.
+    /// Replaces the locations by sockets found in the runtime directory, and by the X server. If
+    /// there are several sockets of one kind, takes the newest, because dead servers leave their
+    /// sockets behind. The newest X socket is used only if it belongs to this user or to root.
     fn search(self, x11: &Path, uid: u32) -> Environment {
         let runtime = self.runtime.as_deref();
         let socket = |begin: &str, end: &str| newest(runtime?, begin, end, |kind| kind.is_socket());
@@ -110,7 +111,7 @@ impl Environment {
     }
 }
 
-/// Variables that locate a display and give access to it.
+/// Variables that locate or describe a display, or give access to it.
 const VARIABLES: [&str; 8] = [
     "WAYLAND_DISPLAY",
     "DISPLAY",
@@ -122,9 +123,9 @@ const VARIABLES: [&str; 8] = [
     "XDG_CURRENT_DESKTOP",
 ];
 
-/// Display variables that the user's systemd has, and that this process lacks or has with another
-/// value. Desktops set them in systemd after services such as this one were started. Empty if
-/// systemd cannot be queried.
+/// Display variables whose value in the user's systemd differs from the value in this process, or
+/// that this process lacks. Desktops set them in systemd after services such as this one were
+/// started. Empty if systemd cannot be queried.
 pub fn news_of_manager() -> Vec<(String, String)> {
     let ask = || -> zbus::Result<Vec<String>> {
         let bus = zbus::blocking::connection::Builder::session()?
@@ -143,7 +144,7 @@ pub fn news_of_manager() -> Vec<(String, String)> {
     news(&ask().unwrap_or_default(), |name| std::env::var(name).ok())
 }
 
-/// The display variables whose values differ from those of this process.
+/// The display variables that this process lacks, or has with another value.
 fn news(assignments: &[String], own: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
     let pairs = assignments.iter().filter_map(|one| one.split_once('='));
     let pairs = pairs.filter(|(name, _)| VARIABLES.contains(name));

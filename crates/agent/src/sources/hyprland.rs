@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Hyprland: its second socket reports that another window is active (`activewindowv2>>ADDRESS`).
-//! The process of that window is queried over its first socket (`j/activewindow`).
+//! Hyprland: its second socket reports that another window is active (`activewindowv2>>ADDRESS`) or
+//! that a window was closed. The process of the active window is queried over its first socket
+//! (`j/activewindow`).
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Tests with simulated traffic, according to Hyprland's wiki (IPC, hyprctl) and its source:
+//! Tests with simulated traffic that follows Hyprland's wiki (IPC, hyprctl) and source, because
 //! Debian 12 does not package Hyprland.
 
 use std::io::{Read, Write};
@@ -62,7 +62,8 @@ fn active_window_has_a_process() {
         (seen.pid, seen.window.as_deref()),
         (Some(4242), Some("0x55d3b5c3c0a0"))
     );
-    // None of these events concerns the focus, so no query is made.
+    // No query is made: the source reacts only to `activewindowv2` and `closewindow`, and
+    // `activewindow` repeats the former without the address.
     let talk = "workspacev2>>2,2\nwindowtitle>>55d3b5c3c0a0\nactivewindow>>kitty,~ > x>>y\n";
     compositor.events.write_all(talk.as_bytes()).unwrap();
     assert_eq!(compositor.source.observe().unwrap(), seen);

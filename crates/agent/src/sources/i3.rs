@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! i3, over its IPC: i3 names X11 windows, and the X server returns their processes.
 //!
-//! i3 maintains `_NET_ACTIVE_WINDOW`, so the X11 source works with i3 too, and observes input and
-//! frames besides. This source is therefore used only on request.
+//! i3 maintains `_NET_ACTIVE_WINDOW`, so the X11 source works with i3 too. That source also
+//! observes input and frames, so this one is used only on request.
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;

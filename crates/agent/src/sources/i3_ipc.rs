@@ -54,7 +54,7 @@ impl Ipc {
         Ok(version.human_readable)
     }
 
-    /// The window that has the focus, after all events received so far.
+    /// The window that has the focus, according to all events received so far.
     pub fn focused(&mut self) -> Result<Option<Node>, StreamError> {
         loop {
             self.stream.read()?;
@@ -70,7 +70,7 @@ impl Ipc {
         }
     }
 
-    /// Sends a request and waits for the answer; events that arrive first are handled.
+    /// Sends a request and waits for the answer. Handles the events that arrive before it.
     fn ask(&mut self, kind: u32, payload: &[u8]) -> Result<Vec<u8>, StreamError> {
         self.stream.say(&encode(kind, payload))?;
         loop {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Loaded into KWin by limelight-agent; speaks to KWin 5 and 6. Everything is told as text: numbers
-// cross the bus in a type that KWin chooses.
+// Loaded into KWin 5 or 6 by limelight-agent. All arguments are sent as text, because KWin chooses
+// the D-Bus type of a number.
 function tell(window) {
     var isApp = window && !window.desktopWindow && !window.dock;
     callDBus("@RECEIVER@", "@PATH@", "@INTERFACE@", "Active",

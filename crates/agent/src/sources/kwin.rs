@@ -112,7 +112,7 @@ pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
         .replace("@RECEIVER@", &own.unwrap_or_default())
         .replace("@PATH@", PATH)
         .replace("@INTERFACE@", INTERFACE);
-    // KWin reads the script from a file, and has read it once it runs.
+    // KWin reads the script from a file. Once the script runs, the file is no longer needed.
     let file = runtime.join(format!("limelight-agent-{}.js", std::process::id()));
     std::fs::write(&file, script).map_err(|error| Gone::new(file.to_string_lossy(), error))?;
     let loaded = load(&connection, &file.to_string_lossy());

@@ -11,10 +11,10 @@ use std::time::Duration;
 use limelight_compositor::{lines, Invalid};
 use limelight_sys::peercred;
 
-/// Limit of unprocessed input: the largest messages are lists of all windows.
+/// Limit of unprocessed input, in bytes. The largest messages are lists of all windows.
 const WAITING_MAX: usize = 16 << 20;
 
-/// A compositor answers a query within milliseconds; a compositor that takes this long hangs.
+/// A compositor answers a query within milliseconds. If it takes this long, it hangs.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why a compositor's socket cannot be used.
@@ -90,8 +90,8 @@ impl Stream {
         Ok(answer)
     }
 
-    /// Sends a message. Fails if the socket cannot take the whole message at once: messages are so
-    /// short that the peer hangs then.
+    /// Sends a message. Fails if the socket cannot take the whole message at once: messages are
+    /// short, so the peer must have stopped reading.
     pub fn say(&mut self, words: &[u8]) -> Result<(), StreamError> {
         let said = self.socket.write_all(words);
         said.map_err(|error| StreamError::socket(&self.path, error))

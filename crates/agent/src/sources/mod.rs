@@ -40,8 +40,8 @@ pub trait Source {
     /// Descriptors that become readable when the focus may have changed.
     fn fds(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// Takes all events and returns what has the focus now. Never waits for events; called once
-    /// before the first wait, and whenever a descriptor is readable.
+    /// Takes all events and returns what has the focus now. Never waits for events. Called before
+    /// the first wait and after every wait.
     fn observe(&mut self) -> Result<Seen, Gone>;
 
     /// Descriptor that becomes readable when there may be input or a frame; `None` if the source

@@ -23,7 +23,7 @@ const ATTRIBUTE: &str = "user.xdg.inactive-since";
 /// Interfaces by which mutter is recognised.
 const OWN_INTERFACES: [&str; 2] = ["gtk_shell1", "mutter_x11_interop"];
 
-/// Nested slices are searched to this depth. A session has only a handful of slices.
+/// Maximum depth to which nested slices are searched. A session has only a handful of slices.
 const DEPTH_MAX: usize = 8;
 
 /// Focus source that reads mutter's marks on this user's cgroups.

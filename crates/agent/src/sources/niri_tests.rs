@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Test with simulated traffic, according to niri's IPC documentation: Debian 12 does not package
-//! niri.
+//! Test with simulated traffic that follows niri's IPC documentation, because Debian 12 does not
+//! package niri.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;

@@ -14,9 +14,9 @@ pub struct Kind {
     connect: fn(&Environment) -> Result<Box<dyn Source>, NotHere>,
 }
 
-/// All kinds, in the order of the attempts. Compositors based on wlroots may offer the interfaces
-/// that identify mutter, hence mutter after them. A display of Xwayland shows only some of the
-/// windows, hence X11 after all Wayland sources.
+/// All kinds, in the order of the attempts. mutter comes after the compositors based on wlroots,
+/// because those may offer the interfaces that identify mutter. X11 comes after all Wayland
+/// sources, because a display of Xwayland shows only some of the windows.
 pub const KINDS: [Kind; 8] = [
     kind("sway", sway::connect),
     kind("hyprland", hyprland::connect),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_found_without_named_places() {
+    fn no_source_works_in_an_empty_environment() {
         let pick = pick(&Environment::default(), None);
         assert!(pick.source.is_none());
         assert_eq!(pick.passed_over.len(), KINDS.len());

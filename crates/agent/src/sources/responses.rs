@@ -6,10 +6,10 @@
 //! themselves; it is neither stored nor reported. Motion does not count as input: a moving pointer
 //! would keep a response window open all the time.
 //!
-//! *Frames* are drawn in the active window, or in a menu or tooltip of its program (DAMAGE), or
-//! presented there by its program (Present). The server reports only the first damage after a
-//! request. While no response is pending, damage is requested once per [`REARM`], so that a window
-//! that is drawn continuously costs little.
+//! *Frames* are drawing in the active window or in a menu or tooltip of its program (reported by
+//! DAMAGE), or pictures that the program presents in the active window (reported by Present). The
+//! server reports only the first damage after a request. While no response is pending, damage is
+//! requested at most once per [`REARM`], so that a window that is drawn continuously costs little.
 //!
 //! This uses a separate connection. The focus source's connection sometimes waits for answers, and
 //! events received meanwhile would get late timestamps.
@@ -33,9 +33,9 @@ use super::answer::{Answer, News};
 use super::pick::NotHere;
 use super::Told;
 
-/// Minimum time between requests for damage while no response is pending. Drawing between input and
-/// the next request is missed. That is harmless if this time is short, since a client that draws
-/// this often soon draws again.
+/// Minimum time between requests for damage while no response is pending. Drawing between a report
+/// and the next request is not reported. That is harmless, because a client that draws this often
+/// soon draws again.
 const REARM: Duration = Duration::from_millis(8);
 
 /// Maximum number of watched menus and tooltips of one program; the oldest ones are dropped.
@@ -327,7 +327,8 @@ impl Responses {
             let whose = |watched: &&mut Watched| watched.damage == event.damage;
             all.find(|watched| whose(watched) && watched.began != event.sequence)
         });
-        // Drawing in a window that had the focus before is ignored.
+        // Ignores drawing in a window that no longer has the focus, and the first report of a
+        // watch, for which nothing was drawn.
         let Some(watched) = watched else {
             return Ok(());
         };
@@ -392,7 +393,7 @@ impl Responses {
             .position(|known| known.window == window);
         if let Some(at) = found.filter(|&at| at > 0) {
             let gone = target.watched.remove(at);
-            // Fails if the window was destroyed too. That error is ignored.
+            // The server refuses this if the window was destroyed too. That error is ignored.
             self.conn.damage_destroy(gone.damage)?;
         }
         Ok(())
@@ -400,7 +401,7 @@ impl Responses {
 }
 
 /// Converts a server time to `CLOCK_MONOTONIC`. The server counts milliseconds of that clock in 32
-/// bits. The event is taken to have happened in the middle of its millisecond. If the server runs
+/// bits. The event is assumed to have happened in the middle of its millisecond. If the server runs
 /// on another machine, with another clock, returns the current time.
 fn server_time(time: Timestamp, now: Duration) -> Duration {
     let now_ms = now.as_millis() as u32;

@@ -2,9 +2,9 @@
 //! Compositors with wlr-foreign-toplevel-management (labwc, Wayfire, river, phoc, older versions of
 //! COSMIC, ...): they report the active window and its app id, but not its process.
 //!
-//! If several processes match the app id, the source chooses the one that was started last when the
-//! window opens, and keeps it as long as it lives. The newest window most likely belongs to the
-//! newest app.
+//! When a window opens and several processes match its app id, the source chooses the process that
+//! was started last, and keeps this choice until the process ends. The newest window most likely
+//! belongs to the newest app.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -37,7 +37,8 @@ pub struct Wlr {
 struct Windows {
     apps: Apps,
     open: HashMap<ObjectId, Window>,
-    /// Counter of activations, to find the latest one: each seat may have an active window.
+    /// Number of activations so far. It identifies the window activated last, because each seat may
+    /// have an active window.
     activations: u64,
     /// Whether the compositor has announced that it sends no more events.
     finished: bool,
@@ -48,7 +49,8 @@ struct Window {
     app_id: String,
     /// Number of its activation; `None` if it is not active.
     active: Option<u64>,
-    /// Whether the state received since the last `done` is active.
+    /// Whether the window is active in the state received since the last `done`; `None` if none was
+    /// received.
     pending_active: Option<bool>,
     process: Option<ProcessId>,
 }

@@ -3,8 +3,8 @@
 //!
 //! A window manager that maintains `_NET_ACTIVE_WINDOW` (EWMH) reports the focus in one property of
 //! the root window. Without such a window manager, the source watches the top-level windows for
-//! focus changes and queries the server for the focus. It selects the mode again whenever a window
-//! manager starts or ends.
+//! focus changes and queries the server for the focus. It chooses between these two modes again
+//! whenever a window manager starts or ends.
 //!
 //! The server returns a window's process (XRes 1.2), which it knows from the kernel. Without XRes,
 //! the source uses `_NET_WM_PID`, which any program can set to any value. That property counts only
@@ -41,7 +41,7 @@ x11rb::atom_manager! {
     }
 }
 
-/// Longest chain of parents that is searched for `_NET_WM_PID`.
+/// Maximum number of windows, from the focused one upwards, that are searched for `_NET_WM_PID`.
 const DEPTH_MAX: usize = 32;
 
 /// Focus source that watches an X server.
@@ -142,7 +142,7 @@ impl X11 {
                     Mode::WindowManager { check: known, .. } if *known == check => return Ok(()),
                     Mode::WindowManager { .. } => {}
                     Mode::InputFocus { watched } => {
-                        // The window manager's own window is watched too, and must stay so.
+                        // The window manager's own window is watched too, and must stay watched.
                         for &window in watched.iter().filter(|&&window| window != check) {
                             self.select(window, EventMask::NO_EVENT)?;
                         }
@@ -231,7 +231,7 @@ impl X11 {
         name: u32,
         kind: u32,
     ) -> Result<Option<x11rb::protocol::xproto::GetPropertyReply>, ConnectionError> {
-        /// In units of 4 bytes: longer than any property that is read here.
+        /// Maximum length to read, in units of 4 bytes. No property that is read here is longer.
         const LENGTH: u32 = 4096;
         let reply = self
             .conn

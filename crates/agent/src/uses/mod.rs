@@ -23,8 +23,8 @@ pub struct Uses {
 }
 
 impl Uses {
-    /// Watches a display's windows and the session's sound server. If one of them cannot be
-    /// watched, logs that and goes on without it.
+    /// Watches a display's windows and the session's sound server. If the windows cannot be
+    /// watched, logs why and watches only the sound server.
     pub fn watch(display: Option<&str>) -> Uses {
         let visible = display.map(Visible::connect);
         if let Some(Err(why)) = &visible {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Finds processes that play or record sound, from PulseAudio or from PipeWire in its place.
+//! Finds processes that play or record sound, by querying PulseAudio, or PipeWire in its place.
 //!
-//! Runs pactl as a child process: it works with either server, and the agent need not link to their
-//! libraries. One child reports changes and costs nothing in between. After a change, two others
-//! list the streams. This never starts a server: it connects only to an existing socket.
+//! Runs pactl as a child process, because pactl works with either server, and the agent need not
+//! link to their libraries. One child reports changes and causes no wakeups in between. After a
+//! change, two other children list the streams. No server is ever started: pactl connects only to
+//! `$PULSE_SERVER` or to an existing socket.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -23,13 +24,13 @@ const PROGRAM: &str = "pactl";
 /// Directory of the server's socket in the session's runtime directory.
 const DIRECTORY: &str = "pulse";
 
-/// Shortest time between two lists, since a game may create many streams.
+/// Minimum time between two lists, since a game may create many streams.
 const LIST_EVERY: Duration = Duration::from_secs(1);
 
 /// Time between attempts if the server has a socket but does not answer.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// Maximum size of a child's output.
+/// Maximum size of a child's output, in bytes.
 const LIST_MAX_BYTES: usize = 4 << 20;
 
 /// A child and its output so far.

@@ -3,11 +3,11 @@
 //!
 //! The windows and their stacking order come from the window manager's list, or from the server's
 //! own list without a window manager. A window is visible if it is not hidden, is on the current
-//! desktop, and has at least 5 % of its area uncovered by the windows above it. Transparency by a
-//! compositor is unknown here, so transparent windows count as covering.
+//! desktop, and at least 5 % of its area on the screen is not covered by the windows above it.
+//! Transparency by a compositor is unknown here, so transparent windows count as covering.
 //!
 //! This uses a separate connection, because it selects other events on the same windows than the
-//! focus source. While windows are moved, it scans twice a second.
+//! focus source. While windows change, it scans at most twice a second.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -36,13 +36,13 @@ x11rb::atom_manager! {
     }
 }
 
-/// Shortest time between two scans.
+/// Minimum time between two scans.
 const SCAN_EVERY: Duration = Duration::from_millis(500);
 
 /// Maximum number of windows that are checked, from the top.
 const WINDOWS_MAX: usize = 256;
 
-/// Percent of a window that must be uncovered for it to be visible.
+/// A window counts as visible if at least this percentage of its area on the screen is uncovered.
 const SEEN_PERCENT: u64 = 5;
 
 /// Desktop number of windows that are on all desktops.
@@ -264,7 +264,7 @@ impl Visible {
 
     /// A property that is a list of numbers; `None` if it does not exist.
     fn words(&self, window: Window, name: u32) -> Result<Option<Vec<u32>>, ConnectionError> {
-        /// In units of 4 bytes.
+        /// Maximum length to read, in units of 4 bytes.
         const LENGTH: u32 = 4096;
         let asked = self
             .conn

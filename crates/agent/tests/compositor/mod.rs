@@ -20,7 +20,7 @@ use limelight_proto::{FocusTarget, Request, Response};
 /// Only a hang takes this long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The unprivileged user that replaces root.
+/// Uid of the unprivileged user that runs everything if the test runs as root.
 const NOBODY: u32 = 65534;
 
 /// A message of the agent.
@@ -63,7 +63,7 @@ impl Place {
         };
         let place = Place { directory, uid };
         place.give(place.path(""));
-        // That user may not be able to access the build directory.
+        // The unprivileged user may not be able to access the build directory.
         std::fs::copy(env!("CARGO_BIN_EXE_limelight-agent"), place.path("agent")).unwrap();
         std::fs::copy(std::env::current_exe().unwrap(), place.path("client")).unwrap();
         place
@@ -314,7 +314,7 @@ pub fn wait_until_quiet(process: &Running) {
     wait_for("the agent to be quiet", || {
         let before = wakeups();
         std::thread::sleep(QUIET);
-        // The count of a thread that ends is lost.
+        // The sum can shrink, because a thread's count is lost when the thread ends.
         wakeups().saturating_sub(before) <= QUIET_WAKEUPS
     });
 }

@@ -102,7 +102,7 @@ pub fn examine(
     }
 }
 
-/// Reports the schedulers of threads and requests, which decide what a weight does.
+/// Reports the CPU and I/O schedulers, which determine the effect of weights.
 fn schedulers_line(sys: &Dir, proc: &Proc, disks: &[Disk], findings: &mut Findings) {
     let groups = match schedulers::autogroup(proc) {
         true => "each session is a group of its own (autogroup) where no cpu controller is enabled",

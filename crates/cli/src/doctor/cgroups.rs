@@ -12,8 +12,8 @@ use crate::format;
 /// The cgroup to examine with its ancestors, and a description of its owner.
 pub type AppCgroup = Result<(String, CgroupPath), String>;
 
-/// Owner if no app is in the foreground, no process was named, and this command runs outside of any
-/// app's cgroup. A missing controller is not a fault there.
+/// Description of the owner if no app is in the foreground, no process was named, and this command
+/// runs in the root cgroup or in `system.slice`. There, a missing controller is not a fault.
 pub const NO_APP: &str = "of this command, which is not an app";
 
 /// Whether apps are started in siblings of this cgroup, so that they have the same controllers.
@@ -21,7 +21,8 @@ fn is_beside_apps(path: &CgroupPath) -> bool {
     !path.is_root() && !path.as_str().starts_with("/system.slice")
 }
 
-/// The cgroup of the named process, else of the foreground app, else of this command.
+/// The cgroup of the named process; if none was named, of the foreground app; if there is none, of
+/// this command.
 pub fn app_cgroup(machine: &Machine, proc: &Proc, daemon: Option<&Status>) -> AppCgroup {
     let topmost = daemon.and_then(|status| status.topmost.as_ref());
     if let (None, Some(topmost)) = (machine.pid, topmost) {
@@ -120,8 +121,8 @@ const CONTROLLERS: [Controller; 3] = [
     },
 ];
 
-/// Checks that each controller is enabled at every level, because a value acts only as far as every
-/// ancestor allows.
+/// Checks that each controller is enabled at every level, because each ancestor limits the effect
+/// of a value.
 fn chain(hierarchy: &Hierarchy, whose: &str, path: &CgroupPath, findings: &mut Findings) {
     if whose == NO_APP {
         return findings.note(

@@ -15,7 +15,7 @@ pub struct Finding {
     pub state: Verdict,
     /// Details, or why it is inert.
     pub detail: String,
-    /// How to solve it.
+    /// How to solve the problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cure: Option<String>,
 }

@@ -44,7 +44,7 @@ impl Found<'_> {
     }
 }
 
-/// What a mechanism can do on this machine, whether the daemon runs or not.
+/// Whether a mechanism can act on this machine, regardless of whether the daemon runs.
 enum Machine {
     /// It can act by these means.
     Can(Vec<String>),
@@ -56,7 +56,7 @@ enum Machine {
 }
 
 impl Machine {
-    /// `Can` with these means. Without any, `Cannot` with the first of `checks` that failed.
+    /// `Can` with these means. If there are none, `Cannot` with the first of `checks` that failed.
     fn through(means: Vec<String>, found: &Found, checks: &[&str]) -> Machine {
         match means.is_empty() {
             false => Machine::Can(means),

@@ -30,7 +30,7 @@ use crate::library;
 use self::findings::{Finding, Findings};
 pub use self::paper::print;
 
-/// Paths of the machine to examine.
+/// The machine to examine: paths, timeout and process.
 #[derive(Debug)]
 pub struct Machine {
     proc: PathBuf,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Prints the findings: those that need attention on one screen, or all of them.
+//! Prints either the findings that need attention, on one screen, or all findings.
 
 use std::io::Write;
 

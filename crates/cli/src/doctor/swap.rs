@@ -261,7 +261,7 @@ mod tests {
         }
     }
 
-    /// uresourced and psi-notify run, and no daemon.
+    /// uresourced and psi-notify run; limelightd does not.
     #[test]
     fn program_that_kills_nothing_is_not_called_a_killer() {
         let temp = tempfile::tempdir().unwrap();

@@ -142,7 +142,7 @@ fn each_mechanism_names_its_means() {
 }
 
 #[test]
-fn io_must_be_delegated_to_a_user_s_own_manager() {
+fn io_must_be_delegated_to_the_users_manager() {
     let fake = Fake::sound();
     let group = "user.slice/user-1000.slice/user@1000.service/app.slice";
     fake.write("proc/7/cgroup", &format!("0::/{group}\n"));
@@ -286,7 +286,7 @@ fn kernel_without_kpagecgroup_is_named() {
 }
 
 #[test]
-fn lru_decides_the_knob() {
+fn page_reclaim_determines_the_memory_knob() {
     let fake = Fake::sound();
     assert!(fake
         .finding("page reclaim")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Finds other software that sets the same knobs. Limelight leaves a value alone that other
-//! software has changed, so that two tuners do not fight. But then neither has the effect that its
+//! Finds other software that sets the same knobs. If other software has changed a value, Limelight
+//! leaves that value alone, so that the two do not fight. But then neither has the effect that the
 //! user expects.
 
 use limelight_sys::proc::Proc;

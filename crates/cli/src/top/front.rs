@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The foreground app, its response times, and the shortage of memory.
+//! The foreground app, its response times, memory, swap, and the time that programs wait.
 
 use std::time::Duration;
 

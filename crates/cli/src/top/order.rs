@@ -14,18 +14,18 @@ pub enum Order {
     Class,
     /// Last use.
     Used,
-    /// Resident memory.
+    /// Resident memory, largest first.
     Memory,
-    /// Swapped memory.
+    /// Swapped memory, largest first.
     Swap,
-    /// Response times.
+    /// Response time (95th percentile), longest first.
     Answer,
     /// Name.
     Name,
 }
 
 impl Order {
-    /// All orders, in the sequence of the key that switches them.
+    /// All orders, in the sequence in which a key cycles through them.
     pub const ALL: [Order; 6] = [
         Order::Class,
         Order::Used,

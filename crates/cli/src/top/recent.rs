@@ -51,8 +51,8 @@ fn line(text: &str) -> String {
     printable(text)
 }
 
-/// Merges the changes that one rule made to files of one name within a second: an app may have
-/// hundreds of threads.
+/// Merges the changes that one rule made to files of the same name in the same second, because an
+/// app may have hundreds of threads.
 fn knobs(picture: &Picture) -> Vec<Recent> {
     let mut groups: BTreeMap<(u64, &str, &str), Vec<&Change>> = BTreeMap::new();
     for change in &picture.status.changes {

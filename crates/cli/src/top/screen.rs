@@ -25,8 +25,8 @@ struct Parts {
 const TWO_COLUMNS: u16 = 70;
 
 impl Parts {
-    /// Layout for a terminal of this size. The apps get all rows that the other parts leave; on a
-    /// small terminal the other parts are left out.
+    /// Layout for a terminal of this size. The apps get all rows that the other parts leave. On a
+    /// small terminal, the mechanisms and the recent actions are left out.
     fn of(columns: u16, rows: u16) -> Parts {
         let many = MechanismId::ALL.len() as u16;
         let short = match columns {

@@ -207,7 +207,7 @@ impl View {
         None
     }
 
-    /// Moves the selection; without one it starts at the top or the bottom.
+    /// Moves the selection. If nothing is selected, selects the first or the last app.
     fn step(&mut self, by: isize, picture: &Picture) {
         let apps = self.order.sorted(picture);
         let last = apps.len().saturating_sub(1);
@@ -219,7 +219,7 @@ impl View {
         self.chosen = apps.get(place).map(|app| Key::of(app));
     }
 
-    /// The selected app; without a selection the foreground app, or the first one.
+    /// The selected app. If none is selected, selects the foreground app, or else the first app.
     fn app<'a>(&mut self, picture: &'a Picture) -> Option<&'a AppReport> {
         let apps = self.order.sorted(picture);
         if self.place(&apps).is_none() {

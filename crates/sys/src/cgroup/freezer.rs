@@ -40,8 +40,8 @@ impl Cgroup {
     /// within `patience`. A process in uninterruptible sleep freezes only when it wakes up.
     pub fn wait_frozen(&self, frozen: bool, patience: Duration) -> Result<bool> {
         let failed = |errno| Error::new("wait for", self.dir.path().join(EVENTS), errno);
-        // The file stays open from the read to the poll, so the poll also reports a change between
-        // them.
+        // The file stays open from the read to the poll. So the poll also reports a change that
+        // happens between the two.
         let events = self.dir.open_at(EVENTS, OFlags::RDONLY, "wait for")?;
         let deadline = Instant::now() + patience;
         let mut buffer = [0; 256];

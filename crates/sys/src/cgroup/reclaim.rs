@@ -21,8 +21,8 @@ pub enum Reclaimed {
 impl Cgroup {
     /// Reclaims `bytes` bytes from the group and its descendants only (`memory.reclaim`).
     /// `swappiness`, 0 to 200, sets the preference for anonymous memory over files in this request:
-    /// 200 takes as much anonymous memory as possible. Returns when all pages that have to be
-    /// written are under writeback.
+    /// 200 takes as much anonymous memory as possible. Does not wait for writes: on return, pages
+    /// that must be written out may still be under writeback.
     ///
     /// # Errors
     ///

@@ -23,8 +23,8 @@ const IOC_PERIOD: Opcode = opcode::write::<u64>(b'$', 4);
 /// the event if the tracepoint defines one (`__perf_count` in the kernel). `sched_stat_runtime`,
 /// for example, adds nanoseconds.
 ///
-/// The meter becomes readable (`EPOLLIN`) when the count has grown by a period. [`Meter::look`]
-/// resets that.
+/// The meter becomes readable (`EPOLLIN`) each time the count has grown by a period. Call
+/// [`Meter::look`] then.
 ///
 /// When the processor is taken offline, the meter stops counting without an error.
 #[derive(Debug)]
@@ -148,7 +148,8 @@ mod tests {
                     .start(Duration::from_millis(50).as_nanos() as u64)
                     .unwrap();
             }
-            // Afterwards, at least one processor has counted 60 ms: the period and a tick of 10 ms.
+            // Afterwards, at least one processor has counted 60 ms: the period of 50 ms and one
+            // tick of at most 10 ms.
             work(Duration::from_millis(60) * processors);
             let readable = meters.iter().filter(|meter| is_readable(meter)).count();
             assert!(readable > 0, "round {round}");
