@@ -241,7 +241,7 @@ fn act(
             _ => {}
         }
     }
-    // No app that was frozen before and still is contains a protected process.
+    // If an app was frozen before and still is, it contains no protected process.
     if undisturbed {
         let protected = oracle.protected(machine);
         let known: BTreeSet<i32> = before.intersection(&frozen(machine)).copied().collect();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Three unprivileged users, one of which takes memory. Whatever that user does, the daemon closes
-//! or stops another user's app only where stock Linux would too. It reclaims from the memory-taking
-//! user's apps first, and leaves no changed value behind when it stops.
+//! or stops another user's app only where stock Linux would too. It reclaims from that user's own
+//! apps first, and leaves no changed value behind when it stops.
 //!
 //! Random sequences of actions that a user can take go through the real scan, model, policy, gate
 //! and mechanisms, in simulated time. The test derives the user that took the memory from the

@@ -56,7 +56,7 @@ struct World {
 }
 
 impl World {
-    /// Returns `None` and prints a message without root, which speaking as other users needs.
+    /// Returns `None` and prints a message if not root, because speaking as other users needs root.
     fn new() -> Option<World> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("SKIPPED: speaking as other users takes root");

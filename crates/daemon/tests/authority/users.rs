@@ -140,7 +140,7 @@ impl<'a> World<'a> {
         lines[self.random.below(lines.len())].to_string()
     }
 
-    /// A random action of a user that does not involve the daemon.
+    /// A random action of a user, without a request to the daemon.
     fn act(&mut self, user: usize) {
         let own = self.pids(user);
         let pid = own[self.random.below(own.len())];

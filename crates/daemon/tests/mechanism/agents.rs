@@ -23,8 +23,8 @@ fn set_active(machine: &Machine, name: &str, uid: u32, active: bool) {
     std::fs::rename(machine.path("sessions/.tmp"), to).unwrap();
 }
 
-/// Two users with an app each; the first user's session is active. `None` without root, which
-/// connecting as these users needs.
+/// Two users with an app each; the first user's session is active. `None` if not root, because
+/// connecting as these users needs root.
 fn two_sessions() -> Option<(Machine, App, App)> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: connecting as other users takes root");

@@ -25,8 +25,8 @@ fn machine() -> Machine {
     machine
 }
 
-/// Starts a process of `USER` that starts now. (Processes of [`Machine::spawn`] start in the
-/// future.)
+/// Starts a process of `USER` with the current time as its start time. [`Machine::spawn`] alone
+/// would set a later one.
 fn spawn(machine: &Machine, cgroup: &str) -> App {
     let app = machine.spawn(cgroup);
     machine.give(&app, USER);

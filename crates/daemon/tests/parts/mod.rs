@@ -35,7 +35,7 @@ use limelight_daemon::system::{Roots, System};
 pub const MIB: u64 = 1 << 20;
 /// Memory of the machine, in bytes.
 pub const TOTAL: u64 = 256 * MIB;
-/// Swap of a machine that has any, in MiB.
+/// Total swap in MiB, on a machine with swap.
 pub const SWAP: u64 = 128;
 
 /// xorshift64* generator. With the same seed, each run makes the same choices.

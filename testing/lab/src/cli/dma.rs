@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `dma`: runs the kernel's KUnit tests on an emulated SiFive FU540, whose DMA controller Linux has
-//! a driver for. The machine runs only the kernel: its tests fill prezero's pool through the
-//! controller and verify every page.
+//! `dma`: runs the kernel's KUnit tests on a SiFive FU540, which QEMU emulates. Linux has a driver
+//! for the FU540's DMA controller. The machine runs only the kernel: its tests fill prezero's pool
+//! through the controller and verify every page.
 
 use std::fs::{self, File};
 use std::path::Path;

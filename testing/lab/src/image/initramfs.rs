@@ -55,7 +55,7 @@ pub fn package_name(package: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// The sources of an initramfs's programs: the project's (built by `make static` or `make
+/// Where the programs of an initramfs come from: the project's (built by `make static` or `make
 /// android`), busybox, and the kernel's selftest.
 #[derive(Debug, Clone)]
 pub struct Programs {

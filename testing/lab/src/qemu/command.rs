@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn arm_machine_has_its_own_ports() {
+    fn arm64_machine_has_its_own_serial_ports() {
         let mut machine = machine(Mode::Fast, Accelerator::Tcg);
         machine.kernel = Kernel::Arm64;
         let line = line(&machine);

@@ -31,8 +31,8 @@ const CACHES: [(&str, Level); 3] = [
 
 /// Latencies in nanoseconds: hits in L2, hits in the last level, memory. Skylake at 4 GHz: 12
 /// cycles, 42 cycles, 42 cycles + 51 ns (7-cpu.com, Skylake). A real CPU overlaps such waits and
-/// prefetches. The sum over all misses is what a pointer chaser waits, for which the CPU can do
-/// neither.
+/// prefetches lines. It can do neither for a pointer chaser, which waits for the sum over all its
+/// misses.
 const WAITS_NS: [f64; 3] = [3.0, 10.5, 61.5];
 
 /// Functions whose loads and stores all belong to the zeroing of a page.

@@ -38,9 +38,9 @@ fn measure_khz() -> u32 {
     ((until - since) as f64 * 1000.0 / micros).round() as u32
 }
 
-/// Reads the counter and the clock at the same moment. Each clock reading lies between two counter
-/// readings. Of 16 such triples, the one with the shortest interval is used, because a preemption
-/// would make the interval longer.
+/// Reads the counter and the clock at the same moment: the clock between two readings of the
+/// counter. Of 16 attempts, the one with the shortest interval is used, because a preemption would
+/// make the interval longer.
 #[cfg(target_arch = "x86_64")]
 fn moment() -> (u64, std::time::Instant) {
     use std::arch::x86_64::_rdtsc;

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_mode_boots_per_arm_and_excludes_root_file_systems() {
+    fn exact_mode_boots_each_arm_separately_and_excludes_root_file_systems() {
         let mut selection = select("zram", 1);
         selection.mode = Some(Mode::Exact);
         let boots = boots(&SAMPLE, &selection);

@@ -20,7 +20,8 @@ const LOADS: u32 = 10;
 /// Lowest speed of the app with its own cgroup, relative to an idle machine.
 const SPEED: f64 = 0.97;
 /// Lowest speed of an app without a cgroup. The daemon gives the app nice value -20 (weight 88,761)
-/// and CPU-bound background programs nice value 7 (weight 215). Against ten of them, this gives 0.98.
+/// and CPU-bound background programs nice value 7 (weight 215). Ten of them leave the app 0.98 of
+/// its speed.
 const SPEED_BY_NICE: f64 = 0.95;
 /// Lowest speed of an app next to ten loads with a cgroup each. A weight of 10,000 against ten
 /// times 100 gives 0.91.

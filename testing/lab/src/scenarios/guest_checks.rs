@@ -89,7 +89,8 @@ pub fn daemon_killed(variant: &Variant) -> Task {
     Task::new("kill", Work::DaemonKilled(work))
 }
 
-/// The lease of the topmost set. It lasts five minutes, which pass in seconds in exact mode.
+/// The lease of the topmost set. It lasts five minutes, which pass within seconds of host time in
+/// exact mode.
 pub const LEASE: Spec = Spec {
     name: "lease",
     about: "a stopped limelightd loses the topmost set, and sets it again when it runs again",

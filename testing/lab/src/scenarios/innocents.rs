@@ -29,7 +29,7 @@ fn tasks() -> Vec<Task> {
     DAYS.map(task).into()
 }
 
-/// Situations in which no app is worse off than on stock.
+/// Situations in which no app may be worse off than on stock.
 pub const INNOCENTS: Spec = Spec {
     name: "innocents",
     about: "apps that did nothing wrong are no worse off than on stock Linux",

@@ -59,9 +59,9 @@ const DISKS: [ZeroDisk; 2] = [
     ZeroDisk::new(Bus::Nvme, Zeroes::Null),
 ];
 
-/// Lowest share of stock's response time that must be saved.
+/// Minimum share of stock's response time that must be saved.
 const FASTER: f64 = 0.20;
-/// Share of the pages that must come from the pool.
+/// Minimum share of the pages that must come from the pool.
 const SERVED: f64 = 0.99;
 /// Highest run time of a program next to the task, relative to its run time alone. The task's own
 /// CPU time is subtracted first.
@@ -184,7 +184,7 @@ pub const EXACT: Spec = Spec {
     ..Spec::BENCHMARK
 };
 
-/// How much time programs lose that run next to the task.
+/// The time that programs lose by running next to the task.
 pub const BACKGROUND: Spec = Spec {
     name: "prezero-background",
     about: "how much PREZERO's task slows a pointer chaser, a stream, gzip and perl",
@@ -204,7 +204,7 @@ pub const BACKGROUND: Spec = Spec {
     ..EXACT
 };
 
-/// How many cache lines programs lose that run next to the task, by cause.
+/// The cache lines that programs lose by running next to the task, by cause.
 pub const CACHE: Spec = Spec {
     name: "prezero-cache",
     about: "modelled cache misses of the same programs, by the cause that evicted their lines",

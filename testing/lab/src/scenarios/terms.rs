@@ -28,7 +28,7 @@ pub const OURS: [ArmOn; 2] = [ON_DEBIAN, LIMELIGHT];
 /// Console texts of the kernel's OOM killer.
 pub const OUT_OF_MEMORY: &[&str] = &["Out of memory", "oom-kill", "invoked oom-killer"];
 
-/// Highest share of the faults caused by the load on stock that may remain.
+/// Highest share of the faults that the load causes on stock that may remain with Limelight.
 const FAULTS_LEFT: f64 = 0.05;
 /// Minimum number of faults that the load must cause on stock; with fewer, the comparison proves
 /// nothing.
@@ -182,8 +182,8 @@ impl Seen<'_> {
             .collect()
     }
 
-    /// Verdict that at least the share `part` of `of` pages is resident. `kept` is the name of the
-    /// value with the number of resident pages.
+    /// Verdict that at least `of * part` pages are resident. `kept` is the name of the value that
+    /// counts them.
     pub fn kept(&self, arm: ArmOn, kept: &str, of: f64, part: f64) -> Option<Verdict> {
         let pages = self.median(arm, kept)?;
         Some(self.figure(
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn weak_load_proves_nothing() {
+    fn verdict_fails_if_the_load_causes_few_faults() {
         with_seen(&[("major_faults", 99.0)], &[], |seen| {
             assert!(!seen.stock_is_hurt(0.0, STOCK).unwrap().passed);
         });
