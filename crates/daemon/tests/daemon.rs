@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The real event loop on a machine of plain files: socket input, knob output.
+//! The real event loop on a machine of plain files. The tests send requests over the socket and
+//! check the values that the daemon writes.
 
 #[path = "mechanism/agents.rs"]
 mod agents;
@@ -24,7 +25,7 @@ use common::{names, Machine};
 use limelight_daemon::restore::Entry;
 use limelight_proto::{ErrorCode, MechanismId, Outcome, Response, Role, State};
 
-/// Two apps with cgroups of their own, two levels deep.
+/// Two apps, each in a cgroup of its own two levels below the root.
 fn two_apps() -> (Machine, common::App, common::App) {
     let machine = Machine::new();
     for cgroup in ["u", "u/app-a-1.scope", "u/app-b-2.scope"] {
@@ -41,7 +42,7 @@ const A: &str = "u/app-a-1.scope";
 const B: &str = "u/app-b-2.scope";
 
 #[test]
-fn focus_reserves_along_the_chain_and_none_restores_it() {
+fn focus_reserves_in_the_app_and_its_ancestors_and_none_restores_them() {
     let (machine, a, _b) = two_apps();
     machine.write("cgroup/u/memory.min", "4096\n");
     let mut daemon = machine.start();
@@ -122,7 +123,7 @@ fn reservation_grows_with_the_app_up_to_the_budget() {
 }
 
 #[test]
-fn siblings_keep_their_share_of_the_ancestor() {
+fn siblings_keep_their_reservation_in_the_ancestor() {
     let (machine, a, _b) = two_apps();
     machine.write(
         &format!("cgroup/{B}/memory.min"),
@@ -140,7 +141,7 @@ fn siblings_keep_their_share_of_the_ancestor() {
 }
 
 #[test]
-fn limit_above_the_app_bounds_its_reservation() {
+fn limit_of_the_parent_cgroup_bounds_the_apps_reservation() {
     let (machine, a, _b) = two_apps();
     machine.write("cgroup/u/memory.max", &format!("{}\n", 120 << 20));
     let mut daemon = machine.start();
@@ -150,7 +151,7 @@ fn limit_above_the_app_bounds_its_reservation() {
 }
 
 #[test]
-fn knob_follows_the_lru() {
+fn reservation_moves_to_memory_low_when_mglru_is_turned_off() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
     daemon.focus(a.pid);
@@ -166,7 +167,7 @@ fn knob_follows_the_lru() {
 }
 
 #[test]
-fn next_start_undoes_a_crash_and_keeps_foreign_changes() {
+fn next_start_restores_after_a_crash_and_keeps_other_programs_changes() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
     daemon.focus(a.pid);
@@ -191,7 +192,7 @@ fn restore_command_restores_everything() {
     machine
         .start_with(|options| roots = Some(options.roots.clone()))
         .stop();
-    // As if the service manager ran the stop hook instead.
+    // Brings the record and a changed value back, as if the service manager ran the stop hook.
     machine.write("run/private/record/restore.json", &record);
     machine.write(
         &format!("cgroup/{A}/memory.min"),
@@ -221,7 +222,7 @@ fn corrupt_record_does_not_prevent_the_start() {
 fn change_that_cannot_be_recorded_is_not_made() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
-    // The record is written to a new file first, which this directory prevents.
+    // The daemon writes a new record to this path first. A directory there prevents that.
     std::fs::create_dir_all(machine.path("run/private/record/restore.json.new")).unwrap();
     daemon.focus(a.pid);
     assert_eq!(machine.read(&format!("cgroup/{A}/memory.min")), "0");
@@ -269,7 +270,7 @@ fn value_set_by_another_process_meanwhile_is_kept() {
 }
 
 #[test]
-fn reservation_lost_to_a_reload_is_restored_a_few_times() {
+fn reservation_lost_to_a_reload_is_set_again_three_times() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
     daemon.focus(a.pid);
@@ -280,7 +281,7 @@ fn reservation_lost_to_a_reload_is_restored_a_few_times() {
             machine.mib(&format!("{A}/memory.min")) == 125
         });
     }
-    // After repeated changes the other process's value is kept.
+    // After the third time, the other program's value is kept.
     machine.write(&leaf, "0\n");
     daemon.until("it is theirs", |_| {
         !machine.recorded().iter().any(|entry| {
@@ -325,7 +326,7 @@ fn pid(pid: i32) -> String {
 }
 
 #[test]
-fn after_a_sessions_none_the_app_stays_topmost_for_the_gap() {
+fn app_stays_topmost_for_the_gap_after_its_session_reports_none() {
     let (machine, a, b) = two_apps();
     let mut daemon = machine.start();
     let mut agent = daemon.connect();
@@ -359,7 +360,7 @@ fn sessions_claim_holds_until_its_connection_closes() {
 }
 
 #[test]
-fn score_that_becomes_0_is_topmost_and_the_daemons_own_writes_are_ignored() {
+fn score_that_becomes_0_claims_the_foreground_unless_the_daemon_wrote_it() {
     let (machine, a, b) = two_apps();
     let score = |pid: i32, value: &str| machine.write(&format!("proc/{pid}/oom_score_adj"), value);
     score(a.pid, "7");
@@ -370,7 +371,7 @@ fn score_that_becomes_0_is_topmost_and_the_daemons_own_writes_are_ignored() {
     assert_eq!(daemon.status().topmost.unwrap().source, "oom_score_adj");
     score(b.pid, "0");
     daemon.until("b", |_| machine.mib(&format!("{B}/memory.min")) > 0);
-    // The daemon itself restored a's 0, so b stays topmost.
+    // The daemon itself wrote a's 0 when it restored the score, so b stays topmost.
     assert_eq!(machine.read(&format!("proc/{}/oom_score_adj", a.pid)), "0");
     for _ in 0..20 {
         daemon
@@ -564,7 +565,7 @@ fn explain_says_why_an_app_without_its_own_cgroup_is_not_protected() {
     let machine = Machine::new();
     machine.make_cgroup("session-1.scope");
     let a = machine.spawn("session-1.scope");
-    // systemd runs here, so no process is moved.
+    // As if systemd ran here, so the daemon moves no process.
     let mut daemon = machine.start_with(|options| options.roots.systemd = machine.path("proc"));
     daemon.focus(a.pid);
     let explain = daemon.explain(a.pid);

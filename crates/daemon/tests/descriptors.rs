@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Without a free descriptor, scans and writes fail. Then no app counts as ended, and changes that
-//! could not be restored are restored later. This is a separate test program, because the limit
-//! applies to the whole process.
+//! Without a free descriptor, scans and writes fail. The daemon then takes no app for ended, and
+//! restores values later that it could not restore at once. This is a separate test program,
+//! because the limit applies to the whole process.
 
 #[allow(dead_code)]
 mod common;
@@ -13,7 +13,7 @@ use common::Machine;
 use limelight_proto::Response;
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
-/// More descriptors than a test has open.
+/// Descriptor limit during the shortage: higher than the number that the test has open before.
 const MOST: u64 = 256;
 
 /// Keeps all descriptors in use until it is dropped.
@@ -74,7 +74,8 @@ fn no_state_is_lost_while_no_descriptor_is_left() {
     let none = r#"{"op":"focus","target":"none","source":"test"}"#;
     let answer = daemon.ask_over(&mut client, none);
     assert!(matches!(answer, Response::Ok { .. }), "{answer:?}");
-    // The daemon closes its descriptors of the app, so some values may have been restored already.
+    // Some values may be restored already: ending the claim freed the daemon's descriptors of the
+    // app.
     drop(exhausted);
 
     daemon.until("put back", |_| {

@@ -74,7 +74,7 @@ impl TestDaemon {
     }
 }
 
-/// Runs a client that reports an app from the first key to the last frame.
+/// Runs a client that claims the foreground for an app, and reports a key and a frame.
 fn check(mut client: Command) {
     let daemon = TestDaemon::start();
     let app = Running(Command::new("sleep").arg("600").spawn().unwrap());
@@ -106,7 +106,7 @@ fn check(mut client: Command) {
     say(&format!("focus {pid}"));
     drop(words);
     assert!(client.0.wait().unwrap().success());
-    // The claim ends with the connection, after the gap that allows a compositor to restart.
+    // The claim ends after the connection does, with a delay that allows a compositor to restart.
     let deadline = Instant::now() + Duration::from_secs(60);
     while daemon.status().topmost.is_some() {
         assert!(

@@ -14,7 +14,7 @@ use limelight_daemon::sources::services;
 use limelight_daemon::system::{Roots, System};
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
-/// Enough for a test, and far below the number of cgroups.
+/// Descriptor limit during the scans: far below the number of cgroups.
 const DESCRIPTORS: u64 = 128;
 
 const MIB: u64 = 1 << 20;
@@ -42,7 +42,7 @@ fn process(root: &Path, pid: i32, uid: u32) {
 }
 
 #[test]
-fn ten_thousand_cgroups_of_one_user_leave_the_others_visible() {
+fn ten_thousand_cgroups_of_one_user_do_not_hide_other_users() {
     let memory = Path::new("/dev/shm");
     let temp = match memory.is_dir() {
         true => tempfile::tempdir_in(memory),
@@ -55,7 +55,7 @@ fn ten_thousand_cgroups_of_one_user_leave_the_others_visible() {
     }
     process(root, 20, 1001);
     process(root, 30, 1000);
-    // The user makes cgroups also in their own app: its members may be in any group below it.
+    // Half of the cgroups are inside the user's app, whose processes may be in any of them.
     for parent in ["app-flood-1.scope", ""] {
         let parent = root.join("cgroup").join(FLOOD).join(parent);
         for number in 0..5000 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The gate's guarantee, on a machine of plain files: whatever processes and cgroups do, no
-//! protected process is ever in the target of an action. Random sequences of focus, fork, exec,
-//! move, exit and shortage go through the real scan, model, policy, gate and mechanisms. The test
-//! derives the protected processes from the processes alone.
+//! The gate's guarantee, on a machine of plain files: whatever processes and cgroups do, no action
+//! ever reaches a protected process. Random sequences of focus, fork, exec, move, exit and shortage
+//! go through the real scan, model, policy, gate and mechanisms. The test derives the protected
+//! processes from the processes alone.
 //!
 //! Processes are real ones (`sleep`), because a pidfd cannot be faked; none of them is killed.
 
@@ -36,13 +36,14 @@ const GROUPS: [&str; 9] = [
     "/c1",
 ];
 
-/// Derives the processes that no action may harm. The oracle knows apps only as units.
+/// Derives the processes that no action may harm, independently of the daemon. It treats each app
+/// unit as one app.
 struct Oracle {
     front: Option<ProcessId>,
     previous: Option<(ProcessId, Duration)>,
-    /// The protected processes at the daemon's last scan, and the number of processes started until
-    /// then.
+    /// The protected processes when the daemon last made a plan.
     seen: BTreeSet<ProcessId>,
+    /// Start time of the newest process at that plan, in clock ticks.
     ticks: u64,
 }
 
@@ -55,7 +56,7 @@ fn unit(group: &str) -> Option<String> {
 }
 
 impl Oracle {
-    /// Records the state at a scan of the daemon.
+    /// Records the protected processes right before the daemon makes a plan.
     fn look(&mut self, machine: &Machine, now: Duration) {
         let recent = |left: Duration| now.saturating_sub(left) < PREVIOUS_FOR;
         let previous = self.previous.filter(|(_, left)| recent(*left));
@@ -70,8 +71,7 @@ impl Oracle {
         self.ticks = machine.ticks;
     }
 
-    /// The protected processes that still live, and the children that they have forked since the
-    /// last scan.
+    /// The recorded processes that still live, and the children that they have forked since.
     fn protected(&self, machine: &Machine) -> BTreeSet<i32> {
         let alive = self
             .seen
@@ -149,8 +149,8 @@ fn disturb(machine: &mut Machine, random: &mut Random) {
     }
 }
 
-/// Plans and applies as the daemon does, with a change of the machine in between, and checks every
-/// target at the moment of the action.
+/// Plans and applies as the daemon does. In half of the cases the machine changes in between.
+/// Checks every target at the moment of the action.
 fn act(
     machine: &mut Machine,
     daemon: &mut TestDaemon,
@@ -212,7 +212,7 @@ fn act(
             - in_force.min(daemon.shared.in_force.swapping.refused.len());
         *counts.entry("refused").or_default() += refused as u64;
         if refused > 0 {
-            // `explain` reports each refused action and the reason.
+            // Each refusal has a reason, which `explain` reports.
             let refusal = daemon.shared.in_force.swapping.refused.last().unwrap();
             assert!(!refusal.why.is_empty(), "{refusal:?}");
         }
@@ -241,7 +241,7 @@ fn act(
             _ => {}
         }
     }
-    // A frozen app thaws as soon as it contains a protected process.
+    // If an app was frozen before and still is, it contains no protected process.
     if undisturbed {
         let protected = oracle.protected(machine);
         let known: BTreeSet<i32> = before.intersection(&frozen(machine)).copied().collect();
@@ -275,8 +275,8 @@ fn arm(
             continue;
         }
         *counts.entry("kill").or_default() += 1;
-        // The kill goes through the app's cgroup if it has one. Then it does not reach processes
-        // that have left the cgroup.
+        // If the app has a cgroup, the kill goes through it, and does not reach processes that have
+        // left the cgroup.
         let reached: BTreeSet<i32> = match found.app.own_home() {
             Some(home) => machine.inside(&home.path).collect(),
             None => {
@@ -290,7 +290,7 @@ fn arm(
 }
 
 #[test]
-fn no_protected_process_is_ever_in_a_target() {
+fn no_action_reaches_a_protected_process() {
     let sequences = std::env::var("LIMELIGHT_GATE_SEQUENCES");
     let sequences = sequences.map_or(SEQUENCES, |text| text.parse().unwrap());
     let mut machine = Machine::new(&GROUPS, PROCESSES);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The guard on a machine of plain files with real processes: which processes it kills and when,
-//! and that it allocates nothing. One test, because all allocations of the program are counted.
+//! and that it allocates nothing. This is one test, because the allocations of the whole program
+//! are counted.
 
 use std::alloc::{GlobalAlloc, Layout, System as SystemAllocator};
 use std::cell::Cell;
@@ -94,7 +95,7 @@ impl Drop for Process {
 }
 
 impl Machine {
-    /// `cgroup`: mount point of the hierarchy; `None`: a hierarchy of plain files.
+    /// `cgroup` is the mount point of a cgroup hierarchy. With `None`, plain files stand for one.
     fn new(cgroup: Option<PathBuf>) -> Machine {
         Machine::with(Roots {
             cgroup,
@@ -102,7 +103,7 @@ impl Machine {
         })
     }
 
-    /// Uses the cgroup mount and the tracefs of `roots`, and with a tracefs also the sysfs. All
+    /// Uses the cgroup mount and the tracefs of `roots`, and with a tracefs also its sysfs. All
     /// other paths are plain files.
     fn with(roots: Roots) -> Machine {
         let temp = tempfile::tempdir().unwrap();
@@ -134,8 +135,8 @@ impl Machine {
             "MemTotal: 262144 kB\nMemFree: 4096 kB\nMemAvailable: {} kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
             available << 10
         );
-        // The file is never empty in between, because the guard ignores a gauge that it cannot
-        // read.
+        // Overwrites the file in place: truncating it would leave it empty for a moment, and the
+        // guard ignores a gauge that it cannot read.
         let new = self.temp.path().join("proc/meminfo.new");
         let path = self.temp.path().join("proc/meminfo");
         match path.exists() {
@@ -207,8 +208,8 @@ fn thresholds() -> Thresholds {
     }
 }
 
-/// Waits for the next kill by polling only: nothing here may wake the guard's thread. On a busy
-/// machine there may be several reports by then.
+/// Waits for the next kill by polling, because this must not wake the guard's thread. On a busy
+/// machine, several reports may have arrived by then.
 fn next_reports(guard: &Guard) -> Vec<Report> {
     let mut reports = Vec::new();
     wait_for("no app was killed", || {
@@ -235,24 +236,24 @@ fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[test]
-fn kills_in_order_without_taking_memory() {
+fn guard_kills_in_order_and_allocates_nothing() {
     OWN.with(|own| own.set(true));
-    processes_without_a_group();
-    the_dead_are_waited_for();
-    a_group_of_the_running_kernel();
-    whoever_works_is_looked_at();
-    whoever_grew_dies_also_when_all_are_armed_again();
+    apps_without_a_cgroup_are_killed_in_order();
+    memory_of_an_app_that_died_is_awaited();
+    all_processes_of_a_real_cgroup_are_killed();
+    busy_process_triggers_the_check();
+    app_that_grew_is_killed_although_targets_are_rearmed();
 }
 
-/// Two apps without their own cgroup, and a third one that is not armed.
-fn processes_without_a_group() {
+/// Kills two apps without a cgroup in order. A third one, which is not armed, survives.
+fn apps_without_a_cgroup_are_killed_in_order() {
     let machine = Machine::new(None);
     let mut all = [machine.spawn(100), machine.spawn(200), machine.spawn(300)];
     let apps = [all[0].id, all[1].id, all[2].id].map(|id| app(id, None));
     let mut guard = Guard::start(&machine.system, thresholds(), Gate::default()).unwrap();
     let classes = [Class::Disposable, Class::Normal];
     let ids = all.each_ref().map(|process| [process.id]);
-    // The third one is not armed.
+    // There are two classes, so the third app is left out.
     let victims = apps.iter().zip(classes).zip(&ids);
     let victims = victims.map(|((app, class), members)| Victim {
         candidate: candidate(app, class, MIB),
@@ -270,7 +271,7 @@ fn processes_without_a_group() {
     COUNTS.store(false, Ordering::SeqCst);
     assert_eq!(COUNTED.load(Ordering::SeqCst), 0, "the guard took memory");
 
-    // If this thread was scheduled late, memory was freed too late to spare the next app.
+    // If this thread ran late, it reported free memory too late to spare the next app.
     reports.extend(guard.reports());
     assert_eq!(all[1].is_alive(), reports.len() == 1, "{reports:?}");
     assert!(!all[0].is_alive() && all[2].is_alive());
@@ -291,7 +292,7 @@ fn processes_without_a_group() {
     let apart = second.crossed.saturating_sub(first.freed.unwrap());
     assert!(apart >= BREATH, "one spike kills one app: {apart:?}");
     assert!(!all[1].is_alive());
-    // No process that may be killed is left, however short memory is.
+    // No further kill, although memory is still short: no armed app is left.
     std::thread::sleep(Duration::from_millis(100));
     assert!(guard.reports().is_empty() && all[2].is_alive());
     assert_eq!(guard.shortage().level(), Level::Exhausted);
@@ -299,7 +300,7 @@ fn processes_without_a_group() {
 
 /// If an app dies by itself during a shortage, the next app is spared until the dead app's memory
 /// is free.
-fn the_dead_are_waited_for() {
+fn memory_of_an_app_that_died_is_awaited() {
     let machine = Machine::new(None);
     let mut all = [machine.spawn(100), machine.spawn(100)];
     let apps = [all[0].id, all[1].id].map(|id| app(id, None));
@@ -313,8 +314,7 @@ fn the_dead_are_waited_for() {
     guard.arm(&machine.system, victims);
     machine.has(20);
     wait_for("short", || guard.shortage().level() == Level::Swap);
-    // The time is taken before the kill, because the guard may notice the death before this thread
-    // continues.
+    // Read the clock before the kill: the guard may notice the death before this thread continues.
     let still_alive = limelight_daemon::system::now();
     all[0].child.kill().unwrap();
     all[0].child.wait().unwrap();
@@ -339,8 +339,9 @@ fn the_dead_are_waited_for() {
     assert_eq!(guard.arm(&machine.system, [victim]), 0);
 }
 
-/// Current memory use is read before the choice, even if the loop re-arms in between.
-fn whoever_grew_dies_also_when_all_are_armed_again() {
+/// The guard reads current memory use before it selects a victim, even while the event loop keeps
+/// arming the targets again.
+fn app_that_grew_is_killed_although_targets_are_rearmed() {
     for _ in 0..60 {
         let machine = Machine::new(None);
         let mut all = [machine.spawn(100), machine.spawn(5000)];
@@ -372,7 +373,7 @@ fn whoever_grew_dies_also_when_all_are_armed_again() {
 
 /// Kills all processes of a real cgroup, including one that was not known. A process in another
 /// cgroup survives.
-fn a_group_of_the_running_kernel() {
+fn all_processes_of_a_real_cgroup_are_killed() {
     use limelight_sys::cgroup::{CgroupPath, Hierarchy};
     use limelight_sys::proc::Proc;
     let proc = Proc::open("/proc").unwrap();
@@ -419,10 +420,10 @@ fn a_group_of_the_running_kernel() {
     assert_eq!(guard.arm(&machine.system, [victim]), 0);
 }
 
-/// While most memory is free there is no polling timer. A busy process triggers the check instead,
-/// and that check allocates nothing either. Requires privileges and a tracefs; without them the
-/// timer is used.
-fn whoever_works_is_looked_at() {
+/// While most memory is free, the guard has no polling timer. A busy process triggers the check
+/// instead, and that check allocates nothing either. Skipped without privileges and a tracefs,
+/// where the guard uses the timer.
+fn busy_process_triggers_the_check() {
     let machine = Machine::with(Roots {
         tracefs: Some("/sys/kernel/tracing".into()),
         ..Roots::default()

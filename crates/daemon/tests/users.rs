@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Three unprivileged users, one of which takes memory. Whatever that user does, the daemon closes
-//! or stops another user's app only where stock Linux would too. It reclaims from that user's apps
-//! first, and leaves no value behind when it stops.
+//! or stops another user's app only where stock Linux would too. It reclaims from that user's own
+//! apps first, and leaves no changed value behind when it stops.
 //!
-//! Random sequences of a user's possible actions go through the real scan, model, policy, gate and
-//! mechanisms, in simulated time. The test derives the user that took the memory from the processes
-//! alone.
+//! Random sequences of actions that a user can take go through the real scan, model, policy, gate
+//! and mechanisms, in simulated time. The test derives the user that took the memory from the
+//! processes alone.
 
 mod parts;
 
@@ -51,8 +51,8 @@ macro_rules! groups {
 
 const GROUPS: &[&str] = groups!(1001 1002 1003);
 
-/// Names that a process may choose: names of programs that a session needs, and a name that forges
-/// lines.
+/// Names that a process may choose: names of programs that a session needs, and a name with a line
+/// break that imitates a second line of output.
 const NAMES: [&str; 7] = [
     "p",
     "Xorg",
@@ -75,9 +75,9 @@ struct World {
     /// Indices of the user that takes memory, and of the user at the screen.
     taker: usize,
     seated: usize,
-    /// Free swap, in MiB; 0: there is none.
+    /// Free swap in MiB; 0 means that the machine has none.
     swap: u64,
-    /// Lowest memory of each user since the beginning, in bytes.
+    /// Each user's lowest memory so far, in bytes.
     least: [u64; 3],
     /// Time of the last squeeze of each app.
     squeezed: BTreeMap<AppKey, Duration>,
@@ -201,7 +201,7 @@ impl World {
         }
     }
 
-    /// Makes a process touch more memory, as far as any is free.
+    /// Makes a process touch `mib` MiB more memory, or as much as is free.
     fn grow(&mut self, pid: i32, mib: u64) {
         let mib = mib.min(self.room().saturating_sub(1));
         let kib = self.machine.live[&pid].kib + (mib << 10);
@@ -209,7 +209,8 @@ impl World {
         self.trail.push(format!("  grew by {mib} MiB"));
     }
 
-    /// Whether the user `taker` took most of the memory, judged by the processes.
+    /// Whether the user `taker` grew by more than `leak(TOTAL)` and by more than all other users
+    /// together. Derived from the processes.
     fn takes_most(&self) -> bool {
         let grown = |user: usize| self.held(user).saturating_sub(self.least[user]);
         let taken = grown(self.taker);
@@ -222,7 +223,7 @@ impl World {
         all.find(|known| known.key() == app)
     }
 
-    /// Whether an app belongs to a user that did not take the memory.
+    /// Whether an app belongs to a user other than `taker`.
     fn is_bystander(&self, app: AppKey) -> bool {
         let known = self.known(app);
         known.is_some_and(|known| known.found.uid != USERS[self.taker])
@@ -251,7 +252,7 @@ impl World {
         );
     }
 
-    /// Checks that no user can exempt an unlimited amount of memory from the daemon's actions.
+    /// Checks that the taker's exempt apps hold at most a sixteenth of memory.
     fn check_exempt(&self) {
         let uid = USERS[self.taker];
         let own = self.daemon.last.apps.iter();
@@ -266,7 +267,7 @@ impl World {
         }
     }
 
-    /// A bystander's app may be closed only if it takes memory itself.
+    /// While the taker is to blame, a bystander's app may be closed only if it leaks itself.
     fn check_kill(&self, victim: &Known) {
         let healthy = !victim.leaks(TOTAL);
         if healthy && self.is_bystander(victim.key()) && self.takes_most() {
@@ -277,14 +278,15 @@ impl World {
         }
     }
 
-    /// Stock Linux stops no app.
+    /// While the taker is to blame, no bystander's app may be stopped: stock Linux stops none.
     fn check_freeze(&self, app: AppKey) {
         if self.is_bystander(app) && self.takes_most() {
             self.fail("another user's app is stopped");
         }
     }
 
-    /// Reclaim starts with the apps of the user that took the memory.
+    /// While the taker is to blame, a bystander's app may be squeezed only if no app of the taker
+    /// can be.
     fn check_squeeze(&self, app: AppKey) {
         if !self.is_bystander(app) || !self.takes_most() {
             return;
@@ -383,7 +385,7 @@ impl World {
 }
 
 #[test]
-fn one_users_growth_costs_others_no_more_than_on_stock_linux() {
+fn one_users_growth_harms_others_no_more_than_on_stock_linux() {
     let sequences = std::env::var("LIMELIGHT_USERS_SEQUENCES");
     let sequences = sequences.map_or(SEQUENCES, |text| text.parse().unwrap());
     let mut machine = Machine::new(GROUPS, PROCESSES);

@@ -21,7 +21,7 @@ use rustix::process::{kill_process, Pid, Signal};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_limelightd");
 
-/// Limit of the resident memory of a waiting watcher.
+/// Maximum resident memory of a waiting watcher, in KiB.
 const RSS_KIB_MAX: u64 = 3 * 1024;
 
 /// A watcher without a daemon, and changes left by a dead daemon.
@@ -31,7 +31,7 @@ struct Alone {
 }
 
 impl Alone {
-    /// Creates a directory and a restore record that names it, and starts a watcher.
+    /// Creates a directory and a restore record that lists it for removal, and starts a watcher.
     fn start() -> Alone {
         let temp = tempfile::tempdir().unwrap();
         fs::create_dir(temp.path().join("instance")).unwrap();
@@ -87,7 +87,7 @@ fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a process has set its name and sleeps.
+/// Whether the process has set its name to that of a watcher and sleeps.
 fn is_reading(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.contains("(limelight-watch) S")
@@ -126,7 +126,7 @@ fn end_of_the_pipe_restores_everything() {
 }
 
 #[test]
-fn farewell_restores_nothing() {
+fn nothing_is_restored_after_an_orderly_stop() {
     let mut watcher = Alone::start();
     let mut pipe = watcher.child.stdin.take().unwrap();
     pipe.write_all(b".").unwrap();
@@ -135,7 +135,7 @@ fn farewell_restores_nothing() {
 }
 
 #[test]
-fn successor_with_the_lock_restores_instead() {
+fn watcher_leaves_restoring_to_a_successor_that_holds_the_lock() {
     let mut watcher = Alone::start();
     let _lock = lock::take(&watcher.run()).unwrap();
     drop(watcher.child.stdin.take());

@@ -9,8 +9,8 @@ use limelight_daemon::config::{load, values, Config, Origin, Value};
 
 const SEPARATOR: &str = "=== classes.toml\n";
 
-/// Errors name an existing file and line; a valid configuration round-trips through the values
-/// reported by `values`.
+/// Errors name an existing file and line. A valid configuration stays the same when it is written
+/// from what `values` reports and read again.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (main, classes) = match text.split_once(SEPARATOR) {
@@ -40,7 +40,7 @@ pub fn run(data: &[u8]) {
     let shown = values(&origin).expect("a valid configuration has values");
     write(&file, &written(&shown));
     let again = load(&origin).unwrap_or_else(|errors| panic!("{errors}\nof {main:?}"));
-    // Class rules contain their location, which has changed.
+    // Left out: class rules contain their file and line, which have changed.
     let rest = |config: Config| Config {
         classes: Default::default(),
         ..config

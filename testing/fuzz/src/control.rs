@@ -12,7 +12,7 @@ use limelight_proto::{Request, Response, LINE_MAX, SOCKET_NAME};
 const NOW: Duration = Duration::from_secs(100);
 
 /// Every complete line arrives unchanged, and an unterminated line does not arrive. A line that is
-/// too long ends the connection. A valid request round-trips.
+/// too long ends the connection. A valid request stays the same when it is written and read again.
 pub fn run(data: &[u8]) {
     let received = sent_over_socket(data);
     let whole = data
@@ -43,7 +43,7 @@ fn sent_over_socket(data: &[u8]) -> Vec<Vec<u8>> {
     client.set_nonblocking(true).expect("an open socket");
     let (mut unsent, mut received) = (data, Vec::new());
     let (mut done, mut answers) = (false, [0; 4096]);
-    // Each iteration transfers some bytes or a line.
+    // Enough iterations, because each one transfers at least some bytes or a line.
     for _ in 0..16 + 2 * data.len() {
         match client.write(unsent) {
             Ok(count) => unsent = &unsent[count..],
@@ -55,7 +55,7 @@ fn sent_over_socket(data: &[u8]) -> Vec<Vec<u8>> {
             done = true;
             let _ = client.shutdown(std::net::Shutdown::Write);
         }
-        // The daemon stops reading from a client that does not read its answers.
+        // Read the answers: the daemon stops reading from a client that does not.
         while matches!(client.read(&mut answers), Ok(1..)) {}
         for ready in reactor.wait(Some(Duration::ZERO)).expect("an epoll set") {
             if let Token::Client(id) = ready.token {

@@ -4,7 +4,7 @@
 use limelight_core::model::unit;
 use limelight_daemon::sources::apps::desktop::{categories_of, parse};
 
-/// An entry keeps the ID from its file's name, and no category is empty.
+/// An entry's ID is the name of its file, and no category is empty.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if let Some(entry) = parse("org.example.App", &text) {

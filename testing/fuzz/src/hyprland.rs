@@ -3,11 +3,11 @@
 
 use limelight_compositor::{hyprland, kwin, Seen};
 
-/// A PID is reported only together with a window, and only if the PID is positive.
+/// A PID is positive, and is reported only together with a window.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     for line in text.lines() {
-        // A focus event is recognised by the event's name, not by a window's title.
+        // A window's title cannot make an event look like a focus event.
         if hyprland::concerns_focus(line) {
             assert!(line.starts_with("activewindowv2>>") || line.starts_with("closewindow>>"));
         }

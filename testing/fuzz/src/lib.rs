@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Fuzz targets: one function per kind of external input. A target panics when its parser violates
-//! an invariant on any input.
+//! an invariant.
 //!
-//! `make fuzz` has libFuzzer search for such inputs, for a bounded time per target.
-//! `corpus/TARGET/` contains a few named seeds and every input that once caused a failure;
-//! `cargo test` replays them without libFuzzer. A new target is a module here, a line in
+//! `make fuzz` has libFuzzer search for inputs that make a target panic, for a limited time per
+//! target. `corpus/TARGET/` contains a few named seeds and every input that once caused a failure;
+//! `cargo test` replays them without libFuzzer. To add a target, add a module here, a line in
 //! [`TARGETS`], and a directory of seeds.
 
 pub mod app_id;
@@ -20,7 +20,8 @@ pub mod record;
 pub mod trace;
 pub mod unit_name;
 
-/// A target: its name, which is also its corpus' directory, and the function that checks an input.
+/// A target: its name, which is also the name of its corpus directory, and the function that checks
+/// an input.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.

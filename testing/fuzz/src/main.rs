@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! libFuzzer driver for the target that `LIMELIGHT_FUZZ` names; libFuzzer gets all arguments.
+//! libFuzzer driver for the target that `LIMELIGHT_FUZZ` names. All arguments go to libFuzzer.
 #![no_main]
 
 use std::sync::OnceLock;

@@ -5,8 +5,8 @@ use limelight_compositor::lines;
 use limelight_compositor::niri::Windows;
 use limelight_compositor::Seen;
 
-/// The resulting focus does not depend on how the bytes are fragmented. Its window is a number, and
-/// its PID is positive.
+/// The resulting focus does not depend on how the bytes are fragmented. A window's ID is a number,
+/// and a PID is positive.
 pub fn run(data: &[u8]) {
     let Some((&cut, data)) = data.split_first() else {
         return;

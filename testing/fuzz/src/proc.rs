@@ -12,7 +12,7 @@ use limelight_sys::swapped::accessible;
 use limelight_sys::unix_sockets;
 use limelight_sys::watermarks::Watermarks;
 
-/// No parser panics, and all parsed text occurs in the input.
+/// No parser panics, and names and paths that a parser returns occur in the input.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if let Some(stat) = Stat::parse(&text) {
@@ -52,7 +52,7 @@ pub fn run(data: &[u8]) {
     lru_gen::parse(&text);
 }
 
-/// A process whose name looks like the fields of a `stat` line is parsed with its own PID and name.
+/// A process name that looks like fields of a `stat` line changes no other field.
 fn check_name(stat: &Stat) {
     let comm: String = stat.comm.chars().filter(|&char| char != '\n').collect();
     let tail = "S 1 7 7 0 -1 4194560 311 0 42 0 5 3 0 0 20 0 1 0 9876 10 20 30";

@@ -9,12 +9,12 @@ use limelight_daemon::restore::{Entry, Ledger, FILE_NAME};
 
 const BOOT: &str = "boot";
 
-/// An accepted record obeys the same rules as a generated one, and round-trips; reading and writing
-/// a restore record loses no entry.
+/// An accepted record obeys the same rules as a generated one, and stays the same when it is
+/// written and read again. Reading and writing a restore record loses no entry.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     check_start(&text);
-    // The fuzzer need not find a valid checksum by itself.
+    // The same text with a valid checksum, which the fuzzer could hardly find by itself.
     check_start(&sealed(text.clone().into_owned()));
     check_restore(data);
 }

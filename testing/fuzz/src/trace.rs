@@ -4,8 +4,8 @@
 use limelight_sys::perf::{self, Tracepoint};
 use limelight_sys::tracefs::{parse_oom_score_adj, parse_sched_waking, take_lines, Line};
 
-/// The lines read from a pipe do not depend on how its bytes were split. No process name shifts a
-/// field.
+/// The lines read from a pipe do not depend on how its bytes were split. A process name cannot
+/// shift the fields of a record.
 pub fn run(data: &[u8]) {
     let mut whole = data.to_vec();
     let lines = take_lines(&mut whole);

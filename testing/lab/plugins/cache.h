@@ -3,9 +3,10 @@
  * A model of the data caches of one processor, which records which cause evicts which lines.
  *
  * Three levels with true LRU and write-allocate, lines of 64 bytes, indexed by guest physical
- * address. The last level is inclusive: a line that it evicts leaves the other levels too. There is
- * no prefetcher, so all misses are demand misses, and no instruction fetch. DMA writes of devices
- * are not modelled: they neither allocate lines (no DDIO) nor drop the lines of the written page.
+ * address. The last level is inclusive: a line that it evicts leaves the other levels too.
+ * Instruction fetches and prefetching are not modelled: all misses are misses of loads and stores.
+ * DMA writes of devices are not modelled either: they neither allocate lines (no DDIO) nor drop the
+ * lines of the written page.
  *
  * For each line that leaves the last level, the model records the cause of the eviction. A later
  * miss on that line is charged to the cause of the access and, in a second table, to the cause of
@@ -49,8 +50,8 @@ struct level {
 struct counters {
 	uint64_t accesses[CAUSES];
 	uint64_t misses[LEVELS][CAUSES];
-	/* Misses of the last level by cause of the access, and by cause of the eviction + 1;
-	 * 0: the line was never cached. */
+	/* Misses of the last level: the first index is the cause of the access, the second one the
+	 * cause of the line's eviction + 1, or 0 if the line was never cached. */
 	uint64_t taken[CAUSES][CAUSES + 1];
 	/* Stores that bypass the caches. */
 	uint64_t bypassing[CAUSES];
@@ -84,7 +85,7 @@ static inline uint64_t *level_set(const struct level *level, uint64_t line)
 	return level->lines + (line & (level->sets - 1)) * level->ways;
 }
 
-/* Whether the line is cached. Makes it the most recently used line of its set. */
+/* Whether the line is cached. If so, makes it the most recently used line of its set. */
 static inline bool level_find(struct level *level, uint64_t line)
 {
 	uint64_t *set = level_set(level, line);

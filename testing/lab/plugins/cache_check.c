@@ -94,8 +94,8 @@ int main(void)
 	expect("bypassing stores: the written line is dropped",
 	       seen->taken[CAUSE_BACKGROUND][CAUSE_PREZERO_ZEROING + 1], 1);
 
-	/* Inclusion: a line that leaves the last level leaves L1 too. L1 keeps one line hot, while
-	 * other lines fill its set of the last level (8192 sets). */
+	/* Inclusion: a line that leaves the last level leaves L1 too. One line stays hot in L1, while
+	 * other lines fill its set in the last level (8192 sets). */
 	start(&caches);
 	caches_access(&caches, 0, CAUSE_APP);
 	for (i = 1; i <= 16; i++) {

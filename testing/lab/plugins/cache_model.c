@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * A plugin for QEMU's translator (TCG). It runs the model of cache.h over every load and store of a
- * guest with one processor, and reports the cause of the misses.
+ * guest with one processor, and reports the causes of the misses.
  *
- * The cause of an access is found without changes to the guest's kernel:
+ * The plugin finds the cause of an access without changes to the guest's kernel:
  *
  * - The current task: __switch_to_asm loads the next task's stack pointer from its task_struct; the
  *   address of that load identifies the task. A new task starts at ret_from_fork_asm.
@@ -17,8 +17,8 @@
  *
  * Operations:
  * 1 ROLE: this task is 0 system, 1 the app, 2 background.
- * 2 BEGIN: start modelling with empty caches; if started already, keep the caches and reset the
- *   counters to zero.
+ * 2 BEGIN: reset the counters to zero and start modelling with empty caches; if modelling already,
+ *   keep the contents of the caches.
  * 3 END: write the counters as report ARGUMENT, and stop modelling.
  *
  * Arguments: out=FILE memory=BYTES l1=BYTES:WAYS l2=... llc=... switch=ADDRESS fork=ADDRESS
@@ -68,13 +68,13 @@ EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int
 static const uint8_t mark[] = { 0x8a, 0x80, 0x65, 0x6d, 0x69, 0x6c };
 /* The load of the next task's stack pointer: mov rsp, [rsi + displacement]. */
 static const uint8_t switch_load[] = { 0x48, 0x8b, 0xa6 };
-/* __switch_to_asm is shorter than this. */
+/* Upper bound of the size of __switch_to_asm, in bytes. */
 enum { SWITCH_BYTES = 64 };
 
 enum { OP_ROLE = 1, OP_BEGIN = 2, OP_END = 3 };
 enum { ROLE_SYSTEM, ROLE_APP, ROLE_BACKGROUND, ROLE_PREZERO, ROLES };
 
-/* Properties of an instruction, found at translation; flags. */
+/* Flags of an instruction, determined when it is translated. */
 enum { INSN_ZEROING = 1, INSN_BYPASSING = 2 };
 
 enum { MAX_RANGES = 16, TASKS = 4096 };
@@ -91,7 +91,7 @@ static bool modelling;
 static uint64_t current;
 static int role;
 
-/* Tasks whose role is not ROLE_SYSTEM, by address; linear probing, never full. */
+/* Tasks that have had a role other than ROLE_SYSTEM, by address; linear probing, never full. */
 static struct {
 	uint64_t task;
 	int role;
@@ -131,7 +131,7 @@ static void on_switch(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t vad
 	role = tasks[task_slot(current)].role;
 }
 
-/* The task_struct may have belonged to a task that has ended. */
+/* Resets the role: the task_struct may have belonged to a task that has ended. */
 static void on_new_task(unsigned int cpu, void *data)
 {
 	(void)cpu, (void)data;
@@ -216,7 +216,7 @@ static void on_access(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t vad
 	}
 	caches_access(&caches, line, by);
 	/* An access that crosses into the next line touches that line too. The next page may have
-	 * any physical address, so an access that crosses into it is not followed. */
+	 * any physical address, so the part of an access that lies there is not modelled. */
 	if ((vaddr & 63) + (UINT64_C(1) << qemu_plugin_mem_size_shift(info)) > 64 &&
 	    (vaddr & 4095) < 4032)
 		caches_access(&caches, line + 1, by);

@@ -13,9 +13,9 @@ use sha2::{Digest, Sha256};
 
 use crate::paths::{self, files_below};
 
-/// Number of entries kept per name; beyond it, the least recently used entries are removed.
+/// Maximum number of entries per name. The least recently used surplus entries are removed.
 const KEPT_ENTRIES: usize = 4;
-/// Entries used more recently than this are never removed: a run may still need them, because a
+/// Entries used more recently than this are never removed, because a run may still need them: a
 /// matrix of exact runs takes hours.
 const IN_USE: Duration = Duration::from_secs(12 * 3600);
 
@@ -88,7 +88,7 @@ impl Shelf {
     }
 
     /// Returns the entry `name` for `key`. If it is missing, `make` fills an empty directory, which
-    /// is then moved into place, so a partial entry is never visible. Of two concurrent runs that
+    /// is then moved into place, so that a partial entry is never visible. If two concurrent runs
     /// need the same entry, one makes it and the other waits.
     pub fn get(
         &self,
@@ -131,7 +131,7 @@ impl Shelf {
         Ok(self.entries(name)?.pop().map(|(_, path)| path))
     }
 
-    /// Removes the partial entries that killed runs left behind: no process holds their locks.
+    /// Removes the partial entries whose locks no process holds: killed runs left them behind.
     fn remove_abandoned(&self) -> Result<()> {
         for file in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             let part = file.path();

@@ -95,8 +95,8 @@ fn cache_dir() -> Result<PathBuf> {
     Ok(base.join("limelight"))
 }
 
-/// Moves a finished directory or file to its final name. If that name is a directory already, the
-/// directory stays and `finished` is removed.
+/// Moves a finished directory or file to its final name. If a directory of that name already
+/// exists, it stays and `finished` is removed.
 pub fn publish(finished: &Path, to: &Path) -> Result<()> {
     match fs::rename(finished, to) {
         Ok(()) => Ok(()),

@@ -25,7 +25,7 @@ struct State {
 }
 
 impl Progress {
-    /// Starts the clock for `what`, whose name every progress line begins with.
+    /// Starts the clock for `what`. Every progress line begins with that text.
     pub fn new(what: impl Into<String>) -> Self {
         Progress {
             what: what.into(),

@@ -25,8 +25,8 @@ pub enum Kernel {
     Debian,
     /// Linux 6.12 with the Limelight series.
     Limelight,
-    /// The same source and configuration without the series. The comparison gives the cost of the
-    /// series while it is inactive.
+    /// The same source and configuration without the series. Shows what the series costs while it
+    /// is inactive.
     Unpatched,
     /// `limelight` with KASAN, lockdep and the VM's own assertions.
     Debug,
@@ -103,7 +103,8 @@ pub enum Kind {
     Test,
     /// Run by `limelight-lab bench`, repeated, and shown in the report. It may measure times.
     Benchmark,
-    /// Run by `limelight-lab soak`: takes too long for every test run, or may crash the emulator.
+    /// Run by `limelight-lab soak`: it takes too long to be part of every test run, or may crash
+    /// the emulator.
     Soak,
     /// Run only by name: its prerequisites take hours to build, or it shows known failures.
     Named,
@@ -168,7 +169,7 @@ pub struct Variant {
     /// Swap.
     pub swap: SwapKind,
     /// The background load's name (`copy`, `index-read`, ...), or another word that distinguishes
-    /// this variant from the scenario's others. Letters, digits and `-`.
+    /// this variant from the scenario's other variants. Letters, digits and `-`.
     pub load: String,
 }
 
@@ -348,8 +349,9 @@ pub struct Verdict {
     pub passed: bool,
     /// The figures that decide.
     pub seen: String,
-    /// Whether the promise is about a counter that varies from run to run, and about no harm. In a
-    /// test, the median of three repetitions decides such a promise if the first falls short.
+    /// Whether the promise is about a counter that varies from run to run, and not about harm. If
+    /// the first repetition of a test falls short of such a promise, the median of three
+    /// repetitions decides.
     pub is_figure: bool,
 }
 
@@ -406,17 +408,17 @@ pub struct Spec {
     /// The tasks of one repetition of an arm.
     pub tasks: fn(&Variant, ArmOn) -> Vec<Task>,
     /// Time limit in seconds of one repetition of one arm of a variant, on two cores without KVM.
-    /// The lab multiplies it by the arms and repetitions in a boot, and adds the time of the boot
-    /// itself.
+    /// The lab multiplies it by the number of arms and of repetitions in a boot, and adds the time
+    /// that the boot itself takes.
     pub time_limit_s: u64,
-    /// Judges the figures of everything that ran. An arm or variant that the command line excludes
-    /// is absent from the aggregates. No verdicts where the guest's checks cover everything.
+    /// Judges the figures of everything that ran. Arms and variants that the command line excludes
+    /// are missing in the aggregates. Gives no verdicts if the guest's checks cover everything.
     pub must_hold: fn(&Aggregates) -> Vec<Verdict>,
     /// The figures that tables and the report show, most important first.
     pub metrics: &'static [&'static [Metric]],
     /// Default number of repetitions.
     pub repetitions: u32,
-    /// Most repetitions in one boot. The boots of different kernels alternate.
+    /// Maximum number of repetitions in one boot. The boots of different kernels alternate.
     pub repetitions_per_boot: u32,
     /// Whether every arm gets its own boot, even where arms share a kernel.
     pub boot_per_arm: bool,

@@ -8,7 +8,7 @@ use std::{env, io};
 
 use anyhow::{bail, Context, Result};
 
-/// Last lines of a failed program's output that an error shows.
+/// Number of lines at the end of a failed program's output that the error shows.
 const TAIL_LINES: usize = 25;
 
 /// Runs `command` to its end; its output appears only in the error if it fails.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Malicious or broken clients: whatever a client sends, all other clients are served.
+//! Malicious or broken clients. Whatever a client sends, the daemon still serves all others.
 
 use std::io::{IoSlice, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -14,7 +14,7 @@ use rustix::net::{sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags}
 use super::STRANGER;
 use crate::common::{Machine, Running};
 
-/// Turns the loop until the client threads have finished.
+/// Runs the daemon's event loop until the client thread has finished; returns the thread's result.
 fn serve<T>(daemon: &mut Running, others: thread::JoinHandle<T>) -> T {
     while !others.is_finished() {
         daemon.daemon.turn(Some(Duration::from_millis(5))).unwrap();
@@ -38,8 +38,8 @@ fn socket(machine: &Machine) -> PathBuf {
     machine.path("run/control.sock")
 }
 
-/// Number of descriptors of this process, which includes the daemon here, that refer to the same
-/// socket.
+/// Number of open descriptors of the socket of `stream` in this process, in which the daemon runs
+/// too.
 fn descriptors_like(stream: &UnixStream) -> usize {
     let link = |number: &str| std::fs::read_link(format!("/proc/self/fd/{number}")).ok();
     let own = link(&stream.as_raw_fd().to_string());
@@ -86,14 +86,14 @@ fn endless_line_is_refused_and_half_a_line_changes_nothing() {
     is_served(&mut daemon);
     drop(half);
     is_served(&mut daemon);
-    // Nested more deeply than any message.
+    // Nested more deeply than any valid message.
     let deep = format!(r#"{{"op":{}"#, "[".repeat(60_000));
     let answer = daemon.ask(&deep);
     assert!(matches!(answer, Response::Error { .. }), "{answer:?}");
 }
 
 #[test]
-fn thousands_of_connections_of_one_user_lock_no_user_out() {
+fn thousands_of_connections_of_one_user_do_not_lock_out_others() {
     if !root() {
         return;
     }
@@ -122,7 +122,7 @@ fn thousands_of_connections_of_one_user_lock_no_user_out() {
 
 /// One person may have thousands of uids (`/etc/subuid`), so a limit per uid is not enough.
 #[test]
-fn connections_of_many_users_lock_no_user_out() {
+fn connections_of_many_users_do_not_lock_out_others() {
     if !root() {
         return;
     }
@@ -192,8 +192,8 @@ fn received_descriptors_are_not_kept() {
     }
 }
 
-/// Sends many requests at once: returns how many were served, and the wait times of the other
-/// requests.
+/// Sends 300 requests in succession. Returns how many were served, and the wait times in ms that
+/// the refusals of the others gave.
 fn flood(
     daemon: &mut Running,
     client: &mut crate::common::Client,
@@ -219,7 +219,7 @@ fn flood(
 }
 
 #[test]
-fn flood_of_lookups_is_refused_with_the_time_to_wait() {
+fn flood_of_lookups_is_refused_and_told_how_long_to_wait() {
     if !root() {
         return;
     }
@@ -241,7 +241,7 @@ fn flood_of_lookups_is_refused_with_the_time_to_wait() {
         thread::sleep(Duration::from_millis(waits[waits.len() - 1]));
         let answer = daemon.ask_over(&mut stranger, r#"{"op":"latency"}"#);
         assert!(matches!(answer, Response::Latency(_)), "{answer:?}");
-        // No other client waits for it.
+        // Other clients are still served.
         is_served(&mut daemon);
     }
 }
@@ -265,7 +265,7 @@ fn many_users_together_get_no_more_lookups_than_one() {
 }
 
 #[test]
-fn session_agent_is_never_refused_for_the_number_of_its_reports() {
+fn session_agent_is_not_rate_limited() {
     if !root() {
         return;
     }
@@ -299,7 +299,7 @@ fn session_agent_is_never_refused_for_the_number_of_its_reports() {
 }
 
 #[test]
-fn flooding_user_is_read_slowly() {
+fn requests_of_a_flooding_user_are_read_slowly() {
     if !root() {
         return;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Every message of the control socket, sent by the owner of the topmost app, by another user and
-//! by root: what each of them may change. A message without an expected result here fails the test.
+//! by root: what each sender may change. A message without an expected result here fails the test.
 
 mod hostile;
 mod no_logind;
@@ -30,7 +30,7 @@ const STRANGE: &str = "u/app-strange-3.scope";
 enum Comes {
     /// Accepted, and the state of the daemon or of the machine has changed.
     Changed,
-    /// Answered, and nothing has changed so far.
+    /// Answered; nothing has changed yet.
     Told,
     /// Refused, and nothing has changed.
     Refused,
@@ -38,11 +38,11 @@ enum Comes {
 
 use Comes::{Changed, Refused, Told};
 
-/// The expected effect of a message by its sender.
+/// A message, and its expected effect for each sender.
 struct Case {
     message: String,
     owner: Comes,
-    /// Effect for another user, without logind and with logind while that user's session is
+    /// For another user: without logind, and also with logind while that user's session is
     /// inactive.
     stranger: Comes,
     root: Comes,
@@ -56,7 +56,7 @@ struct World {
 }
 
 impl World {
-    /// `None`, with a message, if files cannot be given to other users.
+    /// Returns `None` and prints a message if not root, because speaking as other users needs root.
     fn new() -> Option<World> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("SKIPPED: speaking as other users takes root");
@@ -133,7 +133,7 @@ impl World {
                 Refused,
                 Changed,
             );
-            // Counted as input for another app, or as a frame without input.
+            // `open` then counts as input for another app, `close` as a frame without input.
             case(
                 &window(&format!(r#""pid":{strange},"#)),
                 Changed,
@@ -153,13 +153,13 @@ impl World {
             let word = |pid: i32, on: bool| {
                 format!(r#"{{"op":"in-use","pid":{pid},"use":"{what}","on":{on}}}"#)
             };
-            // The next scan of the apps applies it.
+            // Takes effect at the next scan for apps.
             case(&word(behind, true), Told, Refused, Told);
             case(&word(strange, true), Refused, Refused, Told);
             // A connection cannot remove another connection's announcement.
             case(&word(behind, false), Told, Told, Told);
         }
-        // The status shows agents only of users who may make claims now.
+        // The status lists agents only of users who may make claims now.
         let agent = r#"{"op":"agent","source":"sway","detail":"test"}"#;
         case(agent, Changed, Told, Changed);
         for op in ["explain", "apps"] {
@@ -217,7 +217,7 @@ fn another_user_changes_nothing() {
             assert_eq!(came, case.stranger, "logind {logind}: {}", case.message);
         }
         drop(stranger);
-        // Disconnecting changes nothing either.
+        // Disconnecting changes no state either.
         let after = state(&mut daemon, &world);
         assert_same(&before, &after);
         let answer = daemon.ask_over(&mut owner, r#"{"op":"status"}"#);
@@ -274,7 +274,7 @@ fn in_front(daemon: &mut Running, world: &World) -> Client {
         let answer = daemon.ask_over(&mut owner, &message);
         assert!(matches!(answer, Response::Ok { .. }), "{answer:?}");
     }
-    // The next scan of the apps applies the announcement.
+    // The announcement takes effect at the next scan for apps.
     let deadline = Instant::now() + Duration::from_secs(60);
     let apps = format!(r#"{{"op":"apps","pid":{pid}}}"#);
     while !matches!(daemon.ask(&apps), Response::Apps { apps, .. } if !apps[0].uses.is_empty()) {

@@ -35,7 +35,7 @@ fn is_taken(daemon: &mut Running, client: &mut Client, app: &App) {
 }
 
 #[test]
-fn user_without_display_and_group_gets_a_refusal_with_the_cure() {
+fn user_without_display_or_group_is_refused_and_told_the_cure() {
     let Some(world) = World::new() else {
         return;
     };
@@ -55,7 +55,7 @@ fn user_without_display_and_group_gets_a_refusal_with_the_cure() {
 }
 
 #[test]
-fn refused_user_locks_no_user_out() {
+fn refused_user_does_not_lock_out_others() {
     let Some(world) = World::new() else {
         return;
     };
@@ -135,7 +135,7 @@ fn group_is_accepted_by_name_and_by_number() {
 }
 
 #[test]
-fn sessions_without_a_seat_do_not_help() {
+fn session_without_a_seat_gives_no_permission() {
     let Some(world) = World::new() else {
         return;
     };
@@ -152,7 +152,8 @@ fn sessions_without_a_seat_do_not_help() {
     daemon.stop();
 }
 
-/// procfs gives such a process to root, but its user may have written the value.
+/// In procfs, the files of such a process belong to root. A score of 0 may still have been written
+/// by the process's user, so that user needs permission.
 #[test]
 fn process_that_is_not_dumpable_needs_its_users_permission() {
     let Some(world) = World::new() else {

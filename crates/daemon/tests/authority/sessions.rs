@@ -43,7 +43,7 @@ fn session_without_a_seat_displaces_no_app_of_the_seat() {
         ("manager", "REMOTE=0\nCLASS=manager\n"),
         ("empty-seat", "SEAT=\nCLASS=user\n"),
         ("background", "SEAT=seat0\nCLASS=background\n"),
-        // A value is never parsed as a key, whatever its text is.
+        // The value contains `SEAT=`, but the text of a value is never parsed as a key.
         ("forged", "CLASS=user\nDISPLAY=\\nSEAT=seat0\n"),
     ] {
         let text = format!("UID={STRANGER}\nACTIVE=1\nSTATE=active\n{rest}");
@@ -91,10 +91,10 @@ fn explicit_claim_ranks_no_higher_than_another_active_session() {
     take(&mut daemon, &mut owner, &claim(world.front.pid, true));
     take(&mut daemon, &mut other, &claim(world.strange.pid, false));
     assert_eq!(daemon.topmost(), Some(world.strange.pid), "the latest");
-    // The person at the other seat switches windows: no claim of another user outranks that.
+    // The owner switches windows: no claim of another user outranks the owner's session.
     take(&mut daemon, &mut owner, &claim(world.behind.pid, true));
     assert_eq!(daemon.topmost(), Some(world.behind.pid));
-    // The owner's own explicit claim does outrank the owner's own agent.
+    // The owner's explicit claim does outrank the owner's agent.
     take(&mut daemon, &mut owner, &claim(world.front.pid, false));
     take(&mut daemon, &mut owner, &claim(world.behind.pid, true));
     assert_eq!(daemon.topmost(), Some(world.front.pid));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Visibility of a user's apps in the answers to every request: none for other users, their own for
-//! the owner, all apps for root and the group of `[access]`.
+//! Which apps the answers to every request show: to another user none of the owner's apps, to the
+//! owner their own apps, to root and the group of `[access]` all apps.
 
 use limelight_proto::{ErrorCode, Response};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::common::{Client, Running};
 
 const GROUP: u32 = 60_123;
 
-/// Session of the other user.
+/// Where the other user's session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     NoLogind,
@@ -49,7 +49,7 @@ fn marks(world: &World) -> Vec<String> {
     by_pid.chain(more).chain([OWNER.to_string()]).collect()
 }
 
-/// The owner presses a key and receives a response.
+/// Opens and closes a response window, as a key press of the owner and a frame do.
 fn press(daemon: &mut Running, owner: &mut Client) {
     for event in ["open", "close"] {
         let message = format!(r#"{{"op":"window","event":"{event}","source":"test"}}"#);
@@ -59,7 +59,7 @@ fn press(daemon: &mut Running, owner: &mut Client) {
 }
 
 #[test]
-fn no_answer_names_another_user_s_app() {
+fn no_answer_names_another_users_app() {
     let Some(world) = World::new() else {
         return;
     };
@@ -71,7 +71,7 @@ fn no_answer_names_another_user_s_app() {
         let mut wrong = Vec::new();
         for Case { message, .. } in world.cases() {
             let answer = say(&mut daemon, &mut stranger, &message);
-            // The caller may receive its own text back.
+            // An answer may repeat text of the request.
             let told = marks(&world)
                 .into_iter()
                 .find(|mark| answer.contains(mark) && !message.contains(mark));
@@ -176,7 +176,7 @@ fn answers_say_that_something_is_hidden() {
 }
 
 #[test]
-fn stranger_still_sees_the_machine_and_own_apps() {
+fn other_user_still_sees_the_machine_and_own_apps() {
     let Some(world) = World::new() else {
         return;
     };
@@ -244,7 +244,7 @@ fn owner_sees_own_apps_and_root_and_the_group_see_all() {
             let known = everything.get_or_insert_with(|| seen.clone());
             assert_eq!(&seen, known, "{who}");
         }
-        // Closing the connection would end its claims.
+        // Dropping the client would close its connection and end its claims.
         std::mem::forget(client);
     }
     daemon.stop();

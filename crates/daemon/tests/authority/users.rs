@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Three users send random requests over the real socket to the real daemon, and take other random
-//! actions that need no privilege. None of them changes a value of another user's processes, or
-//! learns the foreground app of another user or the times of its input. No value remains after the
-//! daemon's end.
+//! actions that need no privilege. No user changes a value of another user's processes, or learns
+//! another user's foreground app or when that user's input occurred. After the daemon's end, no
+//! changed value remains.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ const STEPS: usize = 12;
 const SETTLED: Duration = Duration::from_millis(700);
 const UNITS: usize = 2;
 
-/// xorshift64*: the same choices in each run.
+/// xorshift64* generator. With the same seed, each run makes the same choices.
 struct Random(u64);
 
 impl Random {
@@ -140,7 +140,7 @@ impl<'a> World<'a> {
         lines[self.random.below(lines.len())].to_string()
     }
 
-    /// A random action of a user without the daemon.
+    /// A random action of a user, without a request to the daemon.
     fn act(&mut self, user: usize) {
         let own = self.pids(user);
         let pid = own[self.random.below(own.len())];
@@ -190,7 +190,7 @@ impl<'a> World<'a> {
             .write(&format!("proc/{pid}/cgroup"), &format!("0::/{to}\n"));
     }
 
-    /// All values of one user that the daemon can set.
+    /// The current values of all settings of one user that the daemon can change.
     fn values(&self, user: usize) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         for pid in self.pids(user) {
@@ -215,7 +215,7 @@ impl<'a> World<'a> {
         all
     }
 
-    /// Text that would reveal another user's apps, unless it is in the caller's own request.
+    /// Text that would reveal another user's apps, unless the caller's own request contains it.
     fn marks(&self, watcher: usize) -> Vec<String> {
         let others = (0..USERS.len()).filter(|user| *user != watcher);
         let mut marks: Vec<String> = Vec::new();
@@ -240,7 +240,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// Retries after the daemon's rate limit.
+/// Sends a request until the daemon's rate limit admits it.
 fn ask(daemon: &mut Running, client: &mut Client, line: &str) -> Response {
     loop {
         match daemon.ask_over(client, line) {
@@ -257,7 +257,7 @@ fn ask(daemon: &mut Running, client: &mut Client, line: &str) -> Response {
 fn view(daemon: &mut Running, client: &mut Client, question: &str) -> Value {
     let mut value = serde_json::to_value(ask(daemon, client, question)).unwrap();
     forget_time(&mut value);
-    // A user at the screen sees the number of apps, which `/proc` shows to all users anyway.
+    // Ignored: this detail contains the number of apps, which `/proc` shows to all users anyway.
     for mechanism in value["mechanisms"].as_array_mut().into_iter().flatten() {
         if mechanism["name"] == "swap" {
             mechanism["detail"].take();
@@ -350,7 +350,7 @@ fn watch(daemon: &mut Running, world: &mut World, clients: &mut [Client], watche
             world.fail(&format!("user {watcher} sees {mark}: {after:#}"));
         }
         if had_front {
-            // A user that loses the foreground to another user notices that.
+            // A user who has lost the foreground to another user may see that.
             if front(daemon, world) != Some(watcher) {
                 return compared;
             }
@@ -386,7 +386,7 @@ fn sequence(machine: &Machine, seed: u64, logind: bool) -> usize {
     let mut clients: Vec<Client> = USERS.iter().map(|uid| daemon.connect_as(*uid)).collect();
     let mut compared = 0;
     for watcher in 0..USERS.len() {
-        // First the watcher acts.
+        // The watcher acts first.
         for _ in 0..3 {
             let line = world.request(watcher);
             world.trail.push(format!("user {watcher}: {line}"));
@@ -399,7 +399,7 @@ fn sequence(machine: &Machine, seed: u64, logind: bool) -> usize {
     if seed.is_multiple_of(2) {
         daemon.stop();
     } else {
-        // A dead daemon's changes are restored by the next start as well as by the watcher process.
+        // Without a watcher process, the next start restores a dead daemon's changes.
         daemon.crash();
         machine.start().stop();
     }

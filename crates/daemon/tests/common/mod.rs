@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A machine made of plain files, and the real daemon on it, driven turn by turn in this thread.
+//! A machine made of plain files, and the real daemon on it. The tests run the daemon's event loop
+//! in their own thread, one turn at a time.
 //!
 //! Processes are real ones (`sleep`), because a pidfd cannot be faked; their entries in `/proc` and
 //! the cgroup tree are written here.
@@ -35,7 +36,7 @@ impl Drop for App {
     }
 }
 
-/// The machine.
+/// A machine made of plain files in a temporary directory.
 pub struct Machine {
     temp: tempfile::TempDir,
     /// Start time of the most recently started process, in clock ticks.
@@ -72,7 +73,7 @@ impl Machine {
             "MemTotal: 1024000 kB\nMemAvailable: 900000 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
         );
         machine.write("proc/vmstat", "oom_kill 0\n");
-        // Lets the kernel appear able to report the cgroups of pages.
+        // Its existence tells the daemon that the kernel reports the cgroups of pages.
         machine.write("proc/kpagecgroup", "");
         machine.write("proc/pressure/memory", "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n");
         machine.write("sys/kernel/mm/lru_gen/enabled", "0x0007\n");
@@ -81,7 +82,7 @@ impl Machine {
         machine
     }
 
-    /// Writes the configuration of all tests, plus more sections.
+    /// Writes the configuration that all tests use, followed by `more`.
     pub fn configure(&self, more: &str) {
         let state = self.path("state/coldstart");
         let state = state.display();
@@ -159,7 +160,8 @@ impl Machine {
     fn enter(&self, pid: i32, ppid: i32, cgroup: &str) {
         let directory = format!("proc/{pid}");
         fs::create_dir_all(self.path(&directory)).unwrap();
-        // Later than the daemon's clock until the test's end, and than any earlier start.
+        // Ahead of the daemon's clock until the test ends, and later than the start of every
+        // earlier process.
         let start = (ticks_since_boot() + AHEAD_TICKS).max(self.started.get() + 1);
         self.started.set(start);
         let stat =
@@ -215,7 +217,7 @@ impl Machine {
         );
     }
 
-    /// A cgroup's value in MiB.
+    /// The number of bytes in a cgroup file, converted to MiB.
     pub fn mib(&self, file: &str) -> u64 {
         self.read(&format!("cgroup/{file}")).parse::<u64>().unwrap() >> 20
     }
@@ -284,8 +286,8 @@ impl Client {
 }
 
 impl Drop for Client {
-    /// Shuts the socket down explicitly: a process that another test has just forked may have a
-    /// copy of the descriptor for a moment.
+    /// Shuts the socket down explicitly. Dropping the descriptor may not close the connection at
+    /// once, because a process that another test has just forked can hold a copy of it.
     fn drop(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
@@ -309,7 +311,7 @@ impl Running<'_> {
         Client::new(connected.join().unwrap())
     }
 
-    /// Connects as another user in this group.
+    /// Connects as another user who is a member of this group.
     pub fn connect_in_group(&self, uid: u32, gid: u32) -> Client {
         let socket = self.socket.clone();
         let connected = std::thread::spawn(move || {
@@ -388,12 +390,12 @@ impl Running<'_> {
         }
     }
 
-    /// Stops as SIGTERM would.
+    /// Stops the daemon as SIGTERM would.
     pub fn stop(self) {
         self.daemon.stop();
     }
 
-    /// Ends as if by SIGKILL: nothing is restored.
+    /// Ends the daemon as SIGKILL would: nothing is restored.
     pub fn crash(self) {
         drop(self.daemon);
     }

@@ -23,8 +23,8 @@ fn set_active(machine: &Machine, name: &str, uid: u32, active: bool) {
     std::fs::rename(machine.path("sessions/.tmp"), to).unwrap();
 }
 
-/// Two users with an app each; the session of the first one is active. `None` without the right to
-/// connect as these users.
+/// Two users with an app each; the first user's session is active. `None` if not root, because
+/// connecting as these users needs root.
 fn two_sessions() -> Option<(Machine, App, App)> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: connecting as other users takes root");
@@ -104,7 +104,7 @@ fn use_announced_by_an_inactive_session_counts_once_it_is_active() {
     set_active(&machine, "1", FIRST, false);
     set_active(&machine, "2", SECOND, true);
     until_used(&mut daemon, b.pid, &[Use::Unsaved]);
-    // The session switch has not saved anything.
+    // a's work is still unsaved: a session switch saves nothing.
     until_used(&mut daemon, a.pid, &[Use::Unsaved]);
     daemon.stop();
 }

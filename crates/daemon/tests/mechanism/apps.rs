@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Requests about apps over the control socket: the list of apps, their class, their use, and the
-//! permissions.
+//! Requests about apps over the control socket: the list of apps, their classes, how they are in
+//! use, and who may change what.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ fn apps(daemon: &mut Running) -> Vec<AppReport> {
     }
 }
 
-/// Waits until an app is listed with these uses: the next scan runs once the last one is stale.
+/// Waits until an app is listed with these uses. The list is scanned again once it is stale.
 pub fn until_used(daemon: &mut Running, pid: i32, wanted: &[Use]) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while app(daemon, pid).uses != wanted {
@@ -114,7 +114,7 @@ fn owner_may_only_lower_the_class_and_other_users_may_not_change_it() {
     let mut root = daemon.connect();
     assert!(set(&mut daemon, &mut user, a.pid, r#""disposable""#).is_ok());
     assert_eq!(app(&mut daemon, a.pid).class, Class::Disposable);
-    // A return to the app's own class does not count as a raise.
+    // Setting the class that the app had by itself does not count as a raise.
     assert!(set(&mut daemon, &mut user, a.pid, r#""normal""#).is_ok());
     let refused = Err(ErrorCode::NotAllowed);
     assert_eq!(set(&mut daemon, &mut user, a.pid, r#""keep""#), refused);
@@ -215,7 +215,7 @@ fn disposable_app_is_kept_out_of_swap_before_it_is_topmost() {
     daemon.until("memory.swap.max", |_| {
         machine.read("cgroup/u/app-news-1.scope/memory.swap.max") == "0"
     });
-    // The limit is set before the app is known.
+    // The daemon sets the limit at once, and learns of the app only at the next scan.
     let deadline = Instant::now() + Duration::from_secs(60);
     let known = loop {
         let all = apps(&mut daemon);

@@ -9,7 +9,7 @@ const A: &str = "u/app-a-1.scope";
 const B: &str = "u/app-b-2.scope";
 const SLICE_NS: u64 = 400_000;
 
-/// A machine on which boost is on, with the cpu controller everywhere.
+/// A machine with boost enabled, and with the cpu controller in every cgroup.
 fn machine() -> Machine {
     let machine = Machine::new();
     machine.write(
@@ -65,7 +65,7 @@ fn is_root() -> bool {
 }
 
 #[test]
-fn weights_and_slices_move_with_the_focus_and_come_back() {
+fn weights_and_slices_follow_the_focus_and_are_restored() {
     let machine = machine();
     let (a, b) = (spawn(&machine, A), spawn(&machine, B));
     machine.write("cgroup/u/cpu.weight", "200\n");
@@ -146,7 +146,7 @@ fn nice_value_set_by_another_process_is_kept() {
 }
 
 #[test]
-fn next_start_undoes_a_crash_and_finds_children() {
+fn next_start_restores_processes_and_children_after_a_crash() {
     let machine = machine();
     let (a, b) = (spawn(&machine, A), spawn(&machine, B));
     let before = asking(&a);
@@ -155,7 +155,7 @@ fn next_start_undoes_a_crash_and_finds_children() {
     assert_eq!(weight(&machine, A), "10000");
     daemon.crash();
     assert_eq!(weight(&machine, A), "10000");
-    // Forked after the last scan, with the values of its parent.
+    // A child forked after the last scan, with its parent's values.
     let child = spawn(&machine, A);
     let given = Cpu::of(a.pid).unwrap();
     Cpu::of(child.pid)
@@ -204,7 +204,7 @@ fn dry_run_plans_weights_and_threads() {
 }
 
 #[test]
-fn dry_run_leaves_what_a_dead_daemon_changed() {
+fn dry_run_does_not_restore_a_dead_daemons_changes() {
     let machine = machine();
     let config = machine
         .read("limelight.toml")

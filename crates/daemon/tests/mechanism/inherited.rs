@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! No process keeps values that the daemon gave it or that it inherited, whatever it does
-//! meanwhile.
+//! No process keeps a value that the daemon gave it, or that it inherited from such a process,
+//! whatever the process does meanwhile.
 
 use crate::common::{App, Machine};
 use limelight_sys::clock::boottime;
@@ -25,8 +25,8 @@ fn machine() -> Machine {
     machine
 }
 
-/// Starts a process of the user with the current time as its start time. Other processes' start
-/// times are long ago.
+/// Starts a process of `USER` with the current time as its start time. [`Machine::spawn`] alone
+/// would set a later one.
 fn spawn(machine: &Machine, cgroup: &str) -> App {
     let app = machine.spawn(cgroup);
     machine.give(&app, USER);
@@ -40,8 +40,8 @@ fn spawn(machine: &Machine, cgroup: &str) -> App {
     app
 }
 
-/// Starts a process with the values of another one, as if that had forked it and the child had left
-/// its parent and its cgroup.
+/// Starts a process with the values of `parent`, like a child that has left its parent and its
+/// parent's cgroup.
 fn escape(machine: &Machine, parent: &App, cgroup: &str) -> App {
     let child = spawn(machine, cgroup);
     set_score(machine, &child, score(machine, parent));
@@ -81,7 +81,7 @@ fn is_root() -> bool {
 }
 
 #[test]
-fn score_raised_to_below_the_original_is_restored() {
+fn raised_score_still_below_the_original_is_restored() {
     if !is_root() {
         return;
     }
@@ -103,7 +103,7 @@ fn score_raised_to_below_the_original_is_restored() {
 }
 
 #[test]
-fn nice_value_raised_to_below_the_original_is_restored() {
+fn raised_nice_value_still_below_the_original_is_restored() {
     if !is_root() {
         return;
     }
@@ -215,7 +215,7 @@ fn escaped_child_in_the_foreground_is_not_lowered_twice() {
 }
 
 #[test]
-fn values_of_unknown_cause_are_not_lowered_further() {
+fn values_already_lowered_by_others_are_not_lowered_further() {
     if !is_root() {
         return;
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Controllers that are enabled for an app without its own cgroup: the controllers for its weights
-//! if the daemon owns the tree, none if a service manager owns it.
+//! Which controllers the daemon enables for an app without its own cgroup: those that the app's
+//! weights need if the daemon owns the cgroup tree, none if a service manager owns it.
 
 use crate::common::{App, Machine};
 
 const CONTROL: &str = "cgroup/cgroup.subtree_control";
 
-/// A machine on which all apps share the session's cgroup. The cgroup that one app will get exists
-/// already, with its files, because a directory created in a tree of plain files is empty.
+/// A machine on which all apps share the session's cgroup. The app's future cgroup already exists
+/// with its files: in a tree of plain files, the daemon would create an empty directory.
 fn machine(adopt: &str) -> (Machine, App) {
     let machine = Machine::new();
     let state = machine.path("state/coldstart");
@@ -48,7 +48,7 @@ fn cpu_controller_is_enabled_and_recorded_in_our_own_tree() {
 }
 
 #[test]
-fn cpu_controller_is_not_enabled_if_realtime_is_granted_by_group() {
+fn cpu_controller_is_not_enabled_with_realtime_group_scheduling() {
     let (machine, app) = machine("auto");
     machine.write(
         "proc/kallsyms",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Random sequences of focus changes, forks, moves, shortages and changes by other programs, with
-//! every mechanism on that writes to cgroups or processes. After the daemon's end, by a stop or a
-//! crash, each value is the one from before, or the one that another program set since.
+//! all mechanisms enabled that write to cgroups or processes. After the daemon is stopped or has
+//! crashed, each value is the original one, or the one that another program has set since.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ const GROUPS: [&str; 5] = [
     "session",
 ];
 
-/// The values that the daemon may change, with possible values from before.
+/// The cgroup files that the daemon may change, each with possible original values.
 const FILES: [(&str, &[&str]); 8] = [
     ("cgroup.freeze", &["0"]),
     ("cpu.weight", &["100", "50", "300"]),
@@ -37,7 +37,7 @@ const FILES: [(&str, &[&str]); 8] = [
     ("memory.swap.max", &["max", "1048576"]),
 ];
 
-/// xorshift64*: the same choices in each run.
+/// xorshift64* generator. With the same seed, each run makes the same choices.
 struct Random(u64);
 
 impl Random {
@@ -55,7 +55,7 @@ type Values = (i32, u64, u16, i32);
 struct Process {
     app: App,
     group: &'static str,
-    /// Without the daemon.
+    /// The values that the process would have without the daemon.
     wanted: Values,
 }
 
@@ -63,9 +63,9 @@ struct World<'a> {
     machine: &'a Machine,
     random: Random,
     processes: Vec<Process>,
-    /// Values of cgroups without the daemon.
+    /// The values that the cgroup files would have without the daemon, by path.
     wanted: BTreeMap<String, String>,
-    /// Values of which the daemon has changed at least one, by name.
+    /// Number of steps after which a value differed from the wanted one, by the value's name.
     changed: &'a mut BTreeMap<&'static str, usize>,
     trail: Vec<String>,
 }
@@ -84,7 +84,7 @@ impl<'a> World<'a> {
             changed,
             trail: vec![format!("seed {seed:#x}")],
         };
-        // Without a weight, threads get nice values.
+        // Without a `cpu.weight`, threads get nice values.
         let weighs = world.random.below(2) == 0;
         for group in GROUPS {
             machine.make_cgroup(group);
@@ -127,7 +127,7 @@ impl<'a> World<'a> {
         (cpu.nice(), cpu.slice_ns(), disk, self.score(pid))
     }
 
-    /// Starts a process, as a child of the process with this index.
+    /// Starts a process. `parent` is the index of its parent in `processes`.
     fn start(&mut self, group: &'static str, parent: Option<usize>) {
         if self.processes.len() == PROCESSES {
             return;
@@ -141,7 +141,7 @@ impl<'a> World<'a> {
         self.machine.write(&format!("{task}/stat"), &stat);
         let mut wanted = self.values(pid);
         if let Some(parent) = parent.map(|at| &self.processes[at]) {
-            // A child inherits the present values.
+            // A child inherits its parent's current values.
             let (nice, slice, disk, score) = self.values(parent.app.pid);
             Cpu::of(pid).unwrap().set(pid, nice, slice).unwrap();
             IoPriority(disk).set(pid).unwrap();
@@ -240,13 +240,13 @@ impl<'a> World<'a> {
         self.count();
     }
 
-    /// Values that are not the wanted ones.
+    /// The values that differ from the wanted ones: the name, and a description.
     fn differences(&self) -> Vec<(&'static str, String)> {
         let mut all = Vec::new();
         for (file, wanted) in &self.wanted {
             let now = self.machine.read(file);
             let (name, _) = *FILES.iter().find(|(name, _)| file.ends_with(name)).unwrap();
-            // The daemon writes a weight in the form that the kernel accepts.
+            // `default 100` and `100` are the same weight.
             if now.trim_start_matches("default ") != wanted.trim_start_matches("default ") {
                 all.push((name, format!("{file} is {now}, not {wanted}")));
             }
@@ -328,7 +328,8 @@ fn no_value_stays_changed_after_the_daemons_end() {
         configure(&machine);
         let seed = 0x6b1d_27c5_e09a_4f33 ^ (number + 1).wrapping_mul(0x9e37_79b9);
         let mut world = World::new(&machine, seed, &mut changed);
-        // A shortage from the start, because no kernel reports a later one to the guard here.
+        // A shortage can only exist from the start, because no kernel reports a later one to the
+        // guard here.
         match number % 2 {
             0 => world.memory(900, 400),
             _ => world.memory(5, 1),

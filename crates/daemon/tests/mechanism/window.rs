@@ -6,7 +6,7 @@ use limelight_proto::{AppLatency, ErrorCode, Response, State};
 use crate::common::Running;
 use crate::two_apps;
 
-/// Microseconds on `CLOCK_MONOTONIC`, this long ago.
+/// The time `us` microseconds ago on `CLOCK_MONOTONIC`, in microseconds.
 fn ago(us: u64) -> u64 {
     limelight_sys::clock::monotonic().as_micros() as u64 - us
 }
@@ -41,7 +41,7 @@ fn latency(daemon: &mut Running, app: i32) -> Option<AppLatency> {
 }
 
 #[test]
-fn window_opens_over_the_socket_with_the_events_own_times() {
+fn window_opened_over_the_socket_has_the_times_of_its_events() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
     daemon.focus(a.pid);
@@ -87,7 +87,7 @@ fn window_expires_at_its_deadline() {
     daemon.focus(a.pid);
     message(daemon.ask(r#"{"op":"window","event":"open","source":"cli"}"#));
     assert_eq!(daemon.status().window.tallies.opened, 1);
-    // No message arrives meanwhile.
+    // No message arrives before the deadline.
     let end = std::time::Instant::now() + std::time::Duration::from_millis(60);
     daemon.until("the deadline", |_| std::time::Instant::now() > end);
     let status = daemon.status().window;
@@ -160,7 +160,7 @@ fn disabled_windows_never_open_and_status_says_so() {
 }
 
 #[test]
-fn without_reports_devices_are_opened_and_a_failure_is_named() {
+fn devices_are_opened_without_reports_and_status_names_a_failure() {
     let (machine, a, _b) = two_apps();
     let mut daemon = machine.start();
     let source = |daemon: &mut Running, name: &str| {
@@ -178,8 +178,8 @@ fn without_reports_devices_are_opened_and_a_failure_is_named() {
         assert_eq!(state, State::Unavailable);
         assert!(why.contains(lack), "{name}: {why}");
     }
-    // A client that reports repeatedly makes the daemon's own sources unnecessary until it
-    // disconnects.
+    // While a client that reports repeatedly is connected, the daemon does not need its own
+    // sources.
     let mut agent = daemon.connect();
     for event in ["open", "close"] {
         message(daemon.ask_over(&mut agent, &line(event, ago(0), a.pid)));
@@ -214,7 +214,7 @@ fn devices_stay_closed_if_so_configured() {
 }
 
 #[test]
-fn without_foreground_reports_input_is_monitored_until_one_arrives() {
+fn input_is_monitored_until_a_foreground_report_arrives() {
     let (machine, a, _b) = two_apps();
     for directory in ["dev-input", "tracing/events/sched/sched_waking"] {
         std::fs::create_dir_all(machine.path(directory)).unwrap();
@@ -232,7 +232,7 @@ fn without_foreground_reports_input_is_monitored_until_one_arrives() {
         };
         [state("wake-graph"), state("evdev"), state("display frames")]
     };
-    // The source tries to open devices, in vain: there is none. Frames are not useful yet.
+    // The daemon tries to open input devices, but there are none. It has no use for frames yet.
     let listening = |daemon: &mut Running| {
         let [(guess, why), (input, lack), (frames, _)] = states(daemon);
         assert!(why.contains("no input is received"), "{why}");
@@ -244,7 +244,7 @@ fn without_foreground_reports_input_is_monitored_until_one_arrives() {
     };
     listening(&mut daemon);
 
-    // A report that nothing has the focus counts too.
+    // A report that no app has the focus counts as well.
     let mut agent = daemon.connect();
     let none = r#"{"op":"focus","target":"none","hold":true,"source":"sway"}"#;
     message(daemon.ask_over(&mut agent, none));
@@ -280,7 +280,7 @@ fn without_foreground_reports_input_is_monitored_until_one_arrives() {
 }
 
 #[test]
-fn without_the_tracepoint_nothing_is_guessed_and_no_device_is_opened() {
+fn no_app_is_guessed_and_no_device_opened_without_the_tracepoint() {
     let (machine, _a, _b) = two_apps();
     let mut daemon = machine.start();
     let status = daemon.status();

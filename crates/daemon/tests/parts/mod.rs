@@ -4,7 +4,7 @@
 //!
 //! Processes are real ones (`sleep`), because a pidfd cannot be faked; none of them is killed.
 
-// Each test uses only some of it.
+// Each test uses only some of these items.
 #![allow(dead_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,12 +33,12 @@ use limelight_daemon::system::{authorization, identify};
 use limelight_daemon::system::{Roots, System};
 
 pub const MIB: u64 = 1 << 20;
-/// Memory of the machine.
+/// Memory of the machine, in bytes.
 pub const TOTAL: u64 = 256 * MIB;
-/// Swap of a machine that has any, in MiB.
+/// Total swap in MiB, on a machine with swap.
 pub const SWAP: u64 = 128;
 
-/// xorshift64*: the same choices in each run.
+/// xorshift64* generator. With the same seed, each run makes the same choices.
 pub struct Random(u64);
 
 impl Random {
@@ -58,7 +58,7 @@ impl Random {
     }
 }
 
-/// The true state of a process: the oracle has no notion of apps.
+/// The true state of a process. It says nothing about apps; the tests' oracles rely only on this.
 #[derive(Debug, Clone)]
 pub struct Real {
     pub ppid: i32,
@@ -66,12 +66,13 @@ pub struct Real {
     pub id: ProcessId,
     pub uid: u32,
     pub comm: &'static str,
-    /// Anonymous memory, and the cgroups charged for it: a move leaves charges behind.
+    /// Anonymous memory in KiB.
     pub kib: u64,
+    /// The same memory by the cgroup that is charged for it. A move leaves charges behind.
     pub charged: BTreeMap<&'static str, u64>,
 }
 
-/// The machine.
+/// A machine of plain files with real processes.
 pub struct Machine {
     pub temp: tempfile::TempDir,
     pub system: System,
@@ -179,7 +180,8 @@ impl Machine {
         all.find(|pid| !self.live.contains_key(pid))
     }
 
-    /// Starts a process in its parent's cgroup, or anywhere as a child of init.
+    /// Starts a process in its parent's cgroup; without a parent, in a random cgroup as a child of
+    /// init.
     pub fn fork(&mut self, parent: Option<i32>, random: &mut Random) {
         let Some(pid) = self.free() else {
             return;
@@ -227,7 +229,8 @@ impl Machine {
         self.write(&format!("proc/{pid}/status"), &text);
     }
 
-    /// Charges each cgroup for the processes in it and below it.
+    /// Writes the machine's memory, and for each cgroup what it and the cgroups below it are
+    /// charged.
     pub fn charge(&self) {
         let (total, held) = (TOTAL >> 10, self.held() >> 10);
         let left = total.saturating_sub(held);
@@ -310,7 +313,7 @@ impl Machine {
     }
 }
 
-/// Whether a cgroup is this one or below it.
+/// Whether the cgroup `path` is `group` or below it.
 fn within(path: &str, group: &str) -> bool {
     let rest = path.strip_prefix(group);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -327,7 +330,7 @@ pub struct TestDaemon {
     collector: Collector,
     pub last: Snapshot,
     pub now: Duration,
-    /// Finds cgroups that are not apps; `None` skips that scan.
+    /// The scan for growing cgroups that are not apps; `None` skips it.
     pub services: Option<ServiceGrowth>,
     /// Processes announced as in use.
     pub announced: Vec<(ProcessId, Use)>,
@@ -380,7 +383,7 @@ impl TestDaemon {
         }
     }
 
-    /// The daemon's checks at a tick, for apps that have ended and processes that have moved.
+    /// The daemon's check at a tick: whether the topmost app has ended or has moved.
     pub fn check_front(&mut self, machine: &Machine) {
         let front = self.topmost.front().map(|front| front.app.clone());
         let before = front.as_ref().map(|app| app.key);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `dma`: runs the kernel's KUnit tests on SiFive's FU540, which QEMU emulates. Linux has a driver
+//! `dma`: runs the kernel's KUnit tests on a SiFive FU540, which QEMU emulates. Linux has a driver
 //! for the FU540's DMA controller. The machine runs only the kernel: its tests fill prezero's pool
 //! through the controller and verify every page.
 
@@ -29,7 +29,7 @@ const POLL: Duration = Duration::from_millis(200);
 const PARAMETERS: &str = "console=ttySIF0 earlycon=sifive,0x10010000 riscv_isa_fallback \
                           ignore_loglevel panic=-1 kunit.enable=1 kunit.filter_glob=limelight* \
                           kunit_shutdown=reboot";
-/// The suite that needs the DMA controller. Here, a skipped test of it counts as failed.
+/// The suite that needs the DMA controller. A skipped test of this suite counts as failed.
 const SUITE: &str = "limelight-prezero-machine";
 
 /// Runs the tests; the last line is `N passed, N failed`.

@@ -17,7 +17,7 @@ use crate::qemu::{guest, Machine};
 use crate::run::{Options, Runner};
 use crate::scenario::{Kernel, Kind, Mode, Spec};
 
-/// Timeout for a boot without cells; it includes the kernel's KUnit tests.
+/// Timeout for a boot that runs no cells; it includes the kernel's KUnit tests.
 const BARE_LIMIT: Duration = Duration::from_secs(300);
 
 /// The number of passed tests, and each failed test with the observed values.
@@ -96,7 +96,8 @@ fn bare_machine(paths: &Paths, runner: &mut Runner, dir: &Path, mode: Mode) -> R
     })
 }
 
-/// Boots our kernel twice in exact mode. Both consoles must be identical, timestamps included.
+/// Boots our kernel twice in exact mode, and checks that both consoles are identical, including the
+/// timestamps.
 fn exact(paths: &Paths, runner: &mut Runner, tally: &mut Tally) -> Result<()> {
     let progress = Progress::new("exact mode");
     progress.update("booting twice");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Disk images. They are sparse and made once per size. Guests do not change them: QEMU writes to a
-//! temporary snapshot.
+//! Disk images. They are sparse, and each kind is made only once per size. Guests do not change
+//! them: QEMU writes to a temporary snapshot.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -33,8 +33,8 @@ pub fn blank(paths: &Paths, mib: u32) -> Result<PathBuf> {
     Ok(entry.join("disk"))
 }
 
-/// mkfs initializes all metadata, so that no kernel thread of the guest does it during a
-/// measurement. UUID and hash seed are fixed, so that equal inputs give equal images.
+/// mkfs initializes all metadata, because otherwise a kernel thread of the guest would do it during
+/// a measurement. UUID and hash seed are fixed, so that equal inputs give equal images.
 const EXT4_OPTIONS: [&str; 6] = [
     "-q",
     "-F",

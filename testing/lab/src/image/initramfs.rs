@@ -17,8 +17,8 @@ use crate::kernel::{self, Bootable};
 use crate::paths::Paths;
 use crate::shell;
 
-/// The project's programs, all in `/bin` of the guest. The first one is the guest's init. If the
-/// guest installs Limelight as a package, only the first one is copied.
+/// The project's programs, all in `/bin` of the guest. The first one is the guest's init. It is the
+/// only one copied if the guest installs Limelight as a package.
 const PROGRAMS: [&str; 4] = [
     "limelight-guest",
     "limelightd",
@@ -55,7 +55,7 @@ pub fn package_name(package: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// The sources of an initramfs's programs: the project's (built by `make static` or `make
+/// Where the programs of an initramfs come from: the project's (built by `make static` or `make
 /// android`), busybox, and the kernel's selftest.
 #[derive(Debug, Clone)]
 pub struct Programs {

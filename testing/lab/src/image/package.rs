@@ -14,8 +14,8 @@ use super::initramfs::package_name;
 use crate::paths::Paths;
 use crate::shell;
 
-/// Held while a successor is built, because several guests that need it may be prepared
-/// concurrently.
+/// Held while a successor is built, because the preparation of several concurrent guests may need
+/// it.
 static BUILDING: Mutex<()> = Mutex::new(());
 
 /// Suffix of the successor's version.

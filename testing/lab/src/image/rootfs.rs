@@ -12,12 +12,13 @@ use crate::paths::{self, Paths};
 use crate::progress::Progress;
 use crate::shell;
 
-/// The Debian release whose apt sources the lab takes from a host of that release.
+/// If the host runs this Debian release, the lab uses the host's apt sources for it.
 const HOST: &str = "bookworm";
 /// Free space in the image in addition to the packages, in MiB.
 const ROOM_MIB: u32 = 512;
 
-/// An ext4 image with `packages` of the release `suite` and their dependencies; made once per set.
+/// An ext4 image with `packages` of the release `suite` and their dependencies. Each set of
+/// packages is installed only once.
 pub fn get(paths: &Paths, suite: &str, packages: &[&str]) -> Result<PathBuf> {
     let mut packages = packages.to_vec();
     packages.sort();
@@ -89,9 +90,9 @@ fn apt_sources(etc: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Converts the archive into an image. The tools of Debian 12 fill an image only from a directory,
-/// so the archive is unpacked first. Without root, both steps run in user namespaces with the same
-/// ID mapping, which preserves file owners.
+/// Converts the archive into an image. The archive is unpacked first, because the tools of Debian
+/// 12 fill an image only from a directory. Without root, both steps run in user namespaces with the
+/// same ID mapping, which preserves file owners.
 fn make_image(tar: &Path, dir: &Path, image: &Path) -> Result<()> {
     let tree = dir.join("tree");
     std::fs::create_dir(&tree).with_context(|| format!("cannot create {}", tree.display()))?;

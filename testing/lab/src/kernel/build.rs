@@ -19,7 +19,7 @@ use crate::shell;
 /// Estimated number of object files in a first build, for the progress line. Later builds use the
 /// count of the previous build.
 const ESTIMATED_OBJECTS: usize = 1600;
-/// Lines of `make`'s error output that the error of a failed build shows.
+/// Number of lines of `make`'s error output that the error of a failed build shows.
 const ERROR_LINES: usize = 40;
 
 /// The architecture that a kernel is built for.

@@ -15,7 +15,7 @@ use crate::shell;
 
 /// The kernel's selftests, relative to its source.
 const SELFTESTS: &str = "tools/testing/selftests";
-/// As in the selftests' lib.mk, and linked statically, because a guest has no shared libraries.
+/// The flags of the selftests' lib.mk, and static linking, because a guest has no shared libraries.
 const FLAGS: [&str; 5] = ["-static", "-O2", "-Wall", "-Werror", "-D_GNU_SOURCE="];
 
 /// The static program, from the cache if nothing has changed.

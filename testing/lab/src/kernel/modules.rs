@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Determines the module files that a kernel needs for a set of drivers. It reads the dependencies
-//! from the modules themselves: the package contains no `modules.dep`, and generating it at
-//! installation needs root.
+//! Determines which module files of a kernel a set of drivers needs. It reads the dependencies from
+//! the modules themselves: the package contains no `modules.dep`, which is generated at
+//! installation, as root.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn builtin_module_satisfies_its_aliases() {
+    fn aliases_of_builtin_modules_are_builtin_too() {
         let (_dir, modules) = tree(
             &[("ext4.ko", "softdep=pre: crypto-crc32c\0")],
             (

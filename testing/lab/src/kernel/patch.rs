@@ -9,7 +9,7 @@ use anyhow::{bail, Context, Result};
 
 use crate::{paths, shell};
 
-/// Most lines of a rejected hunk that an error shows.
+/// Maximum number of lines of a rejected hunk in an error.
 const REJECT_LINES: usize = 40;
 
 /// Copies every file below `files` to the same path below `tree`. Fails if a file exists there:
@@ -69,8 +69,8 @@ pub fn apply(patch: &Path, tree: &Path) -> Result<()> {
     }
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
-    // Omit the names of files that were patched without a message. A file's name stays where
-    // messages about it follow.
+    // Omit the names of files that were patched without a message. Keep a file's name if messages
+    // about the file follow.
     let lines: Vec<&str> = said.lines().collect();
     let is_heading = |line: &str| line.starts_with("patching file");
     let complaints: Vec<&str> = lines

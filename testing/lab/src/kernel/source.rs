@@ -39,8 +39,8 @@ impl Source {
         Ok(Source::Tree(tree))
     }
 
-    /// Adds the source to a kernel's inputs: a tarball by its contents, a tree by names, sizes and
-    /// modification times, because reading a tree takes as long as copying it.
+    /// Adds the source to the inputs of a kernel. A tarball counts by its contents. A tree counts
+    /// by names, sizes and modification times, because reading it would take as long as copying it.
     pub fn add_to(&self, inputs: &mut Inputs) -> Result<()> {
         match self {
             Source::Tarball(file) => inputs.file("source", file).map(drop),

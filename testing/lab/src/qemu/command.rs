@@ -55,8 +55,8 @@ pub struct Machine {
     pub mode: Mode,
     /// Ignored in exact mode, which uses TCG.
     pub accelerator: Accelerator,
-    /// Whether TCG executes the CPUs in turn, in one thread. No CPU can then write code while
-    /// another CPU translates it.
+    /// Whether TCG executes the CPUs in turn, in one thread. Then no CPU can write code while
+    /// another CPU translates that code.
     pub in_turn: bool,
     /// Parameters added to the kernel's command line.
     pub parameters: Vec<&'static str>,
@@ -94,8 +94,9 @@ impl Machine {
     /// The CPU model for QEMU.
     ///
     /// TCG executes `rep stosb` one iteration at a time, so clearing pages would appear many times
-    /// more expensive than it is. ERMS and FSRM, which let the kernel use it, are therefore masked
-    /// unless `fast_strings` is set. Exact mode also masks the random number instructions.
+    /// more expensive than it is. ERMS and FSRM, which make the kernel use that instruction, are
+    /// therefore masked unless `fast_strings` is set. Exact mode also masks the random number
+    /// instructions.
     pub fn cpu(&self) -> &'static str {
         if self.is_arm() {
             return "max";
@@ -145,7 +146,7 @@ impl Machine {
         ];
         if self.accelerator() == Accelerator::Tcg {
             words.push("mitigations=off");
-            // A guest's own calibration is wrong whenever the host is busy.
+            // If it calibrated its own clock, the guest would get a wrong rate on a busy host.
             tsc = match self.is_arm() {
                 true => None,
                 false => {
@@ -154,8 +155,8 @@ impl Machine {
                 }
             };
             words.extend(tsc.as_deref());
-            // A busy host stalls an emulated CPU, which is not a lock-up of the guest. Only the debug
-            // kernel keeps its detectors, with thresholds of two minutes.
+            // A busy host stalls an emulated CPU, which looks like a lock-up of the guest. Only the
+            // debug kernel keeps its lock-up detectors, with thresholds of two minutes.
             if self.kernel == Kernel::Debug {
                 words.extend(["watchdog_thresh=60", "rcupdate.rcu_cpu_stall_timeout=120"]);
             } else {
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_mode_has_no_clock_but_the_instructions() {
+    fn exact_mode_takes_time_only_from_instructions() {
         let exact = machine(Mode::Exact, Accelerator::Kvm);
         let line = line(&exact);
         for part in [
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn arm_machine_has_its_own_ports() {
+    fn arm64_machine_has_its_own_serial_ports() {
         let mut machine = machine(Mode::Fast, Accelerator::Tcg);
         machine.kernel = Kernel::Arm64;
         let line = line(&machine);

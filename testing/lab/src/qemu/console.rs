@@ -31,11 +31,11 @@ pub fn trouble<'a>(console: &'a str, expected: &[&str]) -> Option<&'a str> {
 /// Whether the kernel died of a breakpoint that was no longer in its memory, a defect of QEMU.
 ///
 /// To patch its own code, Linux puts a breakpoint in place of an instruction's first byte until the
-/// other bytes are written. QEMU's multi-threaded TCG occasionally executes the breakpoint's
-/// translation after the breakpoint has been replaced, and the kernel finds no owner for it. This
-/// happens with any kernel at any jump label, and never under KVM. The oops shows the bytes around
-/// the instruction and marks the byte after the breakpoint. A breakpoint that is still in memory
-/// appears as `cc` before the marked byte.
+/// other bytes are written. QEMU's multi-threaded TCG occasionally executes its translation of the
+/// breakpoint after Linux has replaced the breakpoint. Linux no longer expects it then and dies.
+/// This happens with any kernel at any jump label, and never under KVM. The oops shows the bytes
+/// around the instruction and marks the byte after the breakpoint. If the breakpoint is still in
+/// memory, the byte before the marked one is `cc`.
 pub fn stale_translation(console: &str) -> bool {
     let mut lines = console.lines().map(str::trim);
     if !lines.any(|line| line.contains("Oops: int3")) {

@@ -19,7 +19,7 @@ use crate::{paths, shell};
 const POWER_OFF: Duration = Duration::from_secs(60);
 /// Polling interval for QEMU and its output files.
 const POLL: Duration = Duration::from_millis(100);
-/// Last lines of the console that a failure shows.
+/// Number of lines at the end of the console that a failure shows.
 const CONSOLE_LINES: usize = 45;
 
 /// A running machine.
@@ -136,8 +136,8 @@ impl Guest {
         }
     }
 
-    /// Diagnosis for people: the end of the console, QEMU's own output, and the script that boots
-    /// the machine again.
+    /// What a person needs to find the cause: the end of the console, QEMU's own output, and the
+    /// script that boots the machine again.
     pub fn post_mortem(&self) -> String {
         let console = self.console().unwrap_or_default().replace('\r', "");
         let complaints = fs::read_to_string(self.dir.join("qemu.log")).unwrap_or_default();

@@ -31,7 +31,8 @@ const CACHES: [(&str, Level); 3] = [
 
 /// Latencies in nanoseconds: hits in L2, hits in the last level, memory. Skylake at 4 GHz: 12
 /// cycles, 42 cycles, 42 cycles + 51 ns (7-cpu.com, Skylake). A real CPU overlaps such waits and
-/// prefetches. Their sum is the cost for a pointer chaser, where neither is possible.
+/// prefetches lines. It can do neither for a pointer chaser, which waits for the sum over all its
+/// misses.
 const WAITS_NS: [f64; 3] = [3.0, 10.5, 61.5];
 
 /// Functions whose loads and stores all belong to the zeroing of a page.
@@ -100,7 +101,7 @@ pub fn cache_model(
     Ok(argument)
 }
 
-/// Reads the reports in `file`; If two reports have the same number, the last one counts. A machine
+/// Reads the reports in `file`. If two reports have the same number, the last one counts. A machine
 /// that failed to start has no reports.
 pub fn reports(file: &Path) -> Result<BTreeMap<u32, Report>> {
     if !file.exists() {
@@ -117,7 +118,7 @@ pub fn reports(file: &Path) -> Result<BTreeMap<u32, Report>> {
         .collect()
 }
 
-/// Adds `cache_<cause>_wait_us`: the total latency of each cause's misses, without overlap.
+/// Adds `cache_<cause>_wait_us`: the total latency of each cause's misses, as if none overlapped.
 fn add_waits(values: &mut BTreeMap<String, f64>) {
     let causes: Vec<String> = values
         .keys()

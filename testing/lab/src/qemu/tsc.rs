@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Determines the frequency of an emulated CPU's time stamp counter. A guest that calibrates the
-//! counter itself measures between two interrupts. On a busy host its clock is then off by several
-//! times (3.4 times was observed).
+//! Determines the frequency of an emulated CPU's time stamp counter, for the guest. A guest that
+//! calibrates the counter itself measures the time between two interrupts. On a busy host, that
+//! makes its clock wrong by a factor of up to 3.4 (observed).
 
 use crate::scenario::Mode;
 
 /// Frequency of an emulated guest's counter in kHz; `None` if unknown.
 pub fn emulated_khz(mode: Mode) -> Option<u32> {
     match mode {
-        // The counter counts nanoseconds, one per instruction.
+        // The counter advances by one per instruction, which takes one nanosecond.
         Mode::Exact => Some(1_000_000),
         // QEMU passes the host's counter through.
         Mode::Fast => host_khz(),
@@ -26,7 +26,7 @@ fn host_khz() -> Option<u32> {
     None
 }
 
-/// Compares the counter with the host's clock over 100 ms.
+/// Measures the counter's frequency in kHz against the host's clock, over 100 ms.
 #[cfg(target_arch = "x86_64")]
 fn measure_khz() -> u32 {
     use std::time::Duration;
@@ -38,9 +38,9 @@ fn measure_khz() -> u32 {
     ((until - since) as f64 * 1000.0 / micros).round() as u32
 }
 
-/// Reads counter and clock at the same moment. Each clock reading lies between two counter
-/// readings; of 16 such readings, it returns the one with the shortest interval, to exclude
-/// preemption.
+/// Reads the counter and the clock at the same moment: the clock between two readings of the
+/// counter. Of 16 attempts, the one with the shortest interval is used, because a preemption would
+/// make the interval longer.
 #[cfg(target_arch = "x86_64")]
 fn moment() -> (u64, std::time::Instant) {
     use std::arch::x86_64::_rdtsc;

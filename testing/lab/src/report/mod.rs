@@ -12,7 +12,7 @@ use crate::results::table::{self, Table, Unit};
 use crate::results::{Aggregates, Row};
 use crate::scenario::{Spec, Variant, Verdict};
 
-/// Most metrics with a chart per task; the tables show all metrics.
+/// Maximum number of charts per task. The tables show all metrics.
 const CHARTS: usize = 3;
 
 /// The newest results of one scenario.

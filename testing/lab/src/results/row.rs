@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::scenario::{ArmOn, Mode, Variant, Verdict};
 
-/// The result of one cell of one boot, with everything needed to judge or repeat it.
+/// The result of one cell of one boot, with the conditions that are needed to judge or repeat it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The scenario's name.
@@ -28,8 +28,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// The verdict of a check in the guest. A cell that failed gives a failed verdict; figures give
-    /// `None`.
+    /// The verdict of a check in the guest. A cell that failed gives a failed verdict. `None` for
+    /// figures.
     pub fn check(&self) -> Option<Verdict> {
         let (what, passed, seen) = match &self.outcome {
             Outcome::Result { .. } => return None,

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn few_samples_spread_over_the_full_range() {
+    fn spread_of_few_samples_is_half_of_their_range() {
         let summary = Summary::of(&[1.0, 5.0, 2.0]).unwrap();
         assert_eq!(summary.spread(), 2.0);
         assert_eq!(Summary::of(&[7.0]).unwrap().spread(), 0.0);

@@ -52,7 +52,8 @@ pub fn load(results: &Path, scenario: &str) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The rows of each variant's newest run, because arms are compared only within a run.
+/// The rows of the newest run of each variant. Older runs are left out, because arms are compared
+/// only within a run.
 pub fn newest(rows: Vec<Row>) -> Vec<Row> {
     let mut runs: BTreeMap<Variant, String> = BTreeMap::new();
     for row in &rows {

@@ -163,7 +163,7 @@ pub fn arms_in_order(spec: &Spec, aggregates: &Aggregates, variant: &Variant) ->
     arms
 }
 
-/// The arm with which an arm on `kernel` is compared: `base` on the same kernel, else on the
+/// Finds the arm to compare with an arm on `kernel`: `base` on the same kernel, else on the
 /// distribution's kernel, else on any kernel.
 fn base_arm(arms: &[ArmOn], base: Arm, kernel: Kernel) -> Option<ArmOn> {
     let candidates = || arms.iter().copied().filter(|arm| arm.arm == base);

@@ -21,16 +21,16 @@ use crate::qemu::{console, plugin, Accelerator, Ended, Guest, Machine};
 use crate::results::{Context, Outcome, Row};
 use crate::scenario::{Kernel, Mode};
 
-/// Host time for a machine to boot and power off, in seconds.
+/// Time limit for a machine to boot and power off, in seconds of host time.
 const BOOT_S: u64 = 180;
 /// Assumed slowdown of an exact guest's clock relative to the host's.
 const EXACT_FACTOR: u64 = 20;
-/// Most boots of a machine. If the first boot fails with the emulator's int3 fault, the second boot
-/// uses one thread.
+/// Maximum number of boots of a machine. A second boot follows only if the first one fails with the
+/// emulator's int3 fault; it emulates the CPUs in one thread.
 const BOOTS: u32 = 2;
 /// The cache model's output file in the run directory.
 const CACHE_REPORTS: &str = "cache.jsonl";
-/// Name of the value that is the number of a cell's cache model report.
+/// Name of the value that holds the number of a cell's cache model report.
 const CACHE_REPORT: &str = "cache_report";
 
 /// A boot to execute.
@@ -163,8 +163,8 @@ impl Job<'_> {
         })
     }
 
-    /// Saves the console of a boot that failed with the emulator's int3 fault, because the code
-    /// bytes in the oops are the evidence.
+    /// Saves the console of a boot that failed with the emulator's int3 fault. The code bytes in
+    /// the oops are the evidence for that fault.
     fn keep_fault(&self, console: &str, in_turn: bool) -> Result<()> {
         let dir = self.paths.int3();
         fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn machine_that_dies_after_its_work_fails_the_last_cell() {
+    fn last_cell_fails_if_the_machine_dies_after_its_work() {
         let cells = [scheduled("a")];
         let mut collected = Collected::new(&cells);
         collected.take(check("a"));

@@ -10,11 +10,10 @@ use crate::image::{disk, rootfs};
 use crate::paths::Paths;
 use crate::scenario::{Bus, MachineSize, Mode, SwapKind, Variant, ZeroDisk, Zeroes};
 
-/// Completion time of a request to exact mode's disk.
+/// Completion time of a request to exact mode's disk, in nanoseconds.
 pub(super) const EXACT_DISK_NSEC: u32 = 100_000;
 
-/// The guest's device name of the zero disk at `index`. `disks` is the number of other virtio
-/// disks, which come first.
+/// The guest's device name of the zero disk at `index`. The `disks` other virtio disks come first.
 pub(super) fn zero_disk(all: &[ZeroDisk], index: usize, disks: usize) -> String {
     let bus = all[index].bus;
     let before = all[..index].iter().filter(|disk| disk.bus == bus).count();

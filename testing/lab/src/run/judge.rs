@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Judges the rows of a scenario.
 //!
-//! A single repetition decides every promise about harm. A counter of a guest on a busy host varies
-//! from run to run, so one repetition that falls short is repeated, and the median decides.
+//! A promise about harm fails if it fails in any repetition. A promise about a figure depends on a
+//! counter that varies from run to run on a busy host. If the first repetition of a test falls
+//! short in a figure, the test is repeated and the median decides.
 
 use super::Finished;
 use crate::results::{Aggregates, Row};
 use crate::scenario::{Spec, Variant, Verdict};
 
-/// Number of further repetitions if the first of a test falls short in a figure.
+/// Number of further repetitions of a test whose first repetition falls short in a figure.
 pub const FURTHER: u32 = 2;
 
 /// The verdicts of `spec` on `rows`.
@@ -16,8 +17,8 @@ pub fn judge(spec: &Spec, rows: &[Row]) -> Vec<Verdict> {
     (spec.must_hold)(&Aggregates::from_rows(rows))
 }
 
-/// The variants that have to be repeated: those with a figure that falls short. None if anything
-/// else failed, because no repetition would change that.
+/// The variants to repeat: those in which a figure falls short. None if anything else failed,
+/// because repetitions would not change that.
 pub fn unsure(spec: &Spec, finished: &Finished) -> Vec<Variant> {
     let mut failed = finished.judged();
     failed.retain(|verdict| !verdict.passed);
@@ -37,15 +38,15 @@ pub fn unsure(spec: &Spec, finished: &Finished) -> Vec<Variant> {
         let verdicts = (spec.must_hold)(&Aggregates::from_rows(rows));
         verdicts.iter().any(|verdict| !verdict.passed)
     };
-    // A verdict on several variants together may fail although each one alone holds.
+    // A verdict that combines several variants may fail although each variant alone passes.
     match all.iter().any(short) {
         true => all.into_iter().filter(short).collect(),
         false => all,
     }
 }
 
-/// Adds `further` repetitions to `finished` and judges all of them together: the medians decide
-/// figures, and each promise about harm must hold in every repetition.
+/// Adds `further` repetitions to `finished` and judges all of them together. Medians decide
+/// figures; each promise about harm must hold in every repetition.
 pub fn add(spec: &Spec, finished: &mut Finished, further: Finished) {
     let mut harm = Vec::new();
     for repetition in spec.repetitions..spec.repetitions + FURTHER {

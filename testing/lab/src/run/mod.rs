@@ -200,7 +200,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Executes the boots, several at a time if requested, and returns their results in order. A
-    /// guest's failure is a result. An error of the lab itself stops the run once the boots in
+    /// failed guest counts as a result. An error of the lab itself stops the run after the boots in
     /// progress have ended.
     fn run_all(
         &self,
@@ -323,8 +323,8 @@ pub fn variant_list(spec: &Spec) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Begins a run: removes the oldest saved ones, and returns the new one's name, with which the
-/// names of its directories begin.
+/// Begins a run: removes the oldest saved runs and returns the new run's name. The names of the
+/// run's directories begin with it.
 pub fn begin(paths: &Paths) -> Result<String> {
     prune_runs(paths)?;
     let (date, time) = clock::now();
@@ -332,8 +332,8 @@ pub fn begin(paths: &Paths) -> Result<String> {
     Ok(format!("{date}-{time}-{}", std::process::id()))
 }
 
-/// Removes the oldest saved runs. Runs of labs that are still running stay: a run's name begins
-/// with date, time and the lab's PID.
+/// Removes the oldest saved runs. A run of a lab that is still running stays; the lab's PID is part
+/// of the run's name, after date and time.
 fn prune_runs(paths: &Paths) -> Result<()> {
     let dir = paths.runs();
     if !dir.exists() {
@@ -376,7 +376,7 @@ mod tests {
     fn runs_of_a_running_lab_are_in_use() {
         let run = |pid: u32| format!("target/lab/runs/20260101-000000-{pid}-000-boot");
         assert!(at_work(Path::new(&run(std::process::id()))));
-        // The kernel's limit for PIDs is lower.
+        // No process has this PID: the kernel's limit is lower.
         assert!(!at_work(Path::new(&run(u32::MAX))));
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);

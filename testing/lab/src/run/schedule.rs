@@ -19,9 +19,9 @@ pub struct Selection {
     pub arms: Vec<String>,
     /// Substrings; a task's name must contain one of them.
     pub tasks: Vec<String>,
-    /// Number of repetitions, from 0 on; by default the scenario's.
+    /// Number of repetitions; by default the scenario's.
     pub repetitions: Option<u32>,
-    /// Number of repetitions at the start that do not run, because they already have.
+    /// Number of repetitions to skip from the beginning, because they have already run.
     pub skipped: u32,
     /// Mode; by default the scenario's.
     pub mode: Option<Mode>,
@@ -78,8 +78,8 @@ pub struct Scheduled {
 }
 
 impl Boot {
-    /// Seed of the machine's random numbers; the cells have their own. Each boot of an arm has a
-    /// different seed, and all arms use the same seeds.
+    /// Seed of the machine's random numbers; the cells have seeds of their own. Each boot of an arm
+    /// has a different seed, and all arms use the same seeds.
     pub fn seed(&self) -> u32 {
         self.cells
             .first()
@@ -87,10 +87,10 @@ impl Boot {
     }
 }
 
-/// Whether `mode` supports the machine. Fast mode has no cache model. In exact mode no host disk
-/// may be read during a measurement. So a root file system needs either Debian's PID 1, which runs
-/// from a copy in guest memory, or a slow disk, to which the programs are copied before the
-/// measurement.
+/// Whether `mode` supports the machine. Fast mode has no cache model. Exact mode may not read a
+/// host disk during a measurement. There, a root file system needs a PID 1 other than the lab's and
+/// disks of unlimited speed, because it is then copied to guest memory; or a slow data disk, to
+/// which its programs are copied before the measurement.
 pub fn possible(mode: Mode, size: &MachineSize) -> bool {
     match mode {
         Mode::Fast => !size.cache_model,
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_mode_boots_per_arm_and_excludes_root_file_systems() {
+    fn exact_mode_boots_each_arm_separately_and_excludes_root_file_systems() {
         let mut selection = select("zram", 1);
         selection.mode = Some(Mode::Exact);
         let boots = boots(&SAMPLE, &selection);

@@ -15,11 +15,11 @@ pub enum Bus {
 /// Backend of a zero disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Zeroes {
-    /// QEMU generates them (`null-co`); writes are discarded.
+    /// QEMU generates the zeroes (`null-co`); writes are discarded.
     Null,
     /// A file of zeroes; writes persist until the machine is off.
     File,
-    /// QEMU generates them, but a read that touches the sector in the middle fails.
+    /// QEMU generates the zeroes, but a read of the sector in the middle of the disk fails.
     Failing,
 }
 
@@ -56,15 +56,15 @@ pub struct FlashSpeed {
 pub struct DiskSpeed {
     /// Requests per second of host time.
     pub requests_per_s: u32,
-    /// Largest size in KiB that counts as one request; larger requests count several times.
+    /// Largest request in KiB that counts as one; a larger request counts as several.
     pub request_kib: u32,
 }
 
 /// The machine of a variant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineSize {
-    /// Guest memory in MiB. In exact mode it includes the files on the data disk. The lab adds
-    /// memory for a swap disk and a root file system in guest memory.
+    /// Guest memory in MiB. In exact mode, the files on the data disk are part of it. The lab adds
+    /// memory for a swap disk and a root file system that are kept in guest memory.
     pub memory_mib: u32,
     /// Free memory in MiB when the first cell begins, equal for all kernels; PID 1 locks the rest.
     /// `None`: nothing is locked.
@@ -82,11 +82,11 @@ pub struct MachineSize {
     /// PID 1; the root file system must contain its package.
     pub init: Init,
     /// Whether the guest installs Limelight from the Debian package built by `make lab-deb`. The
-    /// guest also gets the package's successor. Needs another PID 1 than the lab's.
+    /// guest also gets the package's successor. Not possible with the lab's PID 1.
     pub packaged: bool,
-    /// Time per request of the data disk, in nanoseconds, for any number of requests in flight. The
-    /// disk is then in guest memory, with a file system, in both modes. 0: as fast as the mode's
-    /// ordinary disk.
+    /// Time per request of the data disk in nanoseconds, for any number of requests in flight. The
+    /// disk is then in guest memory in both modes, with a file system. With 0, the disk is the
+    /// mode's ordinary one and as fast as that.
     pub request_nsec: u32,
     /// Speed of a flash disk in guest memory. It replaces the data disk and, if the variant swaps
     /// to a disk, the swap disk; their sizes stay as above.
@@ -104,7 +104,8 @@ pub struct MachineSize {
     /// them. Only on a kernel that has them.
     pub cgroup_v1: bool,
     /// Whether the CPU has ERMS and FSRM, with which the kernel clears pages by `rep stosb`. TCG
-    /// executes that one byte at a time, so clearing appears many times more expensive than it is.
+    /// executes that instruction one byte at a time, so clearing appears many times more expensive
+    /// than it is.
     pub fast_strings: bool,
 }
 

@@ -11,8 +11,8 @@ use super::terms::*;
 use super::{focus, guest_checks, leak};
 
 const FOCUS: &str = "focus";
-/// Name of the leak task, and of the variant that has free memory for an app to grow before others
-/// are killed.
+/// Name of the leak task, and of the variant with enough free memory for an app to leak before
+/// other apps are killed.
 const LEAK: &str = "leak";
 /// The variant whose machine has Android's cgroup v1 mounts.
 const ANDROID: &str = "android";

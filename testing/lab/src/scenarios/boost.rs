@@ -19,19 +19,20 @@ const LOADS: u32 = 10;
 
 /// Lowest speed of the app with its own cgroup, relative to an idle machine.
 const SPEED: f64 = 0.97;
-/// Lowest speed of an app without a cgroup. CPU-bound background programs are then reniced by
-/// seven, so a weight of 102,400 competes with ten times 215.
+/// Lowest speed of an app without a cgroup. The daemon gives the app nice value -20 (weight 88,761)
+/// and CPU-bound background programs nice value 7 (weight 215). Ten of them leave the app 0.98 of
+/// its speed.
 const SPEED_BY_NICE: f64 = 0.95;
 /// Lowest speed of an app next to ten loads with a cgroup each. A weight of 10,000 against ten
 /// times 100 gives 0.91.
 const SPEED_BY_WEIGHT: f64 = 0.88;
 /// Highest 99th percentile of the frame time, relative to an idle machine.
 const SLOWER: f64 = 2.0;
-/// Most missed frames in excess of the idle machine's, in percentage points.
+/// Maximum share of missed frames beyond the idle machine's, in percentage points.
 const MISSED: f64 = 1.0;
 /// The app that draws, and its frames per run. The loads get a hundredth of the CPU, one clock tick
-/// at a time, which delays one frame in 109. Among only 100 frames, 0, 1 or 2 would be late: too
-/// coarse for `MISSED`.
+/// at a time, which delays one frame in 109. Of only 100 frames, 0, 1 or 2 would be late, which is
+/// too coarse for `MISSED`.
 const DRAWING: (Spin, u32) = (Spin::Frames, 300);
 /// Longest time from a focus change until the boost has moved, in microseconds.
 const MOVED_US: f64 = 50_000.0;
@@ -46,9 +47,10 @@ const FRAMES: &str = "frames-loads";
 const BUILD: &str = "frames-build";
 const HELPER: &str = "helper-known";
 const UNKNOWN: &str = "helper-unknown";
-/// Fewer frames where the helper is unknown: there, or with a weight set by hand, a frame takes a
-/// third of a second.
+/// Number of frames that the helper draws in a run.
 const HELPER_FRAMES: u32 = 100;
+/// The same for a helper that the daemon does not know. Fewer, because each frame then takes a
+/// third of a second, as it also does with a weight set by hand.
 const UNKNOWN_FRAMES: u32 = 20;
 const SWITCHES: &str = "switches";
 
@@ -135,7 +137,7 @@ fn judge(aggregates: &Aggregates, speed: fn(&Seen<'_>, ArmOn) -> Option<f64>) ->
 }
 
 fn fast(seen: &Seen<'_>, arm: ArmOn, speed: f64) -> Verdict {
-    // The promised speed depends on what the scheduler's weights can achieve.
+    // The promised speed is what the scheduler's weights can achieve.
     let promised = match (seen.task, place(seen.variant)) {
         (ALONE, _) | (_, Place::Background) => SPEED,
         (_, Place::Root) => SPEED_BY_NICE,
@@ -162,8 +164,8 @@ fn in_time(seen: &Seen<'_>, arm: ArmOn) -> Option<Verdict> {
     ))
 }
 
-/// Verdict on the share of missed frames. It also applies to a helper, which shares the CPU with an
-/// app that never sleeps.
+/// Verdict on the share of missed frames. It also judges a helper that shares the CPU with an app
+/// that never sleeps.
 fn shown(seen: &Seen<'_>, arm: ArmOn) -> Option<Verdict> {
     let missed = |arm| seen.median(arm, "missed_frames_percent");
     let (idle, ours) = (missed(IDLE)?, missed(arm)?);

@@ -42,8 +42,8 @@ pub const BOOT: Spec = Spec {
 /// Number of daemon starts per boot.
 const TIMES: u32 = 2;
 
-/// Boots the machine once per repetition, starts limelightd in each boot and powers off. Many boots
-/// expose rare failures. A failed boot fails the run; the verdict covers the boots that reported.
+/// Each repetition is a boot, in which limelightd starts and stops. Many boots expose rare
+/// failures. A failed boot fails the run; the verdict covers the boots that reported.
 pub const STARTS: Spec = Spec {
     name: "starts",
     about: "a machine boots, limelightd starts and stops twice; each repetition is a boot of its \

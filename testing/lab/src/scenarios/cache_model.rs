@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Tests the cache model with programs whose accesses are known: the number of misses, their
-//! causes, and the cause that evicted the line. Interrupts and page tables add misses, hence the
+//! causes, and what evicted the missed lines. Interrupts and page tables add misses, hence the
 //! tolerances.
 
 use limelight_apps::scenario::CachePattern;
@@ -49,8 +49,8 @@ fn expected() -> Vec<(&'static str, &'static str, f64, f64)> {
             middle * 0.99,
             middle * 1.3,
         ),
-        // Each access in each of three rounds misses. From the second round on, the app itself has
-        // evicted the lines.
+        // Each access in each of three rounds misses. From the second round on, the missed lines
+        // are those that the app itself evicted.
         (
             "beyond-llc",
             "cache_app_llc_misses",

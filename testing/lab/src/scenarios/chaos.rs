@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Everything that limelightd depends on fails. The daemon, its watcher, a session's agent and its
-//! X server are killed; cgroups vanish; descriptors and disk space run out; /sys is read-only; the
-//! clock jumps; the machine suspends. The guest checks that the state is correct after each fault
-//! and that no changed value is left behind.
+//! Everything that limelightd depends on fails in turn. The daemon, its watcher, a session's agent
+//! and its X server are killed; cgroups vanish; descriptors and disk space run out; /sys becomes
+//! read-only; the clock jumps; the machine suspends. The guest checks that the state is correct
+//! after each fault and that no changed value is left behind.
 
 use limelight_apps::scenario::Chaos;
 
@@ -92,8 +92,8 @@ pub const SESSION: Spec = Spec {
     ..SHORT
 };
 
-/// Each fault once, and the machine suspends. The emulator crashed during one such run, so this is
-/// separate from the other scenarios. Our kernel is built without suspend.
+/// Each fault once, and a suspend. This is separate from the other scenarios, because the emulator
+/// crashed during one such run. Our kernel is built without suspend.
 pub const SLEEP: Spec = Spec {
     name: "chaos-sleep",
     about: "chaos-short on a machine that also suspends",

@@ -8,7 +8,7 @@ use super::terms::*;
 use crate::results::table::{Table, Unit};
 
 const TASK: &str = "swipe";
-/// Pauses before a swipe, and the number of swipes with each.
+/// The pauses before a swipe, and how many swipes follow a pause of each length.
 const PAUSES: [Pause; 2] = [
     Pause {
         ms: 300,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A topmost app needs more than all memory, or more than its cgroup's limit. Protection must give
-//! way, and limelightd must cause no kill that stock does not have.
+//! A topmost app needs more than all memory, or more than its cgroup's limit. Protection must
+//! yield, and limelightd must cause no kill that does not happen on stock.
 
 use limelight_apps::scenario::{HogMemory, SelfHog};
 
@@ -19,9 +19,9 @@ const SLOWER: f64 = 1.15;
 const LOAD: &str = "itself";
 const LIMITED_ANONYMOUS: &str = "limited-anonymous";
 
-/// Number of times that the work with a limit on anonymous memory is repeated, because a wrong kill
-/// there is a matter of chance. A defect in which reclaim gave up before the disk had answered
-/// killed the app in one of three runs.
+/// Number of repetitions of the work with limited anonymous memory, where a wrong kill is a matter
+/// of chance: a defect in which reclaim gave up before the disk had answered killed the app in one
+/// of three runs.
 const CHANCES: u32 = 4;
 
 fn hog(name: &str, memory: HogMemory, mib: u32, rounds: u32, limit_mib: Option<u32>) -> Task {
@@ -58,7 +58,7 @@ fn tasks(variant: &Variant, rounds: u32) -> Vec<Task> {
         ),
     ];
     if variant.swap == SwapKind::None {
-        // Here stock kills, too. The task tests that the machine keeps running.
+        // Stock kills here, too. The task tests that the machine keeps running.
         all.push(hog("anonymous-too-large", Anonymous, 2 * ANON_MIB, 1, None));
     } else {
         all.push(hog("anonymous", Anonymous, ANON_MIB, rounds, None));

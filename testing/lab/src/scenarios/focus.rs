@@ -19,8 +19,8 @@ const FOOTPRINT: Footprint = Footprint {
 /// process shares it.
 const OWN_PAGES: f64 = ((16 + 8 + 4) * 256) as f64;
 const KEPT: f64 = 0.95;
-/// Highest share of the first app's pages that may be left; with more, the app must still be
-/// protected.
+/// Highest share of the first app's pages that may be left. A higher share means that the app is
+/// still protected.
 const LEFT: f64 = 0.60;
 
 /// Judges both apps' resident pages after a focus change.

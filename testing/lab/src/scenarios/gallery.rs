@@ -18,8 +18,8 @@ pub const HURTING: &[Product] = &[
 
 /// Size of a background file in MiB: more than twice the guest's memory.
 const FILE_MIB: u32 = 400;
-/// Size of the hog in MiB. Together with the viewer's 56 MiB it exceeds the guest's memory, but it
-/// fits when zram halves the hog's memory. A hog that does not fit would have to be killed.
+/// Size of the hog in MiB. Together with the viewer's 56 MiB, it exceeds the guest's memory. It
+/// still fits when zram halves the hog's memory; a hog that does not fit would have to be killed.
 const GROW_MIB: u32 = 104;
 
 /// Free memory in MiB that the lab's own kernel leaves of 160 MiB; other kernels leave less.

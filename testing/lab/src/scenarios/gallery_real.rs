@@ -10,7 +10,7 @@ const TASK: &str = "keys";
 const COPY: &str = "cp";
 const INDEX: &str = "recollindex";
 const BOTH: &str = "cp-and-recollindex";
-/// Share of stock's re-read photo pages that Limelight may still re-read.
+/// Highest number of photo pages that Limelight may re-read, as a share of those re-read on stock.
 const MISSES_LEFT: f64 = 0.05;
 
 /// Packages of the root file system in addition to the essential ones.

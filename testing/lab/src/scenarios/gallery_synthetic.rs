@@ -11,9 +11,8 @@ const TASK: &str = "swipe";
 /// Swap size in MiB: more than the guest can ever swap out. In exact mode a disk of this size is
 /// part of the guest's memory.
 const SWAP_MIB: u32 = 192;
-/// The arms with which each Limelight arm (the last column) is compared: idle, stock and the best
-/// knob on the same kernel. If stock did not run on our kernel, the distribution's stock arm
-/// replaces it.
+/// The arms that are compared: idle, stock, the best knob, and Limelight, all on the same kernel.
+/// If stock did not run on our kernel, the distribution's stock arm replaces it.
 const PAIRS: [(ArmOn, ArmOn, ArmOn, ArmOn); 2] = [
     (IDLE, STOCK, BEST_STOCK, ON_DEBIAN),
     (IDLE_OURS, STOCK_OURS, BEST_STOCK_OURS, LIMELIGHT),
@@ -120,7 +119,7 @@ fn swipe(work: Gallery, pauses: &[(u32, u32)]) -> Task {
     Task::new(TASK, Work::GallerySynthetic(Gallery { pauses, ..work }))
 }
 
-/// Whether only a kill can stop the hog, because there is no swap. Such variants only promise that
+/// Whether there is no swap, so that only a kill can stop the hog. Such variants only promise that
 /// the viewer is not killed.
 fn hopeless(variant: &Variant) -> bool {
     variant.load == GROW && variant.swap == SwapKind::None
@@ -134,8 +133,8 @@ fn against_pairs(aggregates: &Aggregates) -> Vec<Verdict> {
             if hopeless(seen.variant) {
                 continue;
             }
-            // Next to a copy, faults are only reported, because stock itself may reach the limit
-            // there.
+            // Beside a copy, faults are reported but not judged, because stock itself may reach the
+            // limit there.
             if seen.variant.load != COPY {
                 let gone = seen
                     .faults_gone(idle, stock, limelight)

@@ -7,7 +7,7 @@ use super::gallery::{self, INDEX_MAPPING};
 use super::leak;
 use super::terms::*;
 
-/// limelightd where it cannot work: each cause has its own message and exit code.
+/// Each condition under which limelightd cannot work has its own message and exit code.
 pub const STARTUP: Spec = Spec {
     name: "startup",
     about: "each reason not to start has its own message and exit code",
@@ -16,8 +16,8 @@ pub const STARTUP: Spec = Spec {
     ..Spec::TEST
 };
 
-/// The part of the topmost app's reservation that the app does not use, which the kernel
-/// distributes among sibling cgroups. It must not protect them.
+/// The kernel distributes the unused part of the topmost app's reservation among sibling cgroups.
+/// That part must not protect the siblings.
 pub const SIBLINGS: Spec = Spec {
     name: "siblings",
     about: "the reservation for an app that returns from swap protects no other app",
@@ -55,7 +55,7 @@ pub const READAHEAD: Spec = Spec {
     ..Spec::TEST
 };
 
-/// The mechanisms that work ahead with free memory, while there is hardly any.
+/// premap, readahead and prezero use free memory in advance. Here hardly any memory is free.
 pub const FULL_CACHE: Spec = Spec {
     name: "full-cache",
     about: "premap, readahead and prezero on a machine whose memory is full of page cache",
@@ -89,7 +89,8 @@ pub fn daemon_killed(variant: &Variant) -> Task {
     Task::new("kill", Work::DaemonKilled(work))
 }
 
-/// The lease of the topmost set. It lasts five minutes, which pass in seconds in exact mode.
+/// The lease of the topmost set. It lasts five minutes, which pass within seconds of host time in
+/// exact mode.
 pub const LEASE: Spec = Spec {
     name: "lease",
     about: "a stopped limelightd loses the topmost set, and sets it again when it runs again",
@@ -170,8 +171,9 @@ pub const ACCESS_RULES: Spec = Spec {
     ..Spec::TEST
 };
 
-/// A machine without systemd, where apps have no cgroups of their own, so the daemon creates them.
-/// On our kernel it does so only if configured, because the device protects apps without cgroups.
+/// A machine without systemd. Apps have no cgroups of their own there, so the daemon creates them.
+/// On our kernel it does so only if configured, because the device also protects apps without a
+/// cgroup.
 pub const OWN_TREE: Spec = Spec {
     name: "own-tree",
     about: "without systemd, apps get cgroups in limelightd's own tree, and nothing of it is left \
@@ -213,7 +215,8 @@ pub const GATE: Spec = Spec {
 };
 
 /// A CPU goes offline and comes back, repeatedly. Work on it must still wake limelightd's guard.
-/// Not part of the test run: for an unknown reason, one of sixteen returns was not noticed in time.
+/// Not part of the test run: in one of sixteen cases, for an unknown reason, the guard noticed the
+/// returned CPU's work too late.
 pub const PROCESSORS: Spec = Spec {
     name: "processors",
     about: "a processor goes offline and online, and a task that runs on it wakes the guard",
@@ -222,8 +225,8 @@ pub const PROCESSORS: Spec = Spec {
     ..Spec::SOAK
 };
 
-/// [`PROCESSORS`], and the machine suspends at the end, which the emulator may not survive. Our
-/// kernel is built without suspend.
+/// [`PROCESSORS`] with a suspend at the end, which the emulator may not survive. Our kernel is
+/// built without suspend.
 pub const PROCESSORS_SLEEP: Spec = Spec {
     name: "processors-sleep",
     about: "processors on a machine that also suspends",
@@ -241,9 +244,9 @@ const WAKE_PACKAGES: &[&str] = &[
     "xterm",
 ];
 
-/// Measures how often the daemon infers the right foreground app. Without an agent, it infers the
-/// app from the client that the display server wakes after a key press. The share depends on
-/// wake-up latency, so this is a benchmark and not a test.
+/// Measures how often the daemon infers the right foreground app without an agent: from the client
+/// that the display server wakes after a key press. The result depends on wake-up latency, so this
+/// is a benchmark and not a test.
 pub const WAKE_GRAPH: Spec = Spec {
     name: "wake-graph",
     about: "keys pressed in apps in turn, without a source: how often the daemon infers the \

@@ -15,13 +15,13 @@ const DAYS: [(&str, Day); 3] = [
     ("home", Day::Home),
 ];
 
-/// Suffixes of the values for each app: whether it lost (docs/lab.md defines that), and whether the
+/// Suffixes of the values for each app: whether it lost (defined in docs/lab.md), and whether the
 /// kernel's OOM killer killed it.
 const LOST: &str = "_lost";
 const OOM: &str = "_oom";
 
 /// Number of innocent apps that the kernel's OOM killer may kill beyond the number on stock, in all
-/// situations together. When it runs and which app it kills is chance on stock, too.
+/// situations together. On stock, too, chance decides when it runs and which app it kills.
 const OOM_MORE: f64 = 1.0;
 
 fn tasks() -> Vec<Task> {
@@ -29,7 +29,7 @@ fn tasks() -> Vec<Task> {
     DAYS.map(task).into()
 }
 
-/// Situations in which no app is worse off than on stock.
+/// Situations in which no app may be worse off than on stock.
 pub const INNOCENTS: Spec = Spec {
     name: "innocents",
     about: "apps that did nothing wrong are no worse off than on stock Linux",
@@ -51,8 +51,8 @@ pub const INNOCENTS: Spec = Spec {
     ..Spec::TEST
 };
 
-/// Verdicts for each situation, that no app loses unless it also loses on stock, and on the OOM
-/// killer.
+/// Verdicts that no app loses unless it also loses on stock, one for each situation; and verdicts
+/// on the OOM killer's kills, one for each arm.
 fn compare(aggregates: &Aggregates) -> Vec<Verdict> {
     let mut verdicts: Vec<Verdict> = OURS
         .iter()

@@ -8,9 +8,9 @@ use super::terms::*;
 
 const FAST: &str = "fast";
 const SLOW: &str = "slow";
-/// Name of a task, and of its variant, which has memory for the pinned caches.
+/// Name of a task, and of its variant, whose machine has additional memory for pinned page cache.
 const PINNED: &str = "pinned";
-/// Rate of the slow leaks: swap can keep up with it, but it is too fast for asking the user.
+/// Rate of the slow leaks. Swap can keep up with it, but there is no time to ask the user.
 const SLOW_MIB_PER_S: u32 = 24;
 
 /// The machine of the scenarios with kills, with the same free memory on every kernel.
@@ -35,7 +35,7 @@ pub const LEAK: Spec = Spec {
             it is reported",
     variants: &[
         (&[Lru::Mglru], &[SwapKind::None, SwapKind::Disk], &["leak"]),
-        // No swap here: stalls and the remaining swap would also signal the shortage.
+        // Without swap, so that neither stalls nor the remaining swap signal the shortage.
         (&[Lru::Mglru], &[SwapKind::None], &[PINNED]),
     ],
     // Stock shows what happens to the other apps without a daemon.

@@ -111,7 +111,7 @@ mod tests {
     use super::all;
 
     #[test]
-    fn every_scenario_has_a_name_of_its_own_and_tasks() {
+    fn every_scenario_has_a_unique_name_and_tasks() {
         let mut names = BTreeSet::new();
         for spec in all() {
             let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';

@@ -114,8 +114,8 @@ fn follows_the_focus(aggregates: &Aggregates) -> Vec<Verdict> {
     })
 }
 
-/// The kernel package of `make kernel-deb`. The machine boots its kernel and modules; the guest
-/// installs and removes the package, together with Limelight's own package.
+/// The kernel package of `make kernel-deb`. The machine boots the package's kernel with its
+/// modules. The guest installs and removes the package, together with Limelight's own package.
 pub const KERNEL: Spec = Spec {
     name: "package-kernel",
     about: "the Debian package of our kernel booted, installed, used and removed",

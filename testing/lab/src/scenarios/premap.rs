@@ -14,10 +14,10 @@ const FRAGMENTED: &str = "fragmented";
 const GONE: f64 = 0.8;
 /// Highest peak memory, relative to stock.
 const MEMORY: f64 = 1.03;
-/// Highest peak memory of an app that uses little of its reservation, relative to stock. It only
-/// has to be bounded.
+/// Highest peak memory of an app that uses little of its reservation, relative to stock. It need
+/// not be near stock's, only bounded.
 const MEMORY_SPARSE: f64 = 2.0;
-/// Lowest share of the saved faults that must still be saved on a fragmented machine.
+/// Lowest number of faults saved on a fragmented machine, relative to those saved on a fresh one.
 const LEFT: f64 = 0.9;
 /// Free memory of the fragmented machine, in MiB.
 const FRAGMENTED_MIB: u32 = 110;

@@ -17,15 +17,16 @@ const INIT_ON_FREE: ArmOn = ArmOn::new(Arm::InitOnFree, Kernel::Limelight);
 
 const STOSQ: &str = "stosq";
 const STOSB: &str = "stosb";
-/// Pages per run without a program, and next to a program. The latter are as large as the
-/// last-level cache.
+/// Pages per run without another program.
 const PAGES: u32 = 4096;
+/// Pages per run next to a program: as large as the last-level cache.
 const PAGES_BESIDE: u32 = 2048;
 const RUNS: u32 = 10;
 
-/// The variant whose program saturates the CPU, and the idle time after each gap in the other
-/// variants. At 256 MiB/s, the kernel's highest zeroing rate, a run's pages take 31 ms.
+/// The variant whose program saturates the CPU.
 const SATURATED: &str = "chaser-saturated";
+/// Idle time after each gap in the other variants. In this time a run's pages can be zeroed: that
+/// takes 31 ms at 256 MiB/s, the kernel's highest zeroing rate.
 const REST_MS: u32 = 60;
 
 /// The program of a variant.
@@ -38,7 +39,7 @@ fn program(variant: &Variant) -> Program {
     }
 }
 
-/// The program's misses on lines that were evicted by zeroing in the task's page faults.
+/// The program's misses on lines that were evicted when a page fault of the task zeroed a page.
 const LOST_TO_ZEROING: &str = "cache_background_llc_misses_by_app_zeroing";
 
 /// Names of the task: `churn` in arms without an engine, the others by engine and mechanisms in
@@ -58,12 +59,12 @@ const DISKS: [ZeroDisk; 2] = [
     ZeroDisk::new(Bus::Nvme, Zeroes::Null),
 ];
 
-/// Lowest share of stock's response time that must be saved.
+/// Minimum share of stock's response time that must be saved.
 const FASTER: f64 = 0.20;
-/// Share of the pages that must come from the pool.
+/// Minimum share of the pages that must come from the pool.
 const SERVED: f64 = 0.99;
-/// Highest run time of a program next to the task, relative to the program alone; the task's own
-/// CPU time is subtracted.
+/// Highest run time of a program next to the task, relative to its run time alone. The task's own
+/// CPU time is subtracted first.
 const SLOWER: f64 = 1.03;
 
 fn block(disk: u32, trusted: bool) -> Engine {
@@ -88,8 +89,8 @@ fn engines() -> Vec<(&'static str, Engine, Mechanisms)> {
     ]
 }
 
-/// The tasks of an arm, with the parameters of `work`. `premap` adds the tasks with other
-/// mechanisms than prezero.
+/// The tasks of an arm, with the parameters of `work`. With `premap`, also the tasks that use
+/// mechanisms other than prezero.
 fn tasks(arm: ArmOn, work: &Prezero, premap: bool) -> Vec<Task> {
     if arm != LIMELIGHT {
         return vec![Task::new(TASK, Work::Prezero(work.clone()))];
@@ -139,7 +140,7 @@ pub const EXACT: Spec = Spec {
     name: "prezero-exact",
     about: "PREZERO's task alone: how long a run takes, zeroing by words and by bytes",
     variants: &[(&[Lru::Mglru], &[SwapKind::None], &[STOSQ, STOSB])],
-    // Nothing runs next to the task, so stock needs no idle arm as its limit.
+    // No other program runs, so stock needs no idle arm as its limit.
     arms: &[STOCK_OURS, INIT_ON_FREE, LIMELIGHT],
     machine: |variant| MachineSize {
         fast_strings: variant.load == STOSB,
@@ -183,7 +184,7 @@ pub const EXACT: Spec = Spec {
     ..Spec::BENCHMARK
 };
 
-/// The time that programs next to the task lose.
+/// The time that programs lose by running next to the task.
 pub const BACKGROUND: Spec = Spec {
     name: "prezero-background",
     about: "how much PREZERO's task slows a pointer chaser, a stream, gzip and perl",
@@ -203,7 +204,7 @@ pub const BACKGROUND: Spec = Spec {
     ..EXACT
 };
 
-/// The cache lines that programs next to the task lose, by cause.
+/// The cache lines that programs lose by running next to the task, by cause.
 pub const CACHE: Spec = Spec {
     name: "prezero-cache",
     about: "modelled cache misses of the same programs, by the cause that evicted their lines",
@@ -248,7 +249,7 @@ fn machine() -> MachineSize {
     }
 }
 
-/// Only programs from Debian need a root file system. In exact mode they are copied to a disk in
+/// A machine with a root file system only for programs from Debian. They are copied to a disk in
 /// guest memory at the start.
 fn machine_beside(variant: &Variant) -> MachineSize {
     match program(variant) {
@@ -342,7 +343,7 @@ fn program_keeps_its_time(seen: &Seen<'_>) -> Option<Verdict> {
     ))
 }
 
-/// Verdict that the model detects the baseline: on stock, the program loses lines because pages are
+/// Verdict that the model shows the loss on stock: there, the program loses lines because pages are
 /// zeroed for the task.
 fn stock_is_seen(seen: &Seen<'_>) -> Option<Verdict> {
     let lost = |arm| seen.median(arm, LOST_TO_ZEROING);

@@ -57,9 +57,9 @@ fn disk(disk: u32, offset_mib: u32) -> Engine {
     }
 }
 
-/// `prezero` in a whole machine. Each engine serves a topmost app, window by window, and every page
-/// is verified when it is handed out. Then one disk has a bad sector, one is overwritten, and one
-/// is unplugged.
+/// `prezero` in a whole machine. Each engine serves a topmost app for several windows, and every
+/// page is verified when it is handed out. Then one disk has a bad sector, one is overwritten, and
+/// one is unplugged.
 pub const ENGINES: Spec = Spec {
     name: "prezero",
     about: "the pool serves windows with every engine, and survives disks that break",

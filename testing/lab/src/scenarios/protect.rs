@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The core of `protect` as a test. Pages that a load evicts on stock stay resident with Limelight,
-//! with and without a cgroup, whichever process faulted them in. Each LRU has the load that hurts
-//! it most.
+//! with and without a cgroup, regardless of which process faulted them in. Each page replacement is
+//! tested with the load that hurts it most.
 
 use limelight_apps::scenario::{Family, Gallery, Pause};
 
@@ -50,9 +50,9 @@ const FAMILIES: [(&str, bool, Family); 3] = [
 const OTHERS_PAGES: &str = "others-pages";
 /// Lowest share of the pages of each kind that must be resident at the end.
 const KEPT: f64 = 0.95;
-/// Lowest share of the library that locks must keep. It is lower because the load is already
-/// running when the app comes to the foreground. Pages evicted before they are locked return only
-/// when they are used.
+/// Lowest share of the library that locks must keep. It is lower than `KEPT`, because the load is
+/// already running when the app comes to the foreground. Pages evicted before they can be locked
+/// return only when they are used.
 const KEPT_BY_LOCKS: f64 = 0.9;
 
 /// Cases that no knob of a stock kernel covers: an app without a cgroup of its own, pages charged

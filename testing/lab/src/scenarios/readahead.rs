@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! EIMOS's experiment: a file of 30 MB is read in pieces of 48 bytes, with the paper's readahead
-//! factors, on a disk with one millisecond per request. Variations read pages, random clusters, and
-//! from a disk with 10 ms per request.
+//! factors, on a disk that takes one millisecond per request. Variations read whole pages or random
+//! clusters, or use a disk that takes 10 ms per request.
 //!
-//! In the instruction model, a read of 48 bytes takes 1.7 us, so 128 KiB take 4.6 ms. That is
-//! longer than a request to the fast disk, so this reader never waits for it. The disk of 10 ms is
-//! slower than the reader. There, and for page reads on both disks, readahead can close the gap to
-//! the cached file.
+//! In the instruction model, a read of 48 bytes takes 1.7 us, so 128 KiB take 4.6 ms. A request to
+//! the fast disk is shorter, so this reader never waits for that disk. A request to the slow disk
+//! is longer. There, and for page reads on both disks, readahead can close the gap to the cached
+//! file.
 //!
 //! `cold-start` measures the cold start of a real program from the fast disk.
 //!
-//! The limit is the same file in the page cache. Readahead still has to fill the page cache, so a
-//! part of the gap to the limit remains with any kernel.
+//! The limit is the time for the same file when it is already in the page cache. Readahead still
+//! has to fill the page cache, so a part of the gap to the limit remains with any kernel.
 
 use limelight_apps::scenario::{Access, ColdStart, Pattern, Reading};
 
@@ -22,9 +22,9 @@ use super::terms::*;
 const FILE_MIB: u32 = 30;
 /// Lowest share of stock's gap to the limit that readahead must close.
 const CLOSED: f64 = 0.5;
-/// Lowest ratio of stock's requests to the topmost reader's.
+/// Lowest number of requests on stock, relative to the topmost reader's with Limelight.
 const FEWER: f64 = 4.0;
-/// Highest relative difference at which a background process's requests count as unchanged.
+/// Maximum relative difference at which a background process's requests count as unchanged.
 const UNCHANGED: f64 = 0.05;
 
 const FAST_DISK: &str = "1ms-disk";
@@ -106,7 +106,7 @@ pub const SMALL_READS: Spec = Spec {
 fn judge_reading(seen: &Seen<'_>, work: &Reading, arm: ArmOn) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     if let (Pattern::Sequential { bytes }, true) = (work.pattern, work.factor > 1) {
-        // The reader of 48 bytes never waits for the fast disk.
+        // The 48-byte reader never waits for the fast disk, so there is no gap to close.
         if seen.variant.load == SLOW_DISK || bytes >= 4096 {
             verdicts.extend(gap_closed(seen, arm));
         }

@@ -9,9 +9,9 @@
 //! requests and 270 MB per second. Files and swap share the flash.
 //!
 //! `rotation-rivals` adds arms with Debian's packaged OOM daemons. They need systemd, and a machine
-//! with disks outside its own memory, hence fast mode. Per second of host time, an emulated CPU
-//! does about a seventh of the work that exact mode's CPU does per second of guest time. The disks
-//! are slowed down by the same factor. `rotation-real` launches ten of Debian's programs on such a
+//! with disks outside its own memory, hence fast mode. An emulated CPU does about a seventh as much
+//! work per second of host time as exact mode's CPU does per second of guest time. The disks are
+//! slowed down by the same factor. `rotation-real` launches ten of Debian's programs on such a
 //! machine.
 
 use limelight_apps::scenario::Rotation;
@@ -37,7 +37,7 @@ const EMMC_OUTSIDE: DiskSpeed = DiskSpeed {
     requests_per_s: 800,
     request_kib: 48,
 };
-/// SWAP's published gain: its mean launch delay relative to `swap-all` and to `kill-only`.
+/// SWAP's published results: its mean launch delay relative to `swap-all` and to `kill-only`.
 const OF_SWAP_ALL: f64 = 0.57;
 const OF_KILL_ONLY: f64 = 0.84;
 
@@ -124,7 +124,7 @@ pub const RIVALS: Spec = Spec {
     machine: |_| machine(PACKAGES.to_vec()),
     tasks: |_, _| vec![Task::new(TASK, Work::Rotation(work(3, 1_000)))],
     repetitions_per_boot: 1,
-    // One arm's killer may damage systemd's services, which must not affect the next arm.
+    // A boot for each arm, because one arm's killer may damage systemd's services for the next arm.
     boot_per_arm: true,
     mode: Mode::Fast,
     ..ROTATION

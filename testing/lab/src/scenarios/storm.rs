@@ -11,9 +11,9 @@ use super::terms::*;
 const TASK: &str = "storm";
 /// The storm lasts until the guest has created this many processes, even on a slow machine.
 const PROCESSES: u64 = 2000;
-/// Lowest number of processes that the storm itself created, relative to `PROCESSES`. The guest
-/// ends the storm by the number of all forks, which includes processes of the apps and of
-/// limelightd.
+/// Lowest number of processes that the storm itself must have created, relative to `PROCESSES`. It
+/// is below 1 because the guest ends the storm by the number of all forks, which includes those of
+/// the apps and of limelightd.
 const OWN: f64 = 0.9;
 
 /// A storm of processes and cgroups. The guest checks which apps died; the verdict is on the

@@ -13,13 +13,14 @@ use super::leak;
 use super::terms::*;
 
 const TASK: &str = "hour";
-/// Microseconds in an hour, to scale the CPU share from the measured time.
+/// Microseconds in an hour. The measured time stands for a whole hour of use.
 const HOUR_US: f64 = 3600e6;
 
-/// Limits for the daemon's memory in KiB and its CPU share in percent.
+/// Limits for the daemon: its memory in KiB, and its CPU time in percent of the hour on one CPU.
 const RSS_KIB: f64 = 10.0 * 1024.0;
 const CPU_PERCENT: f64 = 1.0;
-/// Difference in open descriptors that the currently running apps explain.
+/// Maximum growth of the daemon's open descriptors from the first tenth of the run to the last. The
+/// apps that happen to run explain this many.
 const SLACK: f64 = 16.0;
 
 /// The accelerated hour.

@@ -28,9 +28,10 @@ pub const OURS: [ArmOn; 2] = [ON_DEBIAN, LIMELIGHT];
 /// Console texts of the kernel's OOM killer.
 pub const OUT_OF_MEMORY: &[&str] = &["Out of memory", "oom-kill", "invoked oom-killer"];
 
-/// Highest share of the faults caused by the load that may remain.
+/// Highest share of the faults that the load causes on stock that may remain with Limelight.
 const FAULTS_LEFT: f64 = 0.05;
-/// Fewest faults that the load must cause on stock; with fewer, the comparison proves nothing.
+/// Minimum number of faults that the load must cause on stock; with fewer, the comparison proves
+/// nothing.
 const FAULTS_MEANINGFUL: f64 = 100.0;
 /// Highest response time, relative to the limit.
 const RESPONSE: f64 = 1.10;
@@ -181,8 +182,8 @@ impl Seen<'_> {
             .collect()
     }
 
-    /// Verdict that the value `kept`, a number of resident pages, is at least the share `part` of
-    /// `of` pages.
+    /// Verdict that at least `of * part` pages are resident. `kept` is the name of the value that
+    /// counts them.
     pub fn kept(&self, arm: ArmOn, kept: &str, of: f64, part: f64) -> Option<Verdict> {
         let pages = self.median(arm, kept)?;
         Some(self.figure(
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn one_load_caused_fault_in_twenty_may_remain() {
+    fn one_in_twenty_of_the_faults_caused_by_the_load_may_remain() {
         let stock = [("major_faults", 1000.0)];
         for (left, held) in [(0.0, true), (50.0, true), (51.0, false)] {
             with_seen(&stock, &[("major_faults", left)], |seen| {
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn weak_load_proves_nothing() {
+    fn verdict_fails_if_the_load_causes_few_faults() {
         with_seen(&[("major_faults", 99.0)], &[], |seen| {
             assert!(!seen.stock_is_hurt(0.0, STOCK).unwrap().passed);
         });

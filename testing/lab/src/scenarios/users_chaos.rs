@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Three users run random operations without privilege, and one of them takes all memory. The other
+//! Three users without privilege run random operations, and one of them takes all memory. The other
 //! users lose no more than on stock Linux, and no user learns what another one does.
 
 use limelight_apps::scenario::UsersChaos;
@@ -8,8 +8,8 @@ use super::leak;
 use super::terms::*;
 
 const TASK: &str = "mingle";
-/// Number of deaths by the kernel's OOM killer that may differ from run to run. The guest checks
-/// that the daemon itself kills no innocent app.
+/// Number of innocent apps that may die beyond the number on stock, because the kernel's OOM killer
+/// makes this vary from run to run. The guest checks that the daemon itself kills no innocent app.
 const CHANCE: f64 = 1.0;
 
 /// Three users on one machine.
@@ -33,8 +33,8 @@ pub const USERS_CHAOS: Spec = Spec {
     ..Spec::TEST
 };
 
-/// Verdicts on innocent deaths, and that memory ran short on stock, because otherwise nothing was
-/// tested. The guest checks everything else.
+/// Verdicts that at most `CHANCE` more innocent apps die than on stock, and that memory ran short
+/// on stock, because otherwise nothing was tested. The guest checks everything else.
 fn must_hold(aggregates: &Aggregates) -> Vec<Verdict> {
     Seen::each_variant(aggregates, TASK, |seen| {
         let variant = seen.variant;

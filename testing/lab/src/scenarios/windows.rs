@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Response windows: their promises with real programs, the error of the daemon's response times
-//! against an independent measurement, and the cost of a window.
+//! relative to an independent measurement, and the cost of a window.
 
 use limelight_apps::scenario::{OracleDisplay, WindowOracle};
 
@@ -14,13 +14,13 @@ const KMS_LOOPS: &str = "kms-4-add-loops";
 const TASK: &str = "windows";
 /// Number of keys pressed in a run.
 const KEYS: u32 = 40;
-/// Tolerance of the daemon's times: a share of the oracle's time, plus the microseconds by which
-/// two clients of one server may differ. The oracle's `oracle` times come from event time stamps
-/// and give the lower bound. Its `heard` times are taken when it receives the event and give the
-/// upper bound.
+/// Tolerance of the daemon's times: this share of the oracle's time, plus `OFF_US` microseconds, by
+/// which two clients of one server may differ. The lower bound is the oracle's `oracle` time, which
+/// comes from event time stamps. The upper bound is its `heard` time, taken when the oracle
+/// receives the event.
 const OFF: f64 = 0.05;
 const OFF_US: f64 = 3_000.0;
-/// Highest CPU time of a window in the daemon, in microseconds.
+/// Highest CPU time that a window may cost the daemon, in microseconds.
 const COST_US: f64 = 200.0;
 
 fn machine() -> MachineSize {
