@@ -424,7 +424,7 @@ impl Connection {
     }
 }
 
-/// Logs the daemon's answer. A refusal is no failure of the agent: the app may have ended, or the
+/// Logs the daemon's answer. A refusal is not a failure of the agent: the app may have ended, or the
 /// session is not the active one. Returns whether the daemon accepted.
 fn report(answer: Result<Response, String>, loud: bool) -> bool {
     let refusal = match answer {

@@ -318,7 +318,7 @@ mod tests {
     proptest! {
         /// The daemon parses this name.
         #[test]
-        fn unit_name_contains_the_leader_and_is_an_apps(comm in "[!-~]{1,15}", pid in 1..4_194_304i32) {
+        fn unit_name_contains_the_leader_and_is_an_app_unit(comm in "[!-~]{1,15}", pid in 1..4_194_304i32) {
             let unit = format!("{PREFIX}{}-{pid}.scope", escape(&comm));
             prop_assert_eq!(leader(&unit), Some(pid));
             prop_assert!(unit::is_app(&unit));

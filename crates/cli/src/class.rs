@@ -62,9 +62,10 @@ fn named(apps: Vec<AppReport>, name: &str) -> Result<Vec<AppReport>, Failure> {
     };
     let chosen: Vec<AppReport> = apps.into_iter().filter(goes_by).collect();
     match chosen.is_empty() {
-        true => Err(Failure::Other(format!(
-            "no app is called {name:?}\n  limelight class list shows all apps; a pid works as well"
-        ))),
+        true => Err(Failure::Curable {
+            message: format!("no app is called {name:?}"),
+            cure: "limelight class list shows all apps; a pid works as well".to_owned(),
+        }),
         false => Ok(chosen),
     }
 }
@@ -141,24 +142,7 @@ fn list(
             marks(app),
         ]
     }));
-    let mut widths = [0; 6];
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    for row in &rows {
-        let mut line = String::new();
-        for (at, (cell, &width)) in row.iter().zip(&widths).enumerate() {
-            match at {
-                0 => line.push_str(&format!("{cell:width$}")),
-                3 | 4 => line.push_str(&format!("  {cell:>width$}")),
-                _ => line.push_str(&format!("  {cell:width$}")),
-            }
-        }
-        writeln!(out, "{}", line.trim_end())?;
-    }
-    Ok(())
+    format::columns(&rows, &[3, 4], out)
 }
 
 /// Prints the reasons for the classes of these apps, and their other properties.

@@ -41,7 +41,14 @@ pub enum Failure {
         /// How to solve it.
         cure: String,
     },
-    /// Any other failure.
+    /// Any other failure that the user can solve.
+    Curable {
+        /// The failure.
+        message: String,
+        /// How to solve it.
+        cure: String,
+    },
+    /// Any other failure; a list of failures has one on each line.
     Other(String),
 }
 
@@ -56,7 +63,7 @@ impl Failure {
             Failure::NoDaemon { .. } => NO_DAEMON,
             Failure::Refused { .. } => REFUSED,
             Failure::NotFound { .. } => NO_SUCH_PROCESS,
-            Failure::Other(_) => TROUBLE,
+            Failure::Curable { .. } | Failure::Other(_) => TROUBLE,
         }
     }
 
@@ -76,9 +83,7 @@ impl Failure {
                     | ErrorCode::NotAllowed
                     | ErrorCode::NotAnApp
                     | ErrorCode::Busy => Failure::Refused { message, cure },
-                    ErrorCode::Internal => {
-                        Failure::Other(with_cure(printable(&message), &printable(&cure)))
-                    }
+                    ErrorCode::Internal => Failure::Curable { message, cure },
                 }
             }
             _ => Failure::another_version(),
@@ -94,51 +99,60 @@ impl Failure {
         )
     }
 
+    /// The failure and its cure, for display.
+    pub fn parts(&self) -> (String, Option<String>) {
+        match self {
+            Failure::NoDaemon { socket, cause } => {
+                let socket = socket.display();
+                match cause.kind() {
+                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => (
+                        format!("limelightd is not running: no process listens on {socket}"),
+                        Some(
+                            "start it with `systemctl start limelightd`, or `limelightd` as root"
+                                .to_owned(),
+                        ),
+                    ),
+                    io::ErrorKind::PermissionDenied => (
+                        format!("no permission to open {socket} ({cause})"),
+                        Some(
+                            "the socket's mode decides which users may connect; try as root"
+                                .to_owned(),
+                        ),
+                    ),
+                    _ => (
+                        format!("cannot reach limelightd on {socket}: {cause}"),
+                        None,
+                    ),
+                }
+            }
+            Failure::Refused { message, cure }
+            | Failure::NotFound { message, cure }
+            | Failure::Curable { message, cure } => {
+                let cure = printable(cure);
+                (
+                    printable(message),
+                    Some(cure).filter(|cure| !cure.is_empty()),
+                )
+            }
+            Failure::Other(message) => {
+                let lines: Vec<String> = message.lines().map(printable).collect();
+                (lines.join("\n"), None)
+            }
+        }
+    }
+
     /// Output with `--json`: the error, its cure, and the exit code.
     pub fn as_json(&self) -> serde_json::Value {
-        let text = self.to_string();
-        let (error, cure) = match text.split_once("\n  ") {
-            Some((error, cure)) => (error, Some(cure)),
-            None => (text.as_str(), None),
-        };
+        let (error, cure) = self.parts();
         serde_json::json!({ "error": error, "cure": cure, "code": self.number() })
-    }
-}
-
-fn with_cure(message: String, cure: &str) -> String {
-    match cure {
-        "" => message,
-        cure => format!("{message}\n  {cure}"),
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::NoDaemon { socket, cause } => {
-                let socket = socket.display();
-                match cause.kind() {
-                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => write!(
-                        f,
-                        "limelightd does not run: no process listens on {socket}\n  start it \
-                         with `systemctl start limelightd`, or `limelightd` as root"
-                    ),
-                    io::ErrorKind::PermissionDenied => write!(
-                        f,
-                        "no permission to open {socket} ({cause})\n  the socket's mode decides \
-                         which users may connect; try as root"
-                    ),
-                    _ => write!(f, "cannot reach limelightd on {socket}: {cause}"),
-                }
-            }
-            Failure::Refused { message, cure } | Failure::NotFound { message, cure } => {
-                f.write_str(&with_cure(printable(message), &printable(cure)))
-            }
-            // If there are several lines, all but the first contain the cure.
-            Failure::Other(message) => {
-                let lines: Vec<String> = message.lines().map(printable).collect();
-                f.write_str(&lines.join("\n"))
-            }
+        match self.parts() {
+            (message, Some(cure)) => write!(f, "{message}\n  {cure}"),
+            (message, None) => f.write_str(&message),
         }
     }
 }

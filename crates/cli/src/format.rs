@@ -143,6 +143,30 @@ impl Table {
     }
 }
 
+/// Writes rows in columns. `right`: the columns that are aligned to the right.
+pub fn columns<const N: usize>(
+    rows: &[[String; N]],
+    right: &[usize],
+    out: &mut Vec<u8>,
+) -> Result<(), Failure> {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    for row in rows {
+        let cells = row.iter().zip(&widths).enumerate();
+        let cells = cells.map(|(at, (cell, &width))| match right.contains(&at) {
+            true => format!("{cell:>width$}"),
+            false => format!("{cell:width$}"),
+        });
+        let line = cells.collect::<Vec<_>>().join("  ");
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
 /// Splits a line into pieces of at most `room` characters, between words where possible. Splits
 /// nothing if `room` is below 20.
 pub fn wrap(line: &str, room: Option<usize>) -> Vec<String> {

@@ -41,21 +41,5 @@ pub fn print(report: &LatencyReport, json: bool, out: &mut Vec<u8>) -> Result<()
             app.unanswered.to_string(),
         ]
     }));
-    let mut widths = [0; HEAD.len()];
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    for row in &rows {
-        let mut line = String::new();
-        for (at, (cell, &width)) in row.iter().zip(&widths).enumerate() {
-            match at {
-                0 => line.push_str(&format!("{cell:width$}")),
-                _ => line.push_str(&format!("  {cell:>width$}")),
-            }
-        }
-        writeln!(out, "{}", line.trim_end())?;
-    }
-    Ok(())
+    format::columns(&rows, &[1, 2, 3, 4, 5, 6, 7], out)
 }

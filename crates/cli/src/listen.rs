@@ -26,7 +26,7 @@ pub fn run(mut client: Client, json: bool, out: &mut impl Write) -> Result<(), F
             true => serde_json::to_string(&notice)?,
             false => text(&notice),
         };
-        // A closed output is no failure.
+        // A closed output is not a failure.
         if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
             return Ok(());
         }

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let mut out = Vec::new();
     let result = run(&args, &mut out);
-    // A closed output (`limelight status | head -1`) is no failure.
+    // A closed output (`limelight status | head -1`) is not a failure.
     let written = io::stdout()
         .write_all(&out)
         .and_then(|()| io::stdout().flush());

@@ -41,11 +41,9 @@ pub fn print(
     let text = text(seen)?;
     match (file, json) {
         (Some(file), _) => {
-            replace(file, &text).map_err(|error| {
-                Failure::Other(format!(
-                    "cannot write {}: {error}\n  name a file in a directory that you may write to",
-                    file.display()
-                ))
+            replace(file, &text).map_err(|error| Failure::Curable {
+                message: format!("cannot write {}: {error}", file.display()),
+                cure: "name a file in a directory that you may write to".to_owned(),
             })?;
             let message = format!("{} written", file.display());
             match json {

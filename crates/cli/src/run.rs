@@ -44,11 +44,12 @@ pub fn become_program(wish: &Wish, program: &[OsString]) -> Result<(), Failure> 
         match manager() {
             Ok(manager) => return enter(manager, wish, program),
             Err(why) if wish.class.is_some() => {
-                return Err(Failure::Other(format!(
-                "--class needs a scope, and {} cannot get one: {why}\n  leave out --class, or set \
-                     the class in [class] of limelight.toml",
-                name.to_string_lossy()
-            )))
+                let name = name.to_string_lossy();
+                return Err(Failure::Curable {
+                    message: format!("--class needs a scope, and {name} cannot get one: {why}"),
+                    cure: "leave out --class, or set the class in [class] of limelight.toml"
+                        .to_owned(),
+                });
             }
             Err(why) => warn(&format!("the program gets no scope of its own: {why}")),
         }

@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use crate::{FocusBy, Seen};
+use crate::{FocusBy, Invalid, Seen};
 
 /// Events after which another window may be active. `activewindowv2` alone is not enough: a window
 /// can close without another one becoming active.
@@ -18,14 +18,13 @@ pub fn concerns_focus(line: &str) -> bool {
 
 /// Parses the answer to `j/activewindow`, which is an object without fields if no window is active.
 /// An error says why the answer is invalid.
-pub fn active(answer: &[u8]) -> Result<Seen, String> {
+pub fn active(answer: &[u8]) -> Result<Seen, Invalid> {
     #[derive(Deserialize)]
     struct Window {
         address: Option<String>,
         pid: Option<i32>,
     }
-    let window: Window = serde_json::from_slice(answer)
-        .map_err(|error| format!("invalid answer to j/activewindow: {error}"))?;
+    let window: Window = serde_json::from_slice(answer).map_err(Invalid::ActiveWindow)?;
     Ok(match window.address {
         Some(address) => Seen::of_compositor(address, window.pid),
         None => Seen::nothing(FocusBy::Compositor),

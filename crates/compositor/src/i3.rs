@@ -6,6 +6,8 @@
 
 use serde::Deserialize;
 
+use crate::Invalid;
+
 const MAGIC: &[u8] = b"i3-ipc";
 const HEADER: usize = MAGIC.len() + 8;
 
@@ -71,8 +73,8 @@ impl Focus {
     }
 
     /// Handles a tree. It already reflects all events that were sent before it.
-    pub fn look(&mut self, tree: &[u8]) -> Result<(), String> {
-        let tree: Node = serde_json::from_slice(tree).map_err(|e| format!("invalid tree: {e}"))?;
+    pub fn look(&mut self, tree: &[u8]) -> Result<(), Invalid> {
+        let tree: Node = serde_json::from_slice(tree).map_err(Invalid::Tree)?;
         self.window = Some(tree.focused().cloned());
         Ok(())
     }
@@ -100,7 +102,7 @@ pub fn encode(kind: u32, payload: &[u8]) -> Vec<u8> {
 
 /// Removes a complete message from the front of `unread` and returns its kind and payload; `None`
 /// if it is incomplete. Fails if the bytes are not of this protocol.
-pub fn decode(unread: &mut Vec<u8>) -> Result<Option<(u32, Vec<u8>)>, String> {
+pub fn decode(unread: &mut Vec<u8>) -> Result<Option<(u32, Vec<u8>)>, Invalid> {
     let Some(header) = unread.get(..HEADER) else {
         return Ok(None);
     };
@@ -111,7 +113,7 @@ pub fn decode(unread: &mut Vec<u8>) -> Result<Option<(u32, Vec<u8>)>, String> {
     };
     let (length, kind) = (number(0) as usize, number(4));
     if magic != MAGIC || length > PAYLOAD_MAX {
-        return Err("the data is not in i3's protocol".into());
+        return Err(Invalid::NotI3);
     }
     if unread.len() < HEADER + length {
         return Ok(None);

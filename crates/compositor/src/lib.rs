@@ -7,9 +7,11 @@
 pub mod app_id;
 pub mod hyprland;
 pub mod i3;
+mod invalid;
 pub mod kwin;
 pub mod lines;
 pub mod niri;
 mod seen;
 
+pub use invalid::Invalid;
 pub use seen::{FocusBy, PidBy, Seen};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{FocusBy, Seen};
+use crate::{FocusBy, Invalid, Seen};
 
 /// All windows, and which of them has the focus.
 #[derive(Debug, Default)]
@@ -27,20 +27,17 @@ struct Window {
 impl Windows {
     /// Handles one line: an answer or an event. Ignores unknown events. An error says what could
     /// not be parsed.
-    pub fn take(&mut self, line: &str) -> Result<(), String> {
-        let message: Value =
-            serde_json::from_str(line).map_err(|e| format!("invalid line: {e}"))?;
+    pub fn take(&mut self, line: &str) -> Result<(), Invalid> {
+        let message: Value = serde_json::from_str(line).map_err(Invalid::Line)?;
         if let Some(why) = message.get("Err") {
-            return Err(format!("niri refused the event stream: {why}"));
+            return Err(Invalid::Refused(why.clone()));
         }
-        let window = |value: &Value| Window::deserialize(value).map_err(|e| e.to_string());
         if let Some(windows) = message.pointer("/WindowsChanged/windows") {
-            let windows: Vec<Window> =
-                Vec::deserialize(windows).map_err(|error| error.to_string())?;
+            let windows: Vec<Window> = Vec::deserialize(windows)?;
             *self = Windows::default();
             windows.into_iter().for_each(|window| self.put(window));
         } else if let Some(value) = message.pointer("/WindowOpenedOrChanged/window") {
-            self.put(window(value)?);
+            self.put(Window::deserialize(value)?);
         } else if let Some(id) = message.pointer("/WindowClosed/id").and_then(Value::as_u64) {
             self.pids.remove(&id);
             self.focused = self.focused.filter(|focused| *focused != id);

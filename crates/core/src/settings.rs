@@ -235,6 +235,9 @@ pub struct SwapSettings {
     pub swap_percent: u8,
     /// Maximum number of bytes that swapping may write to flash per day; 0: no limit.
     pub write_budget: u64,
+    /// Whether a disposable app is swapped where that costs the user less than closing it; `false`:
+    /// never, as in the SWAP paper.
+    pub by_cost: bool,
     /// Whether listening apps are first asked to free memory.
     pub ask: bool,
     /// Whether services are squeezed before any app is frozen or killed.
@@ -254,6 +257,7 @@ impl Default for SwapSettings {
             kill_percent: 0,
             swap_percent: 0,
             write_budget: 16 << 30,
+            by_cost: true,
             ask: true,
             services: true,
             freeze: true,
@@ -270,7 +274,7 @@ pub struct WindowSettings {
     pub enabled: bool,
     /// Deadline of a window of an app without recorded answers.
     pub deadline: Duration,
-    /// Upper bound of a slow app's deadline. A later frame is no answer.
+    /// Upper bound of a slow app's deadline. A later frame is not an answer.
     pub deadline_max: Duration,
     /// Maximum number of apps with recorded answers; the least recently used ones are dropped.
     pub apps: u32,

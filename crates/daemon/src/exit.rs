@@ -11,11 +11,11 @@ pub const TABLE: &str = "\
 Exit codes:
    0  stopped by SIGTERM or SIGINT, everything put back; or --check-config, --restore succeeded
    2  wrong usage
-  10  the configuration is wrong; every mistake is listed with file and line
-  11  another limelightd runs
+  10  the configuration is invalid; every error is listed with file and line
+  11  another limelightd is running
   12  no cgroup v2 hierarchy is mounted
   13  no permission
-  14  what [kernel] device = \"require\" asks for is missing
+  14  [kernel] device = \"require\" is set, but /dev/limelight cannot be used
   15  the runtime directory cannot be used
   16  something could not be put back (--restore), or the event loop failed";
 
@@ -26,7 +26,11 @@ pub enum Failure {
     #[error("{0}")]
     Config(#[from] ConfigErrors),
     /// Another daemon holds the lock.
-    #[error("another limelightd runs{}: stop it first (systemctl stop limelightd), or give this one another --runtime-dir", pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default())]
+    #[error(
+        "another limelightd is running{}: stop it first (systemctl stop limelightd), or start this \
+         one with another --runtime-dir",
+        pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
+    )]
     Running {
         /// Its process id, from the lock file.
         pid: Option<i32>,

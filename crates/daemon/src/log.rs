@@ -25,7 +25,10 @@ fn filter(wanted: &str) -> (Targets, Option<String>) {
         Ok(targets) => (targets, None),
         Err(error) => (
             Targets::new().with_default(LevelFilter::INFO),
-            Some(format!("{LEVEL}={wanted:?} is ignored: {error}; write a level (debug) or target=level (limelight_daemon::restore::undo=debug)")),
+            Some(format!(
+                "{LEVEL}={wanted:?} is ignored: {error}; use a level (debug) or target=level \
+                 (limelight_daemon::restore::undo=debug)"
+            )),
         ),
     }
 }

@@ -13,7 +13,7 @@ use limelight_daemon::restore::put_back;
 use limelight_daemon::restore::watcher::{self, watch};
 use limelight_daemon::system::Roots;
 
-/// Keeps the app in front fast while memory runs short.
+/// Keeps the foreground app fast while memory runs short.
 ///
 /// Stays in the foreground, logs to standard error or the journal, and puts everything back that
 /// it changed when it is stopped. SIGHUP reloads the configuration.
@@ -74,7 +74,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     let roots = roots(arguments.runtime_dir);
     if arguments.check_config {
         config::load(&origin)?;
-        println!("the configuration is right");
+        println!("the configuration is valid");
         return Ok(());
     }
     if arguments.restore {

@@ -26,7 +26,7 @@ fn help_lists_the_exit_codes() {
     assert!(output.status.success());
     let help = String::from_utf8_lossy(&output.stdout);
     for line in [
-        "  11  another limelightd runs",
+        "  11  another limelightd is running",
         "--dry-run",
         "--restore",
         "--check-config",
@@ -36,13 +36,13 @@ fn help_lists_the_exit_codes() {
 }
 
 #[test]
-fn wrong_usage_is_2() {
+fn wrong_usage_exits_with_2() {
     assert_eq!(run(&["--bogus"]).0, 2);
     assert_eq!(run(&["--dry-run", "--restore"]).0, 2);
 }
 
 #[test]
-fn wrong_configuration_is_10_before_any_change() {
+fn invalid_configuration_exits_with_10_before_any_change() {
     let temp = tempfile::tempdir().unwrap();
     let file = temp.path().join("limelight.toml");
     let runtime = temp.path().join("run");
@@ -67,7 +67,7 @@ fn wrong_configuration_is_10_before_any_change() {
 }
 
 #[test]
-fn second_daemon_is_11_and_names_the_first() {
+fn second_daemon_exits_with_11_and_names_the_first() {
     let temp = tempfile::tempdir().unwrap();
     let _lock = lock::take(temp.path()).unwrap();
     let runtime = temp.path().to_str().unwrap();
@@ -85,7 +85,7 @@ fn second_daemon_is_11_and_names_the_first() {
 }
 
 #[test]
-fn unusable_runtime_directory_is_15() {
+fn unusable_runtime_directory_exits_with_15() {
     let temp = tempfile::tempdir().unwrap();
     let file = temp.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -96,7 +96,7 @@ fn unusable_runtime_directory_is_15() {
 }
 
 #[test]
-fn nothing_to_restore_is_success() {
+fn empty_restore_succeeds() {
     let temp = tempfile::tempdir().unwrap();
     let runtime = temp.path().join("never-made");
     let (code, said) = run(&["--restore", "--runtime-dir", runtime.to_str().unwrap()]);

@@ -22,7 +22,7 @@ mod window;
 
 use common::{names, Machine};
 use limelight_daemon::restore::Entry;
-use limelight_proto::{ErrorCode, Outcome, Response, Role, State};
+use limelight_proto::{ErrorCode, MechanismId, Outcome, Response, Role, State};
 
 /// Two apps with cgroups of their own, two levels deep.
 fn two_apps() -> (Machine, common::App, common::App) {
@@ -259,7 +259,7 @@ fn value_set_by_another_process_meanwhile_is_kept() {
         .find(|c| c.knob.ends_with("scope/memory.min"))
         .unwrap();
     assert!(
-        matches!(&leaf.outcome, Outcome::Inert { why } if why.contains("/u holds only 12345")),
+        matches!(&leaf.outcome, Outcome::Inert { why } if why.contains("/u reserves only 12345")),
         "{leaf:?}"
     );
     daemon.focus_none();
@@ -416,6 +416,20 @@ fn children_that_inherited_a_lowered_score_are_restored_too() {
         "0"
     );
     assert_eq!(machine.read(&format!("proc/{}/oom_score_adj", a.pid)), "0");
+    daemon.stop();
+}
+
+#[test]
+fn status_lists_every_mechanism() {
+    let (machine, ..) = two_apps();
+    let mut daemon = machine.start();
+    let status = daemon.status();
+    let listed = status.mechanisms.iter().map(|one| one.name.as_str());
+    let mut listed: Vec<&str> = listed.collect();
+    let mut all = MechanismId::ALL.map(MechanismId::name);
+    listed.sort_unstable();
+    all.sort_unstable();
+    assert_eq!(listed, all);
     daemon.stop();
 }
 

@@ -96,13 +96,13 @@ fn check(mut client: Command) {
             other => panic!("{word}: {other:?}"),
         }
     };
-    assert!(say(&format!("focus {pid}")).ends_with("is topmost"));
+    assert!(say(&format!("focus {pid}")).ends_with("is in the foreground"));
     let topmost = daemon.status().topmost.unwrap();
     assert_eq!((topmost.app.pid, &*topmost.source), (Some(pid), "example"));
     assert!(say("input").starts_with("open for"));
     assert!(say("frame").starts_with("answered after"));
     assert_eq!(daemon.status().window.topmost.unwrap().answers, 1);
-    assert!(say("none").contains("is topmost for another"));
+    assert!(say("none").contains("stays in the foreground for another"));
     say(&format!("focus {pid}"));
     drop(words);
     assert!(client.0.wait().unwrap().success());

@@ -120,7 +120,7 @@ fn end_of_the_pipe_restores_everything() {
     let (code, log) = watcher.end();
     assert_eq!(code, Some(0), "{log}");
     assert!(watcher.is_restored(), "{log}");
-    let line = format!("limelightd (pid {own}) died without a stop");
+    let line = format!("limelightd (pid {own}) died unexpectedly");
     assert_eq!(log.matches(&line).count(), 1, "{log}");
     assert!(!watcher.run().join("private/record/restore.json").exists());
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
-    /// Killed first, least recently used app first; never swapped.
+    /// Killed first, least recently used app first; swapped only where a new start costs more.
     Disposable,
     /// May be swapped; killed only when nothing disposable is left.
     #[default]

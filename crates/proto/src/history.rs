@@ -65,7 +65,7 @@ impl MemoryAction {
             MemoryAction::Thaw => "thawed",
             MemoryAction::Return => "brought back",
             MemoryAction::Kill => "killed",
-            MemoryAction::ForeignKill => "killed by others",
+            MemoryAction::ForeignKill => "killed by another program",
         }
     }
 }

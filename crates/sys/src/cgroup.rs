@@ -17,12 +17,11 @@ use crate::error::{Error, Result};
 use crate::keyed::Keyed;
 use crate::mountinfo;
 use crate::proc::Proc;
-use crate::psi::Pressure;
 
 mod freezer;
 mod reclaim;
 
-pub use reclaim::{Reclaimed, SwapCounters};
+pub use reclaim::Reclaimed;
 
 /// A limit of the memory controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,14 +35,6 @@ pub enum Limit {
 impl Limit {
     /// 0 bytes: the default of `memory.min` and `memory.low`.
     pub const ZERO: Limit = Limit::Bytes(0);
-
-    /// The value that the kernel reports after a write: rounded down to whole pages.
-    pub fn rounded_to(self, page_bytes: u64) -> Limit {
-        match self {
-            Limit::Bytes(bytes) => Limit::Bytes(bytes - bytes % page_bytes.max(1)),
-            Limit::Max => Limit::Max,
-        }
-    }
 }
 
 impl fmt::Display for Limit {
@@ -426,7 +417,7 @@ impl Cgroup {
             .map_err(|NotALimit| self.malformed(knob.file(), &text, "not a limit"))
     }
 
-    /// Writes a limit. The kernel rounds it down to whole pages: see [`Limit::rounded_to`].
+    /// Writes a limit. The kernel rounds it down to whole pages.
     pub fn set_limit(&self, knob: MemoryKnob, limit: Limit) -> Result<()> {
         self.write(knob.file(), &limit.to_string())
     }
@@ -455,11 +446,6 @@ impl Cgroup {
     /// Reads `memory.events`: how often each limit was reached, and the number of OOM kills.
     pub fn memory_events(&self) -> Result<Keyed> {
         Ok(Keyed::parse(&self.text("memory.events")?))
-    }
-
-    /// Reads `memory.pressure`; [`Error::Unsupported`] without PSI.
-    pub fn memory_pressure(&self) -> Result<Pressure> {
-        Pressure::read(&self.dir, "memory.pressure")
     }
 
     /// Whether the group or a descendant has a process (`cgroup.events`).

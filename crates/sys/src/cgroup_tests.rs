@@ -154,12 +154,6 @@ fn typed_path_may_start_with_the_mount_point() {
 }
 
 #[test]
-fn limits_round_down_to_pages() {
-    assert_eq!(Limit::Bytes(8191).rounded_to(4096), Limit::Bytes(4096));
-    assert_eq!(Limit::Max.rounded_to(4096), Limit::Max);
-}
-
-#[test]
 fn without_cgroup_v2_the_search_is_unsupported() {
     let temp = tempfile::tempdir().unwrap();
     fs::create_dir(temp.path().join("1")).unwrap();

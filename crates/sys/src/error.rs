@@ -63,7 +63,7 @@ pub enum Error {
         errno: Errno,
     },
     /// The contents of a file do not have the form that the kernel documents.
-    #[error("cannot understand {}: {what}", path.display())]
+    #[error("cannot parse {}: {what}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,

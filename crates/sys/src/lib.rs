@@ -17,7 +17,6 @@ pub mod clock;
 pub mod controllers;
 pub mod device;
 pub mod dir;
-pub mod diskstats;
 pub mod error;
 pub mod evdev;
 pub mod fanotify;

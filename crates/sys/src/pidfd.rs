@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_id_is_no_process() {
+    fn thread_id_is_not_a_process() {
         let (send, receive) = std::sync::mpsc::channel();
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {

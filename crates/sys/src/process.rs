@@ -87,7 +87,7 @@ impl Process {
     /// Reads `stat`.
     pub fn stat(&self) -> Result<Stat> {
         let text = self.read("stat")?;
-        Stat::parse(&text).ok_or_else(|| self.malformed("stat", "not in the form of proc(5)"))
+        Stat::parse(&text).ok_or_else(|| self.malformed("stat", "not in the format of proc(5)"))
     }
 
     /// Its group ids: the effective group first, then the supplementary groups.
@@ -216,7 +216,7 @@ impl Process {
         let text = self.read(&file)?;
         let stat = Stat::parse(&text);
         Ok(stat
-            .ok_or_else(|| self.malformed(&file, "not in the form of proc(5)"))?
+            .ok_or_else(|| self.malformed(&file, "not in the format of proc(5)"))?
             .start_ticks)
     }
 

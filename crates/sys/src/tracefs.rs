@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_no_text_forge_no_thread() {
+    fn names_that_are_not_text_forge_no_thread() {
         for comm in [&b"\xff\xff\xff\xff\xff\xff-5 x"[..], "€€€€-5 x".as_bytes()] {
             let mut buffer = vec![b' '; 16 - comm.len()];
             buffer.extend_from_slice(comm);

@@ -29,7 +29,7 @@ fn read(pieces: &[&[u8]]) -> Result<Seen, String> {
     for piece in pieces {
         unread.extend_from_slice(piece);
         for line in lines::take(&mut unread) {
-            windows.take(&line)?;
+            windows.take(&line).map_err(|error| error.to_string())?;
         }
     }
     Ok(windows.seen())

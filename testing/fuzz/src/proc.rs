@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Files below `/proc`. A process chooses its own name, command line and mappings.
 
-use limelight_sys::diskstats;
 use limelight_sys::files::{parse_maps, Position};
 use limelight_sys::lru_gen;
 use limelight_sys::maps::ReadMapping;
@@ -28,7 +27,6 @@ pub fn run(data: &[u8]) {
             assert!(range.start < range.end, "{line:?}");
         }
         ReadMapping::parse(line);
-        diskstats::parse(line);
     }
     for mapped in parse_maps(&text) {
         assert!(mapped.path.is_absolute() && mapped.key.1 != 0, "{mapped:?}");

@@ -83,7 +83,7 @@ fn competitors(reporter: &Reporter, bare: &App, other: &App) -> Result<()> {
     let (_, text) = run_program(LIMELIGHT, &["explain", &loops[0].pid().to_string()])?;
     reporter.check(
         "explain names a busy program's new nice value and the reason",
-        text.contains("nice 7") && text.contains("takes a processor"),
+        text.contains("nice 7") && text.contains("competes with the foreground app"),
         text,
     )?;
     focus(other.pid())?;

@@ -167,7 +167,7 @@ pub fn run(stage: Stage) -> Result<()> {
             "the default",
             app(nested.pid())?,
             "normal",
-            "nothing says otherwise",
+            "no rule applies",
         ),
     ] {
         let held =

@@ -9,11 +9,11 @@ use crate::record::{write, Reporter};
 use crate::scenario::Work;
 use crate::{
     access_rules, android, boost, boost_rules, cache_model, cgroup, chaos, class_rules, cold_start,
-    daemon_killed, focus_move, gallery, gallery_real, gate, guest_setup, heirs, innocents,
-    kill_latency, leak, lease, openrc, overhead, own_tree, package, premap, premap_rules, prezero,
-    prezero_engines, prezero_rules, process, processors, readahead_rules, reading, rotation,
-    self_hog, sibling_reclaim, soak, startup, storm, swap_soak, users_chaos, wakes, window_cost,
-    window_oracle, window_sources, windows,
+    daemon_killed, focus_move, full_cache, gallery, gallery_real, gate, guest_setup, heirs,
+    innocents, kill_latency, kselftest, leak, lease, openrc, overhead, own_tree, package, premap,
+    premap_rules, prezero, prezero_engines, prezero_rules, process, processors, readahead_rules,
+    reading, rotation, self_hog, sibling_reclaim, soak, startup, storm, swap_soak, users_chaos,
+    wakes, window_cost, window_oracle, window_sources, windows,
 };
 
 /// The context of a scenario.
@@ -82,6 +82,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::UsersChaos(work) => users_chaos::run(stage, &work),
         Work::Siblings => sibling_reclaim::run(stage),
         Work::Lease => lease::run(stage),
+        Work::Kselftest => kselftest::run(stage),
         Work::Openrc => openrc::run(stage),
         Work::Innocents(work) => innocents::run(stage, &work),
         Work::Gate(work) => gate::run(stage, &work),
@@ -92,6 +93,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::PremapRules => premap_rules::run(stage),
         Work::PrezeroRules { rounds } => prezero_rules::run(stage, rounds as usize),
         Work::PrezeroFirstWindow => prezero_rules::first_window(stage),
+        Work::FullCache => full_cache::run(stage),
         Work::Overhead(work) => overhead::run(stage, &work),
         Work::Prezero(work) => prezero::run(stage, &work),
         Work::PrezeroEngines(work) => prezero_engines::run(stage, &work),

@@ -274,7 +274,7 @@ pub(crate) fn wait_for_focus(pid: i32) -> Result<()> {
         }
         if Instant::now() > deadline {
             bail!(
-                "pid {pid} is not topmost after {FOCUS_LIMIT:?}; status is {text}; \
+                "pid {pid} is not in the foreground after {FOCUS_LIMIT:?}; status is {text}; \
                  limelightd wrote:\n{}",
                 log_tail()
             );

@@ -78,7 +78,7 @@ pub fn run(stage: Stage) -> Result<()> {
     daemon.signal(libc::SIGCONT)?;
     let again = wait(|| Ok(Topmost::now()?.is_set()))?;
     reporter.check(
-        "the continued daemon sets the topmost app again",
+        "the continued daemon sets the topmost set again",
         again,
         format!("{:?}", Topmost::now()?),
     )?;

@@ -46,7 +46,7 @@ enum Part {
         /// Specification in JSON.
         spec: String,
     },
-    /// Run a topmost app that is larger than memory.
+    /// Run a foreground app that is larger than memory.
     Hog {
         /// Specification in JSON.
         spec: String,

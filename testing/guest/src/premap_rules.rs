@@ -493,7 +493,7 @@ pub fn run(stage: Stage) -> Result<()> {
     }
     let answer = run_case(&mut other, Case::Sequential)?;
     stage.reporter.check(
-        "premap does not act on a process that is not topmost",
+        "premap does not act on a process that is not in the foreground",
         !answer.passed,
         answer.seen,
     )?;

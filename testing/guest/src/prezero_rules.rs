@@ -58,6 +58,13 @@ pub struct Found {
     dirty: usize,
 }
 
+impl Found {
+    /// Whether all pages were zero.
+    pub fn is_clean(&self) -> bool {
+        self.dirty == 0 && self.pages > 0
+    }
+}
+
 /// The app's process. For each line `N` it maps N pages, reads every byte, dirties each page,
 /// unmaps the pages and answers. For the line `heap` it grows its heap instead.
 pub fn app() -> Result<()> {
@@ -194,7 +201,7 @@ impl Rules<'_> {
         self.on(TARGET, Zeroing::Cpu)?;
         let (found, served) = self.take(self.rounds, true)?;
         self.reporter.check(
-            "the CPU fills the pool, and 99 % of the topmost app's pages come from the pool",
+            "the CPU fills the pool, and 99 % of the foreground app's pages come from the pool",
             served * 100 >= found.pages as u64 * 99,
             format!("{served} of {} pages", found.pages),
         )?;

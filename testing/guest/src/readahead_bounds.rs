@@ -58,7 +58,7 @@ fn low_memory(file: &Extent, reporter: &Reporter) -> Result<()> {
         set(path, value.trim())?;
     }
     reporter.check(
-        "below the high watermark, the topmost app gets no larger read-ahead",
+        "below the high watermark, the foreground app gets no larger read-ahead",
         plenty > 0 && short == 0,
         format!(
             "{short} larger requests with {before_kib} KiB free at first, {left_kib} KiB at the \

@@ -94,7 +94,7 @@ pub fn run(stage: Stage) -> Result<()> {
     let app = read(&front, stream, true)?;
     let background = read(&behind, stream, false)?;
     stage.reporter.check(
-        "the topmost app's sequential read takes at most half of the requests",
+        "the foreground app's sequential read takes at most half of the requests",
         app * FEWER <= alone,
         format!("{app} requests, without Limelight {alone}"),
     )?;
@@ -108,7 +108,7 @@ pub fn run(stage: Stage) -> Result<()> {
     let most = u64::from(CLUSTERS) * (reading::CLUSTER / PAGE as u64) * 3 / 4;
     let done = wait(|| Ok(pages(&front)? >= most))?;
     stage.reporter.check(
-        "when the topmost app reads in clusters, the neighbouring pages are read too",
+        "when the foreground app reads in clusters, the neighbouring pages are read too",
         done,
         format!("{} pages, without Limelight {places_alone}", pages(&front)?),
     )?;
@@ -157,7 +157,7 @@ impl Rules<'_> {
         let names = files.map(|file| file.path.to_string_lossy());
         let complete = names.iter().all(|name| text.contains(&**name));
         self.reporter.check(
-            "the start of the topmost app is recorded with all files that it read",
+            "the start of the foreground app is recorded with all files that it read",
             complete,
             match complete {
                 true => format!("{:?}", records()),

@@ -57,6 +57,8 @@ pub enum Work {
     Siblings,
     /// Checks that the kernel empties the topmost set when a stopped daemon's lease has run out.
     Lease,
+    /// Runs the kernel series' own selftest.
+    Kselftest,
     /// Checks the promises of `readahead`.
     ReadaheadRules,
     /// EIMOS's reader in the foreground, and one in the background.
@@ -73,6 +75,8 @@ pub enum Work {
     },
     /// Measures how much of an app's first response window prezero serves.
     PrezeroFirstWindow,
+    /// Checks premap, readahead and prezero while memory is full of page cache.
+    FullCache,
     /// Page faults and reclaim while Limelight's device is closed.
     Overhead(Overhead),
     /// Access patterns with known cache misses.
@@ -322,11 +326,6 @@ impl Footprint {
         thumbnails_mib: 8,
         library_mib: 8,
     };
-
-    /// Sum of all kinds, in MiB.
-    pub fn total_mib(&self) -> u32 {
-        self.photos_mib + self.heap_mib + self.thumbnails_mib + self.library_mib
-    }
 }
 
 /// How a background load reads its file.

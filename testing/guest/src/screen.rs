@@ -84,7 +84,7 @@ impl Screen {
     pub fn raise(&mut self, windows: &[Window]) -> Result<()> {
         let above = ConfigureWindowAux::new().stack_mode(StackMode::ABOVE);
         for &window in windows {
-            // Unchecked: a window that is gone is no error.
+            // Unchecked: a window that is gone is not an error.
             self.connection.configure_window(window, &above)?;
         }
         if let Some(&main) = windows.first() {

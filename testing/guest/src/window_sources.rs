@@ -170,7 +170,8 @@ pub fn run(stage: Stage) -> Result<()> {
     let away = wait(|| Ok(!Path::new(INSTANCE).exists()))?;
     let listens = is_open(daemon.pid(), &node)?;
     reporter.check(
-        "without a topmost app, no frame is traced, but input is read to infer the topmost app",
+        "without a foreground app, no frame is traced, but input is read to infer the foreground \
+         app",
         away && listens,
         format!("trace gone {away}, input read {listens}"),
     )?;

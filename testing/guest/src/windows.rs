@@ -217,7 +217,7 @@ pub fn rules(stage: Stage) -> Result<()> {
     let seen = Seen::when(|seen| seen.tally("inputs_elsewhere") > 0)?;
     let ignored = seen.tally("opened") == opened && seen.tally("inputs_elsewhere") > 0;
     check(
-        "input for an app that is not topmost opens no window",
+        "input for an app that is not in the foreground opens no window",
         ignored,
         &seen,
     )?;

@@ -102,7 +102,7 @@ impl Shelf {
             let lock = File::create(&lock_path)
                 .with_context(|| format!("cannot create {}", lock_path.display()))?;
             if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-                eprintln!("{name}: already being made, waiting for it");
+                eprintln!("{name}: another process is making it; waiting");
                 flock(&lock, FlockOperation::LockExclusive)
                     .with_context(|| format!("cannot lock {}", lock_path.display()))?;
             }

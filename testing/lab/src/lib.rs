@@ -5,7 +5,6 @@ pub mod cache;
 pub mod cli;
 pub mod image;
 pub mod kernel;
-pub mod ktap;
 pub mod paths;
 pub mod progress;
 pub mod qemu;
@@ -15,3 +14,5 @@ pub mod run;
 pub mod scenario;
 pub mod scenarios;
 pub mod shell;
+
+pub use limelight_apps::ktap;

@@ -106,7 +106,7 @@ pub fn publish(finished: &Path, to: &Path) -> Result<()> {
     }
 }
 
-/// Removes a directory tree. An absent tree is no error.
+/// Removes a directory tree. An absent tree is not an error.
 pub fn remove_tree(dir: &Path) -> Result<()> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Interval between lines where standard error is no terminal.
+/// Interval between lines where standard error is not a terminal.
 const LOG_EVERY: Duration = Duration::from_secs(15);
 /// Redraw interval on a terminal.
 const REDRAW_EVERY: Duration = Duration::from_millis(200);

@@ -90,7 +90,7 @@ impl std::str::FromStr for Kernel {
             .find(|kernel| kernel.name() == text)
             .ok_or_else(|| {
                 let names = Kernel::ALL.map(Kernel::name).join(", ");
-                format!("no kernel is called {text:?}: there are {names}")
+                format!("no kernel is called {text:?}; the kernels are {names}")
             })
     }
 }
@@ -348,6 +348,9 @@ pub struct Verdict {
     pub passed: bool,
     /// The figures that decide.
     pub seen: String,
+    /// Whether the promise is about a counter that varies from run to run, and about no harm. In a
+    /// test, the median of three repetitions decides such a promise if the first falls short.
+    pub is_figure: bool,
 }
 
 impl Verdict {
@@ -357,6 +360,16 @@ impl Verdict {
             what: what.into(),
             passed,
             seen: seen.into(),
+            is_figure: false,
+        }
+    }
+
+    /// The same verdict, on a counter that varies from run to run.
+    #[must_use]
+    pub fn on_figure(self) -> Self {
+        Verdict {
+            is_figure: true,
+            ..self
         }
     }
 }

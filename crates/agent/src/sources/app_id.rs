@@ -41,7 +41,7 @@ struct Candidate {
 
 impl Apps {
     /// Opens /proc and the desktop entries of the system and of the user.
-    pub fn open() -> Result<Apps, String> {
+    pub fn open() -> limelight_sys::Result<Apps> {
         let home = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
         let default = || Some(Path::new(&std::env::var_os("HOME")?).join(".local/share"));
         let system = std::env::var("XDG_DATA_DIRS").unwrap_or_default();
@@ -51,7 +51,7 @@ impl Apps {
         };
         let all = home.or_else(default).into_iter();
         Ok(Apps {
-            proc: Proc::open("/proc").map_err(|error| error.to_string())?,
+            proc: Proc::open("/proc")?,
             uid: rustix::process::getuid().as_raw(),
             entries: all
                 .chain(system.split(':').map(PathBuf::from))

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use limelight_compositor::hyprland::{active, concerns_focus};
 
 use super::environment::Environment;
-use super::lines::Stream;
+use super::lines::{Stream, StreamError};
 use super::pick::NotHere;
 use super::{Gone, Seen, Source};
 
@@ -45,14 +45,14 @@ impl Source for Hyprland {
     }
 
     fn observe(&mut self) -> Result<Seen, Gone> {
-        let gone = |why: String| Gone::new("Hyprland", why);
+        let gone = |why: StreamError| Gone::new("Hyprland", why);
         let lines = self.events.lines().map_err(gone)?;
         let changed = lines.iter().any(|line| concerns_focus(line));
         if let (Some(last), false) = (&self.last, changed) {
             return Ok(last.clone());
         }
         let answer = Stream::ask(&self.questions, b"j/activewindow").map_err(gone)?;
-        let seen = active(&answer).map_err(gone)?;
+        let seen = active(&answer).map_err(|error| gone(error.into()))?;
         self.last = Some(seen.clone());
         Ok(seen)
     }

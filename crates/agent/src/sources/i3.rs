@@ -34,7 +34,7 @@ pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
         ));
     }
     let path = environment.i3.clone().or_else(|| socket(&conn, screen));
-    let path = path.ok_or_else(|| NotHere::because(format!("no i3 runs on {display}")))?;
+    let path = path.ok_or_else(|| NotHere::because(format!("i3 does not run on {display}")))?;
     let mut ipc = Ipc::connect(&path)?;
     let version = ipc.version()?;
     let (peer, path) = (ipc.stream().peer(), path.display());

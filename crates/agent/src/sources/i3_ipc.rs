@@ -4,9 +4,10 @@
 use std::path::Path;
 
 use limelight_compositor::i3::{decode, encode, Focus, Node, EVENT};
+use limelight_compositor::Invalid;
 use serde::Deserialize;
 
-use super::lines::Stream;
+use super::lines::{Stream, StreamError};
 
 const SUBSCRIBE: u32 = 2;
 const GET_TREE: u32 = 4;
@@ -21,7 +22,7 @@ pub struct Ipc {
 
 impl Ipc {
     /// Connects and subscribes to events that concern the focus.
-    pub fn connect(path: &Path) -> Result<Ipc, String> {
+    pub fn connect(path: &Path) -> Result<Ipc, StreamError> {
         let mut ipc = Ipc {
             stream: Stream::connect(path)?,
             focus: Focus::default(),
@@ -33,10 +34,7 @@ impl Ipc {
         }
         match serde_json::from_slice(&agreed) {
             Ok(Agreed { success: true }) => Ok(ipc),
-            _ => Err(format!(
-                "{}: it refused to report window events",
-                path.display()
-            )),
+            _ => Err(StreamError::Refused(path.to_owned())),
         }
     }
 
@@ -46,18 +44,18 @@ impl Ipc {
     }
 
     /// The peer's version string.
-    pub fn version(&mut self) -> Result<String, String> {
+    pub fn version(&mut self) -> Result<String, StreamError> {
         #[derive(Deserialize)]
         struct Version {
             human_readable: String,
         }
         let version = self.ask(GET_VERSION, b"")?;
-        let version: Version = serde_json::from_slice(&version).map_err(|e| e.to_string())?;
+        let version: Version = serde_json::from_slice(&version).map_err(Invalid::from)?;
         Ok(version.human_readable)
     }
 
     /// The window that has the focus, after all events received so far.
-    pub fn focused(&mut self) -> Result<Option<Node>, String> {
+    pub fn focused(&mut self) -> Result<Option<Node>, StreamError> {
         loop {
             self.stream.read()?;
             while let Some((kind, payload)) = self.take()? {
@@ -73,7 +71,7 @@ impl Ipc {
     }
 
     /// Sends a request and waits for the answer; events that arrive first are handled.
-    fn ask(&mut self, kind: u32, payload: &[u8]) -> Result<Vec<u8>, String> {
+    fn ask(&mut self, kind: u32, payload: &[u8]) -> Result<Vec<u8>, StreamError> {
         self.stream.say(&encode(kind, payload))?;
         loop {
             while let Some((answer, payload)) = self.take()? {
@@ -87,7 +85,7 @@ impl Ipc {
         }
     }
 
-    fn take(&mut self) -> Result<Option<(u32, Vec<u8>)>, String> {
-        decode(self.stream.unread())
+    fn take(&mut self) -> Result<Option<(u32, Vec<u8>)>, StreamError> {
+        Ok(decode(self.stream.unread())?)
     }
 }

@@ -88,15 +88,15 @@ pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
     }
     let runtime = environment.runtime.as_deref();
     let runtime = runtime.ok_or_else(|| NotHere::because("$XDG_RUNTIME_DIR is not set"))?;
-    let bus = |error: zbus::Error| format!("KWin over the session bus: {error}");
-    let (woken, wake) = UnixStream::pair().map_err(|error| error.to_string())?;
+    let bus = |error: zbus::Error| Gone::new("KWin over the session bus", error);
+    let (woken, wake) = UnixStream::pair()?;
     for end in [&woken, &wake] {
-        end.set_nonblocking(true).map_err(|e| e.to_string())?;
+        end.set_nonblocking(true)?;
     }
     let connection = connection::Builder::session()
         .and_then(|builder| builder.method_timeout(ANSWER_PATIENCE).build())
         .map_err(bus)?;
-    let name = BusName::try_from(KWIN).map_err(|error| error.to_string())?;
+    let name = BusName::try_from(KWIN)?;
     let kwin = DBusProxy::new(&connection)
         .and_then(|proxy| Ok(proxy.get_name_owner(name)?))
         .map_err(bus)?;
@@ -114,7 +114,7 @@ pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
         .replace("@INTERFACE@", INTERFACE);
     // KWin reads the script from a file, and has read it once it runs.
     let file = runtime.join(format!("limelight-agent-{}.js", std::process::id()));
-    std::fs::write(&file, script).map_err(|error| format!("{}: {error}", file.display()))?;
+    std::fs::write(&file, script).map_err(|error| Gone::new(file.to_string_lossy(), error))?;
     let loaded = load(&connection, &file.to_string_lossy());
     let _ = std::fs::remove_file(&file);
     loaded.map_err(bus)?;
@@ -184,13 +184,13 @@ impl Source for KWin {
     }
 
     fn observe(&mut self) -> Result<Seen, Gone> {
-        let gone = |why: String| Gone::new("KWin", why);
-        self.compositor.check().map_err(gone)?;
+        let alive = self.compositor.check();
+        alive.map_err(|error| Gone::new("KWin", error))?;
         let mut buffer = [0u8; 256];
         while (&self.woken).read(&mut buffer).is_ok_and(|count| count > 0) {}
         let told = self.told.lock();
         told.map(|told| told.clone())
-            .map_err(|_| gone("its thread failed".to_owned()))
+            .map_err(|_| Gone::new("KWin", "its thread failed"))
     }
 }
 

@@ -2,13 +2,13 @@
 //! A Unix socket over which a compositor sends lines or packets. Reads never block, and unfinished
 //! messages are bounded.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use limelight_compositor::lines;
+use limelight_compositor::{lines, Invalid};
 use limelight_sys::peercred;
 
 /// Limit of unprocessed input: the largest messages are lists of all windows.
@@ -16,6 +16,44 @@ const WAITING_MAX: usize = 16 << 20;
 
 /// A compositor answers a query within milliseconds; a compositor that takes this long hangs.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Why a compositor's socket cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    /// It cannot be connected to, or written to.
+    #[error("{}: {error}", path.display())]
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// The error.
+        error: io::Error,
+    },
+    /// It cannot be read or waited for.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The compositor closed it.
+    #[error("it closed the connection")]
+    Closed,
+    /// The compositor sent more than [`WAITING_MAX`].
+    #[error("it sent a message that is too long")]
+    TooLong,
+    /// The compositor did not answer a request on this socket.
+    #[error("{}: no answer within {} s", .0.display(), ANSWER_PATIENCE.as_secs())]
+    NoAnswer(PathBuf),
+    /// The compositor on this socket refused the request for events.
+    #[error("{}: it refused to report window events", .0.display())]
+    Refused(PathBuf),
+    /// The compositor sent a message that is not valid.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+}
+
+impl StreamError {
+    fn socket(path: &Path, error: io::Error) -> StreamError {
+        let path = path.to_owned();
+        StreamError::Socket { path, error }
+    }
+}
 
 /// A connection and its unprocessed input.
 #[derive(Debug)]
@@ -27,8 +65,8 @@ pub struct Stream {
 
 impl Stream {
     /// Connects. The error names the path.
-    pub fn connect(path: &Path) -> Result<Stream, String> {
-        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    pub fn connect(path: &Path) -> Result<Stream, StreamError> {
+        let failed = |error| StreamError::socket(path, error);
         let socket = UnixStream::connect(path).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         Ok(Stream {
@@ -39,8 +77,8 @@ impl Stream {
     }
 
     /// Sends one query over a separate connection, and reads until the peer closes it.
-    pub fn ask(path: &Path, question: &[u8]) -> Result<Vec<u8>, String> {
-        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    pub fn ask(path: &Path, question: &[u8]) -> Result<Vec<u8>, StreamError> {
+        let failed = |error| StreamError::socket(path, error);
         let mut socket = UnixStream::connect(path).map_err(failed)?;
         socket
             .set_read_timeout(Some(ANSWER_PATIENCE))
@@ -54,9 +92,9 @@ impl Stream {
 
     /// Sends a message. Fails if the socket cannot take the whole message at once: messages are so
     /// short that the peer hangs then.
-    pub fn say(&mut self, words: &[u8]) -> Result<(), String> {
+    pub fn say(&mut self, words: &[u8]) -> Result<(), StreamError> {
         let said = self.socket.write_all(words);
-        said.map_err(|error| format!("{}: {error}", self.path.display()))
+        said.map_err(|error| StreamError::socket(&self.path, error))
     }
 
     /// The process at the other end: `sway (pid 812)`.
@@ -75,18 +113,18 @@ impl Stream {
     }
 
     /// Reads all available input and appends it to the unprocessed input.
-    pub fn read(&mut self) -> Result<&mut Vec<u8>, String> {
+    pub fn read(&mut self) -> Result<&mut Vec<u8>, StreamError> {
         let mut buffer = [0u8; 16 * 1024];
         loop {
             match self.socket.read(&mut buffer) {
-                Ok(0) => return Err("it closed the connection".into()),
+                Ok(0) => return Err(StreamError::Closed),
                 Ok(count) => self.unread.extend_from_slice(&buffer[..count]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return Err(error.into()),
             }
             if self.unread.len() > WAITING_MAX {
-                return Err("it sent a message that is too long".into());
+                return Err(StreamError::TooLong);
             }
         }
         Ok(&mut self.unread)
@@ -98,7 +136,7 @@ impl Stream {
     }
 
     /// Waits for input.
-    pub fn wait(&self) -> Result<(), String> {
+    pub fn wait(&self) -> Result<(), StreamError> {
         use rustix::event::{poll, PollFd, PollFlags, Timespec};
         let patience = Timespec {
             tv_sec: ANSWER_PATIENCE.as_secs() as i64,
@@ -108,18 +146,14 @@ impl Stream {
             &mut [PollFd::new(&self.socket, PollFlags::IN)],
             Some(&patience),
         ) {
-            Ok(0) => Err(format!(
-                "{}: no answer within {} s",
-                self.path.display(),
-                ANSWER_PATIENCE.as_secs()
-            )),
+            Ok(0) => Err(StreamError::NoAnswer(self.path.clone())),
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(errno) => Err(errno.to_string()),
+            Err(errno) => Err(io::Error::from(errno).into()),
         }
     }
 
     /// Takes all complete lines.
-    pub fn lines(&mut self) -> Result<Vec<String>, String> {
+    pub fn lines(&mut self) -> Result<Vec<String>, StreamError> {
         Ok(lines::take(self.read()?))
     }
 }

@@ -84,6 +84,8 @@ impl Gone {
     }
 }
 
+impl std::error::Error for Gone {}
+
 impl std::fmt::Display for Gone {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.what, self.cause)

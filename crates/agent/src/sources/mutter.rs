@@ -52,8 +52,8 @@ pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
         let why = format!("{} is not mutter", compositor.peer);
         return Err(NotHere::because(why));
     }
-    let proc = Proc::open("/proc").map_err(|error| error.to_string())?;
-    let cgroups = Hierarchy::find(&proc).map_err(|error| error.to_string())?;
+    let proc = Proc::open("/proc")?;
+    let cgroups = Hierarchy::find(&proc)?;
     let own = proc.process(std::process::id() as i32);
     let own = own.and_then(|own| own.cgroup()).ok().flatten();
     let root = root_of(
@@ -82,10 +82,10 @@ fn root_of(mount: &Path, own: Option<&str>, uid: u32) -> PathBuf {
 
 impl Marks {
     /// Watches a directory and the slices in it, and reads the existing marks.
-    fn watch(mount: &Path, root: &Path) -> Result<Marks, String> {
+    fn watch(mount: &Path, root: &Path) -> limelight_sys::Result<Marks> {
         let mut marks = Marks {
             mount: mount.to_owned(),
-            queue: Inotify::new().map_err(|error| error.to_string())?,
+            queue: Inotify::new()?,
             slices: BTreeMap::new(),
             focused: None,
         };
@@ -93,11 +93,11 @@ impl Marks {
         Ok(marks)
     }
 
-    fn add(&mut self, slice: &Path, depth: usize) -> Result<(), String> {
+    fn add(&mut self, slice: &Path, depth: usize) -> limelight_sys::Result<()> {
         let kinds =
             WatchFlags::ATTRIB | WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::ONLYDIR;
         let watch = self.queue.watch(slice, kinds);
-        let watch = watch.map_err(|error| error.to_string())?;
+        let watch = watch?;
         self.slices.insert(watch, slice.to_owned());
         // The watch is added before the scan, so that no change between them is missed.
         for child in std::fs::read_dir(slice).into_iter().flatten().flatten() {
@@ -122,8 +122,8 @@ impl Marks {
     }
 
     /// Handles all changes since the last call.
-    fn take(&mut self) -> Result<(), String> {
-        for event in self.queue.events().map_err(|error| error.to_string())? {
+    fn take(&mut self) -> limelight_sys::Result<()> {
+        for event in self.queue.events()? {
             let slice = event.watch.and_then(|watch| self.slices.get(&watch));
             let path = match (slice, &event.name) {
                 (Some(slice), Some(name)) => slice.join(name),
@@ -191,9 +191,9 @@ impl Source for Mutter {
     }
 
     fn observe(&mut self) -> Result<Seen, Gone> {
-        let gone = |why: String| Gone::new("mutter", why);
-        self.compositor.check().map_err(gone)?;
-        self.marks.take().map_err(gone)?;
+        let gone = |why: &dyn std::fmt::Display| Gone::new("mutter", why);
+        self.compositor.check().map_err(|error| gone(&error))?;
+        self.marks.take().map_err(|error| gone(&error))?;
         Ok(self.marks.seen())
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use limelight_compositor::niri::Windows;
 
 use super::environment::Environment;
-use super::lines::Stream;
+use super::lines::{Stream, StreamError};
 use super::pick::NotHere;
 use super::{Gone, Seen, Source};
 
@@ -19,7 +19,7 @@ pub struct Niri {
 /// Connects to `$NIRI_SOCKET`.
 pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
     let path = environment.niri.as_deref();
-    let path = path.ok_or_else(|| NotHere::because("$NIRI_SOCKET names no socket"))?;
+    let path = path.ok_or_else(|| NotHere::because("$NIRI_SOCKET does not name a socket"))?;
     let mut stream = Stream::connect(path)?;
     stream.say(b"\"EventStream\"\n")?;
     Ok(Box::new(Niri {
@@ -42,9 +42,10 @@ impl Source for Niri {
     }
 
     fn observe(&mut self) -> Result<Seen, Gone> {
-        let gone = |why: String| Gone::new("niri", why);
+        let gone = |why: StreamError| Gone::new("niri", why);
         for line in self.stream.lines().map_err(gone)? {
-            self.windows.take(&line).map_err(gone)?;
+            let taken = self.windows.take(&line);
+            taken.map_err(|error| gone(error.into()))?;
         }
         Ok(self.windows.seen())
     }

@@ -46,9 +46,15 @@ impl NotHere {
     }
 }
 
-impl From<String> for NotHere {
-    fn from(why: String) -> NotHere {
-        NotHere(why)
+impl<E: std::error::Error> From<E> for NotHere {
+    fn from(error: E) -> NotHere {
+        NotHere(error.to_string())
+    }
+}
+
+impl std::fmt::Display for NotHere {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
     }
 }
 

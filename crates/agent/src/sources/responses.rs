@@ -30,6 +30,7 @@ use x11rb::protocol::Event;
 use x11rb::rust_connection::RustConnection;
 
 use super::answer::{Answer, News};
+use super::pick::NotHere;
 use super::Told;
 
 /// Minimum time between requests for damage while no response is pending. Drawing between input and
@@ -83,20 +84,18 @@ pub struct Responses {
 
 impl Responses {
     /// Connects, and requests input events. The error names what the server lacks.
-    pub fn connect(display: &str) -> Result<Self, String> {
-        let (conn, screen) =
-            RustConnection::connect(Some(display)).map_err(|error| error.to_string())?;
+    pub fn connect(display: &str) -> Result<Self, NotHere> {
+        let (conn, screen) = RustConnection::connect(Some(display))?;
         let setup = conn.setup();
         let own_bits = setup.resource_id_mask;
         let root = setup.roots.get(screen).map(|screen| screen.root);
-        let root = root.ok_or_else(|| format!("it has no screen {screen}"))?;
+        let root = root.ok_or_else(|| NotHere::because(format!("it has no screen {screen}")))?;
         for (name, what) in [
             (xinput::X11_EXTENSION_NAME, "XInput"),
             (damage::X11_EXTENSION_NAME, "DAMAGE"),
         ] {
-            let found = conn.extension_information(name);
-            if found.map_err(|error| error.to_string())?.is_none() {
-                return Err(format!("it has no {what}"));
+            if conn.extension_information(name)?.is_none() {
+                return Err(NotHere::because(format!("it has no {what}")));
             }
         }
         let begin = || -> Result<_, ReplyError> {
@@ -108,15 +107,15 @@ impl Responses {
             }
             Ok((version, present.is_some()))
         };
-        let (version, has_present) = begin().map_err(|error| error.to_string())?;
+        let (version, has_present) = begin()?;
         let version = (version.major_version, version.minor_version);
         // From 2.1 on, grabs do not affect raw events. In older versions, the grab of a menu would
         // hide all input.
         if version < (2, 1) {
-            return Err(format!(
-                "its XInput is {}.{}, not 2.1",
-                version.0, version.1
-            ));
+            let (major, minor) = version;
+            return Err(NotHere::because(format!(
+                "its XInput is {major}.{minor}, not 2.1"
+            )));
         }
         let mut responses = Responses {
             conn,
@@ -129,9 +128,7 @@ impl Responses {
             armed_at: Duration::ZERO,
             rearm_at: None,
         };
-        responses
-            .begin(version)
-            .map_err(|error| error.to_string())?;
+        responses.begin(version)?;
         Ok(responses)
     }
 

@@ -10,6 +10,7 @@ use wayland_client::protocol::wl_registry::WlRegistry;
 use wayland_client::{Connection, Dispatch, QueueHandle};
 
 use super::lines::peer_of;
+use super::Gone;
 
 /// A connected compositor, and the interfaces that it offers.
 #[derive(Debug)]
@@ -24,8 +25,8 @@ pub struct Compositor {
 
 impl Compositor {
     /// Connects and lists the globals.
-    pub fn connect(socket: &Path) -> Result<Compositor, String> {
-        let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", socket.display());
+    pub fn connect(socket: &Path) -> Result<Compositor, Gone> {
+        let failed = |why: &dyn std::fmt::Display| Gone::new(socket.to_string_lossy(), why);
         let stream = UnixStream::connect(socket).map_err(|error| failed(&error))?;
         let peer = peer_of(&stream);
         let connection = Connection::from_socket(stream).map_err(|error| failed(&error))?;
@@ -43,7 +44,7 @@ impl Compositor {
 
     /// Checks that the compositor still runs, for callers that send no further requests. Never
     /// waits.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), WaylandError> {
         while let Some(reading) = self.connection.prepare_read() {
             match reading.read() {
                 Ok(count) if count > 0 => {}
@@ -51,7 +52,7 @@ impl Compositor {
                 Err(WaylandError::Io(error)) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     break
                 }
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return Err(error),
             }
         }
         Ok(())

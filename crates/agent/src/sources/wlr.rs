@@ -65,7 +65,7 @@ pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
             compositor.peer
         )));
     }
-    let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", socket.display());
+    let failed = |why: &dyn std::fmt::Display| Gone::new(socket.to_string_lossy(), why);
     let connection = compositor.connection;
     let (globals, mut queue) =
         registry_queue_init::<Windows>(&connection).map_err(|error| failed(&error))?;

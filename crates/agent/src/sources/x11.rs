@@ -76,7 +76,7 @@ enum Mode {
 /// Connects to the display, and watches input and frames too if they are wanted.
 pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
     let display = environment.display.as_deref();
-    let display = display.ok_or_else(|| NotHere::because("$DISPLAY names no X server"))?;
+    let display = display.ok_or_else(|| NotHere::because("$DISPLAY does not name an X server"))?;
     let mut x11 = X11::connect(display, environment.responses)
         .map_err(|gone| NotHere::because(gone.to_string()))?;
     x11.is_xwayland = environment.wayland.is_some();
@@ -190,7 +190,7 @@ impl X11 {
         self.select(window, EventMask::FOCUS_CHANGE | crossing)
     }
 
-    /// Selects events; `false` if the window is gone, which is no failure.
+    /// Selects events; `false` if the window is gone, which is not a failure.
     fn select(&self, window: Window, events: EventMask) -> Result<bool, ConnectionError> {
         let change = ChangeWindowAttributesAux::new().event_mask(events);
         let selected = self.conn.change_window_attributes(window, &change)?.check();

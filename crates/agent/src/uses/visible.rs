@@ -23,6 +23,7 @@ use x11rb::protocol::Event;
 use x11rb::rust_connection::RustConnection;
 
 use super::covered::{uncovered, Rect};
+use crate::sources::pick::NotHere;
 
 x11rb::atom_manager! {
     /// Atoms of properties that are read.
@@ -61,11 +62,11 @@ pub struct Visible {
 
 impl Visible {
     /// Connects, and requests change events. The error names what the server lacks.
-    pub fn connect(display: &str) -> Result<Visible, String> {
-        let (conn, screen) =
-            RustConnection::connect(Some(display)).map_err(|error| error.to_string())?;
+    pub fn connect(display: &str) -> Result<Visible, NotHere> {
+        let (conn, screen) = RustConnection::connect(Some(display))?;
         let screen = conn.setup().roots.get(screen);
-        let screen = screen.ok_or_else(|| "it does not have the requested screen".to_owned())?;
+        let screen =
+            screen.ok_or_else(|| NotHere::because("it does not have the requested screen"))?;
         let root = screen.root;
         let screen = Rect {
             left: 0,
@@ -89,8 +90,8 @@ impl Visible {
             conn.change_window_attributes(root, &change)?.check()?;
             Ok(Some(Atoms::new(&conn)?.reply()?))
         };
-        let atoms = begin().map_err(|error| error.to_string())?;
-        let atoms = atoms.ok_or("it has no XRes 1.2, which reports a window's process")?;
+        let without = "it has no XRes 1.2, which reports a window's process";
+        let atoms = begin()?.ok_or_else(|| NotHere::because(without))?;
         Ok(Visible {
             conn,
             root,

@@ -13,8 +13,8 @@ use crate::format;
 pub type AppCgroup = Result<(String, CgroupPath), String>;
 
 /// Owner if no app is in the foreground, no process was named, and this command runs outside of any
-/// app's cgroup. A missing controller is no fault there.
-pub const NO_APP: &str = "of this command, which is no app";
+/// app's cgroup. A missing controller is not a fault there.
+pub const NO_APP: &str = "of this command, which is not an app";
 
 /// Whether apps are started in siblings of this cgroup, so that they have the same controllers.
 fn is_beside_apps(path: &CgroupPath) -> bool {

@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Summary: whether each mechanism acts on this machine, and by which means.
 
-use limelight_proto::{State, Status};
+use limelight_proto::{MechanismId, State, Status};
 
 use super::findings::{Finding, Findings, Verdict};
 
-/// The findings, searchable by check.
-struct Found<'a>(&'a [Finding]);
+/// Results of the checks.
+pub struct Found<'a> {
+    /// The findings.
+    pub checks: &'a [Finding],
+    /// The mechanisms that the kernel's device offers.
+    pub built_in: &'a [String],
+    /// Whether `memory.low` protects, which it does under the two-list LRU only.
+    pub low_protects: bool,
+}
 
 impl Found<'_> {
     fn get(&self, check: &str) -> Option<&Finding> {
-        self.0.iter().find(|finding| finding.check == check)
+        self.checks.iter().find(|finding| finding.check == check)
     }
 
     fn acts(&self, check: &str) -> bool {
@@ -19,12 +26,9 @@ impl Found<'_> {
     }
 
     /// Whether the kernel's device offers a mechanism.
-    fn device(&self, mechanism: &str) -> bool {
-        let support = self.get("kernel support");
-        support
-            .filter(|finding| finding.state == Verdict::Acts)
-            .and_then(|finding| finding.detail.rsplit_once(" has "))
-            .is_some_and(|(_, names)| names.split(", ").any(|name| name == mechanism))
+    fn device(&self, mechanism: MechanismId) -> bool {
+        let mut names = self.built_in.iter();
+        names.any(|name| name == mechanism.name())
     }
 
     /// Detail and cure of the first of these checks that failed.
@@ -44,7 +48,7 @@ impl Found<'_> {
 enum Machine {
     /// It can act by these means.
     Can(Vec<String>),
-    /// It cannot act, which is no fault: it requires the Limelight kernel, or a program has to
+    /// It cannot act, which is not a fault: it requires the Limelight kernel, or a program has to
     /// request it.
     Optional(String),
     /// It cannot act, but could after a change: the reason, and the cure.
@@ -68,16 +72,13 @@ const DEVICE: &str = "/dev/limelight";
 
 fn protect(found: &Found) -> Machine {
     let mut means = Vec::new();
-    let device = found.device("protect");
+    let device = found.device(MechanismId::Protect);
     if device {
         means.push(DEVICE.to_owned());
     }
     let there = found.get("memory controller");
     if there.is_some_and(|finding| !finding.state.is_trouble()) {
-        let low = found
-            .get("page reclaim")
-            .is_some_and(|finding| finding.detail.contains("memory.low protects"));
-        let (knob, lru) = match low {
+        let (knob, lru) = match found.low_protects {
             true => ("memory.low", "two-list LRU"),
             false => ("memory.min", "MGLRU"),
         };
@@ -104,7 +105,7 @@ fn boost(found: &Found) -> Machine {
 }
 
 fn readahead(found: &Found) -> Machine {
-    let mut means = vec![match found.device("readahead") {
+    let mut means = vec![match found.device(MechanismId::Readahead) {
         true => DEVICE.to_owned(),
         false => "streams are read ahead by limelightd".to_owned(),
     }];
@@ -115,7 +116,10 @@ fn readahead(found: &Found) -> Machine {
 }
 
 fn premap(found: &Found) -> Machine {
-    match (found.device("premap"), found.acts("premap library")) {
+    match (
+        found.device(MechanismId::Premap),
+        found.acts("premap library"),
+    ) {
         (true, _) => Machine::Can(vec![DEVICE.to_owned()]),
         (false, true) => {
             Machine::Optional("by limelight run --premap, or by the Limelight kernel".to_owned())
@@ -128,11 +132,11 @@ fn premap(found: &Found) -> Machine {
 }
 
 fn prezero(found: &Found) -> Machine {
-    if !found.device("prezero") {
+    if !found.device(MechanismId::Prezero) {
         return Machine::Optional("needs the Limelight kernel".to_owned());
     }
     let engines: Vec<&str> = found
-        .0
+        .checks
         .iter()
         .filter(|finding| finding.state == Verdict::Acts)
         .filter_map(|finding| finding.check.strip_prefix("prezero engine "))
@@ -209,19 +213,18 @@ fn windows(found: &Found, daemon: Option<&Status>) -> Machine {
 }
 
 /// One finding for each mechanism, and one for the source of the foreground app.
-pub fn judge(checks: &[Finding], daemon: Option<&Status>) -> Vec<Finding> {
-    let found = Found(checks);
+pub fn judge(found: &Found, daemon: Option<&Status>) -> Vec<Finding> {
     let mut findings = Findings::default();
-    let all: [(&'static str, Machine); 7] = [
-        ("protect", protect(&found)),
-        ("boost", boost(&found)),
-        ("readahead", readahead(&found)),
-        ("premap", premap(&found)),
-        ("prezero", prezero(&found)),
-        ("swap", swap(&found)),
-        ("windows", windows(&found, daemon)),
-    ];
-    for (name, machine) in all {
+    let judge_one = |id: MechanismId| match id {
+        MechanismId::Protect => protect(found),
+        MechanismId::Boost => boost(found),
+        MechanismId::Readahead => readahead(found),
+        MechanismId::Premap => premap(found),
+        MechanismId::Prezero => prezero(found),
+        MechanismId::Swap => swap(found),
+    };
+    let all = MechanismId::ALL.map(|id| (id.name(), judge_one(id)));
+    for (name, machine) in all.into_iter().chain([("windows", windows(found, daemon))]) {
         let reported = daemon.and_then(|status| reported(status, name));
         let (state, detail, cure) = verdict(machine, daemon, reported);
         findings

@@ -10,10 +10,13 @@ use limelight_sys::psi::Pressure;
 
 use super::Findings;
 
-/// Reports the active page replacement, and the cgroup knob that it honours.
-pub fn reclaim(sys: &Path, findings: &mut Findings) {
+/// Reports the active page replacement, and the cgroup knob that it honours. Returns whether that
+/// knob is `memory.low`.
+pub fn reclaim(sys: &Path, findings: &mut Findings) -> bool {
     const CHECK: &str = "page reclaim";
-    match Dir::open(sys).and_then(|sys| Reclaim::read(&sys)) {
+    let found = Dir::open(sys).and_then(|sys| Reclaim::read(&sys));
+    let low = matches!(found, Ok(Reclaim::TwoList { .. }));
+    match found {
         Ok(Reclaim::MultiGen { features }) => findings.acts(
             CHECK,
             format!(
@@ -31,6 +34,7 @@ pub fn reclaim(sys: &Path, findings: &mut Findings) {
         }
         Err(error) => findings.missing(CHECK, error, "mount sysfs: mount -t sysfs sysfs /sys"),
     }
+    low
 }
 
 /// Checks whether the kernel reports the cgroup that a page is charged to.

@@ -98,12 +98,13 @@ pub fn examine(machine: &Machine) -> Report {
     let answer = daemon::ask(&machine.socket, machine.patience);
     let status = answer.as_deref().ok();
     let proc = Proc::open(&machine.proc.to_string_lossy());
+    let mut low_protects = false;
     match &proc {
         Ok(proc) => {
             kernel::examine(proc, findings.part("machine"));
             let app = cgroups::app_cgroup(machine, proc, status);
             cgroups::examine(proc, app.clone(), findings.part("protect"));
-            memory::reclaim(&machine.sys, &mut findings);
+            low_protects = memory::reclaim(&machine.sys, &mut findings);
             memory::shared_pages(proc, &mut findings);
             memory::pressure(proc, &mut findings);
             boost::examine(proc, machine, &app, status, findings.part("boost"));
@@ -142,20 +143,24 @@ pub fn examine(machine: &Machine) -> Report {
         }
         (Ok(status), Err(_)) => format!("limelightd {} runs", status.version),
         (Err(failure), _) => {
-            let (detail, cure) = match failure.to_string().split_once("\n  ") {
-                Some((detail, cure)) => (detail.to_owned(), cure.to_owned()),
-                None => (failure.to_string(), "see limelightd's log".to_owned()),
-            };
-            findings.missing("daemon", detail, &cure);
+            let (detail, cure) = failure.parts();
+            let cure = cure.as_deref().unwrap_or("see limelightd's log");
+            findings.missing("daemon", detail, cure);
             "limelightd does not answer".to_owned()
         }
     };
+    let found = mechanisms::Found {
+        checks: &findings.list,
+        built_in: &built_in,
+        low_protects,
+    };
+    let mechanisms = mechanisms::judge(&found, status);
     let release = proc.ok().and_then(|proc| proc.kernel_release().ok());
     Report {
         kernel: format!("Linux {}", release.as_deref().unwrap_or("?")),
         daemon: described,
         daemon_runs: answer.is_ok(),
-        mechanisms: mechanisms::judge(&findings.list, status),
+        mechanisms,
         checks: findings.list,
     }
 }

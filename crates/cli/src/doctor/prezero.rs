@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn stock_kernel_is_no_trouble() {
+    fn stock_kernel_needs_no_attention() {
         for cmdline in ["", "init_on_free=1"] {
             let findings = examined(cmdline, &["protect"], "cpu\n");
             assert_eq!(findings.list.len(), 1);

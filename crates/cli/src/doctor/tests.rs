@@ -329,7 +329,7 @@ fn root_cgroup_protects_nothing() {
 }
 
 #[test]
-fn no_trouble_is_reported_without_a_foreground_app() {
+fn missing_foreground_app_is_not_a_finding() {
     let fake = Fake::sound();
     // Without a foreground app, the cgroup of this command is examined.
     let report = |cgroup: &str| {

@@ -51,7 +51,7 @@ const KNOWN: [Tuner; 10] = [
     },
     Tuner {
         name: "prelockd",
-        does: "locks the desktop's programs and libraries in memory for good",
+        does: "locks the desktop's programs and libraries in memory permanently",
         advice: "the memory that it locks is not available to the foreground app",
     },
     Tuner {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Mechanisms: whether they act, by which means, and their counters.
 
-use limelight_proto::{MechanismStatus, State};
+use limelight_proto::{MechanismId, MechanismStatus};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
@@ -12,16 +12,13 @@ use super::theme::Theme;
 use crate::counters;
 use crate::format::{self, printable};
 
-/// The mechanisms in display order.
-pub const NAMES: [&str; 6] = ["protect", "boost", "readahead", "premap", "prezero", "swap"];
-
 /// Draws the mechanisms in one column, or in two if there are too few rows for one.
 pub fn draw(frame: &mut Frame, area: Rect, picture: &Picture, theme: Theme) {
-    let lines: Vec<Line> = NAMES
+    let lines: Vec<Line> = MechanismId::ALL
         .iter()
-        .filter_map(|name| {
+        .filter_map(|id| {
             let all = &picture.status.mechanisms;
-            let mechanism = all.iter().find(|one| one.name == *name)?;
+            let mechanism = all.iter().find(|one| one.name == id.name())?;
             Some(line(picture, mechanism, theme))
         })
         .collect();
@@ -44,7 +41,7 @@ fn line(picture: &Picture, mechanism: &MechanismStatus, theme: Theme) -> Line<'s
         Span::styled(format!("{:10} ", mechanism.name), theme.strong()),
     ];
     let counted = counted(picture, mechanism);
-    let detail = printable(&detail(mechanism));
+    let detail = printable(detail(mechanism));
     match counted.is_empty() {
         true => spans.push(Span::styled(detail, theme.dim())),
         false => {
@@ -90,19 +87,11 @@ fn counted(picture: &Picture, mechanism: &MechanismStatus) -> Vec<String> {
         .collect()
 }
 
-/// The means by which the mechanism acts, shortened to fit on its line.
-fn detail(mechanism: &MechanismStatus) -> String {
-    let text = mechanism.detail.as_str();
-    let live: Vec<&str> = text
-        .split("; ")
-        .filter_map(|part| part.strip_suffix(" live"))
-        .collect();
-    match mechanism.state {
-        State::Active if !live.is_empty() => live.join(", "),
-        _ => {
-            let text = text.strip_prefix("by ").unwrap_or(text);
-            text.split("; ").next().unwrap_or(text).to_owned()
-        }
+/// How the mechanism acts, or why it does not, in a few words.
+fn detail(mechanism: &MechanismStatus) -> &str {
+    match mechanism.short.as_str() {
+        "" => &mechanism.detail,
+        short => short,
     }
 }
 
@@ -121,25 +110,5 @@ mod tests {
         ] {
             assert_eq!(short(number), text);
         }
-    }
-
-    #[test]
-    fn details_are_shortened() {
-        let mechanism = |state, detail: &str| MechanismStatus {
-            name: "boost".to_owned(),
-            state,
-            detail: detail.to_owned(),
-            counters: Default::default(),
-        };
-        let boost = "cpu.weight live; nice not used: cpu.weight acts; slice live";
-        assert_eq!(
-            detail(&mechanism(State::Active, boost)),
-            "cpu.weight, slice"
-        );
-        let protect = "by memory.min of the app's cgroup; pressure: polled";
-        assert_eq!(
-            detail(&mechanism(State::Idle, protect)),
-            "memory.min of the app's cgroup"
-        );
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Layout of the screen for every size of the terminal.
 
+use limelight_proto::MechanismId;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders};
@@ -27,7 +28,7 @@ impl Parts {
     /// Layout for a terminal of this size. The apps get all rows that the other parts leave; on a
     /// small terminal the other parts are left out.
     fn of(columns: u16, rows: u16) -> Parts {
-        let many = mechanisms::NAMES.len() as u16;
+        let many = MechanismId::ALL.len() as u16;
         let short = match columns {
             TWO_COLUMNS.. => many.div_ceil(2),
             _ => many,

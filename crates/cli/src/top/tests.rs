@@ -5,8 +5,9 @@ use limelight_proto::Class;
 use limelight_proto::Level;
 use limelight_proto::{
     AppLatency, AppReport, AppStatus, Change, DeviceStatus, HistoryEntry, KernelWindows,
-    LatencyReport, MechanismStatus, MemoryAction, MemoryStatus, MemoryThen, OpenWindow, Outcome,
-    Role, Stall, Stalls, State, Status, TopmostStatus, WindowStatus, WindowTallies, PROTOCOL,
+    LatencyReport, MechanismId, MechanismStatus, MemoryAction, MemoryStatus, MemoryThen,
+    OpenWindow, Outcome, Role, Stall, Stalls, State, Status, TopmostStatus, WindowStatus,
+    WindowTallies, PROTOCOL,
 };
 use ratatui::crossterm::event::{
     Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
@@ -79,12 +80,13 @@ fn answers() -> AppLatency {
 }
 
 fn picture() -> Picture {
-    let mechanism = |name: &str| MechanismStatus {
-        name: name.to_owned(),
+    let mechanism = |id: MechanismId| MechanismStatus {
+        name: id.name().to_owned(),
         state: State::Active,
         detail: "by memory.min of the app's cgroup; more".to_owned(),
-        counters: match name {
-            "swap" => [
+        short: "memory.min of the app's cgroup".to_owned(),
+        counters: match id {
+            MechanismId::Swap => [
                 ("killed".to_owned(), 3),
                 ("killed_bytes".to_owned(), 1 << 30),
             ]
@@ -110,9 +112,7 @@ fn picture() -> Picture {
         previous: None,
         agents: Vec::new(),
         sources: Vec::new(),
-        mechanisms: ["protect", "boost", "readahead", "premap", "prezero", "swap"]
-            .map(mechanism)
-            .into(),
+        mechanisms: MechanismId::ALL.map(mechanism).into(),
         window: WindowStatus {
             state: State::Active,
             detail: String::new(),

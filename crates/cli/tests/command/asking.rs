@@ -30,7 +30,7 @@ fn status_shows_the_foreground_app_and_its_protection() {
     assert_eq!(daemon.request(), Request::Status);
 }
 
-const HIDDEN: &str = "what other users' apps do is shown to their owners and root only";
+const HIDDEN: &str = "the activity of other users' apps is shown only to their owners and root";
 
 #[test]
 fn name_with_a_newline_forges_no_line() {
@@ -40,10 +40,10 @@ fn name_with_a_newline_forges_no_line() {
         topmost.app.name = NAME.to_owned();
     }
     forged.changes[0].rule = format!("protect: {NAME}");
-    let message = format!("{NAME} is topmost");
+    let message = format!("{NAME} is in the foreground");
     let refused = Response::Error {
         code: ErrorCode::NotAllowed,
-        message: format!("{NAME} is another user's"),
+        message: format!("{NAME} belongs to another user"),
         cure: format!("ask {NAME}"),
         retry_ms: None,
     };
@@ -262,7 +262,7 @@ fn cure_without_a_daemon_is_to_start_it() {
             .code(3);
         let err = text(&out.get_output().stderr);
         assert!(
-            err.contains("does not run") && err.contains("start it"),
+            err.contains("is not running") && err.contains("start it"),
             "{err}"
         );
     }
@@ -274,7 +274,7 @@ fn cure_without_a_daemon_is_to_start_it() {
         .arg("status")
         .assert()
         .code(3);
-    assert!(text(&out.get_output().stderr).contains("does not run"));
+    assert!(text(&out.get_output().stderr).contains("is not running"));
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn failure_with_json_is_json_with_its_cure() {
 fn busy_daemon_is_asked_again_after_its_retry_time() {
     let busy = Response::Error {
         code: ErrorCode::Busy,
-        message: "uid 1000 asks limelightd too often".into(),
+        message: "uid 1000 sends too many requests".into(),
         cure: "ask again in 30 ms".into(),
         retry_ms: Some(30),
     };
@@ -341,7 +341,7 @@ fn busy_daemon_is_asked_again_after_its_retry_time() {
 
     let busy = Response::Error {
         code: ErrorCode::Busy,
-        message: "uid 1000 asks limelightd too often".into(),
+        message: "uid 1000 sends too many requests".into(),
         cure: "ask again in 9000 ms".into(),
         retry_ms: Some(9000),
     };

@@ -12,8 +12,9 @@ use limelight_proto::Class;
 use limelight_proto::Level;
 use limelight_proto::{
     AgentStatus, AppLatency, AppReport, AppStatus, Change, DeviceStatus, KernelWindows,
-    MechanismStatus, MemoryStatus, OpenWindow, Outcome, Request, Response, Role, SourceStatus,
-    Stall, Stalls, State, Status, TopmostStatus, WindowStatus, WindowTallies, PROTOCOL,
+    MechanismId, MechanismStatus, MemoryStatus, OpenWindow, Outcome, Request, Response, Role,
+    SourceStatus, Stall, Stalls, State, Status, TopmostStatus, WindowStatus, WindowTallies,
+    PROTOCOL,
 };
 
 /// A simulated daemon that answers requests and records them.
@@ -135,13 +136,14 @@ pub fn status() -> Status {
             detail: "sway (pid 70) reports it".into(),
             passed_over: Vec::new(),
         }],
-        mechanisms: ["protect", "boost", "readahead", "premap", "prezero", "swap"]
-            .map(|name| MechanismStatus {
-                name: name.into(),
+        mechanisms: MechanismId::ALL
+            .map(|id| MechanismStatus {
+                name: id.name().into(),
                 state: State::Active,
                 detail: "memory.min on its cgroup".into(),
-                counters: match name {
-                    "swap" => [
+                short: String::new(),
+                counters: match id {
+                    MechanismId::Swap => [
                         ("killed".to_owned(), 3),
                         ("killed_bytes".to_owned(), 1 << 30),
                     ]

@@ -5,7 +5,9 @@ use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 
 use limelight_proto::Class;
-use limelight_proto::{AgentStatus, LatencyReport, Response, SourceStatus, State, Status};
+use limelight_proto::{
+    AgentStatus, LatencyReport, MechanismId, Response, SourceStatus, State, Status,
+};
 use rustix::process::{kill_process, Pid, Signal};
 use rustix::pty::{openpt, ptsname, unlockpt, OpenptFlags};
 use rustix::termios::{tcgetattr, tcsetwinsize, LocalModes, Winsize};
@@ -225,7 +227,7 @@ fn doctor_reports_the_daemon_and_fails_when_something_is_missing() {
     assert_eq!(finding("boost nice")["part"], "boost");
     // The daemon of this test does not use the device.
     assert_ne!(state("kernel support"), "acts");
-    for name in ["protect", "boost", "readahead", "premap", "prezero", "swap"] {
+    for name in MechanismId::ALL.map(MechanismId::name) {
         assert_ne!(*state(&format!("mechanism {name}")), "ready", "{name}");
     }
 }

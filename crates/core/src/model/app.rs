@@ -59,6 +59,18 @@ impl App {
     }
 }
 
+/// An app that is one process.
+#[cfg(test)]
+pub(crate) fn app(pid: i32) -> App {
+    let process = ProcessId { pid, starttime: 1 };
+    App {
+        key: AppKey::Tree(process),
+        name: format!("app{pid}"),
+        process: Some(process),
+        home: None,
+    }
+}
+
 impl From<&App> for AppStatus {
     fn from(app: &App) -> AppStatus {
         AppStatus {

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub use limelight_proto::Use;
 
 use super::app::{App, AppKey, ProcessId};
-use super::class::Reasoned;
+use super::class::{Class, Reasoned};
 
 /// Divisor: a background app counts as leaking when it grows by more than this part of the
 /// machine's memory within [`LEAK_WITHIN`] and still grows.
@@ -15,6 +15,9 @@ const LEAK_PART: u64 = 20;
 
 /// Growth is measured from the app's smallest size within this time.
 pub const LEAK_WITHIN: Duration = Duration::from_secs(60);
+
+/// Duration of an app's start. An app grows while it starts, and the user may be waiting for it.
+pub const STARTS: Duration = Duration::from_secs(10);
 
 /// An app that has not grown for this long has stopped growing. Until then it may be waiting for
 /// memory.
@@ -64,8 +67,37 @@ pub struct Found {
     pub part_of: Option<AppKey>,
     /// Its memory.
     pub memory: AppMemory,
+    /// Processor time that its processes have used so far.
+    pub cpu: Duration,
     /// Its processes, ascending.
     pub members: Vec<ProcessId>,
+}
+
+impl Found {
+    /// An app of which nothing more is known: of class normal, not in use, without processes.
+    pub fn new(app: App, uid: u32) -> Found {
+        Found {
+            app,
+            uid,
+            started: Duration::ZERO,
+            class: Reasoned {
+                class: Class::Normal,
+                why: String::new(),
+            },
+            uses: Vec::new(),
+            untouchable: None,
+            part_of: None,
+            memory: AppMemory::default(),
+            cpu: Duration::ZERO,
+            members: Vec::new(),
+        }
+    }
+
+    /// Whether it started less than [`STARTS`] ago.
+    fn is_starting(&self, now: Duration) -> bool {
+        let age = now.checked_sub(self.started);
+        age.is_some_and(|age| age < STARTS)
+    }
 }
 
 /// A cgroup that is not an app but uses much memory: a service, a container, a nightly build. It is
@@ -98,6 +130,8 @@ pub struct Known {
     grew_at: Option<Duration>,
     /// Its smallest recent allocation, time in the foreground included.
     floor: Floor,
+    /// Processor time of its start; `None` if no scan saw the app within [`STARTS`].
+    start: Option<Duration>,
 }
 
 /// Minimum of a value over a recent period, one to two times [`LEAK_WITHIN`] long.
@@ -150,7 +184,23 @@ impl Known {
                 least: allocated,
                 before,
             },
+            start: found.is_starting(now).then_some(found.cpu),
             found,
+        }
+    }
+
+    /// Processor time that its start took, as far as a scan has seen it: a lower bound. `None` if
+    /// no scan saw the app within [`STARTS`].
+    pub fn start(&self) -> Option<Duration> {
+        self.start
+    }
+
+    /// The same app, whose start took `start`.
+    #[cfg(test)]
+    pub(crate) fn with_start(self, start: Duration) -> Known {
+        Known {
+            start: Some(start),
+            ..self
         }
     }
 
@@ -354,6 +404,10 @@ fn follow(known: Known, found: Found, now: Duration) -> Known {
         before: known.found.memory.allocated(),
         grew_at: if grows { Some(now) } else { known.grew_at },
         floor: known.floor.follow(allocated, now),
+        start: match found.is_starting(now) {
+            true => Some(found.cpu.max(known.start.unwrap_or_default())),
+            false => known.start,
+        },
         found,
         ..known
     }
@@ -362,7 +416,6 @@ fn follow(known: Known, found: Found, now: Duration) -> Known {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::class::Class;
 
     const MIB: u64 = 1 << 20;
     const S: fn(u64) -> Duration = Duration::from_secs;
@@ -372,28 +425,20 @@ mod tests {
     }
 
     fn found(pid: i32, mib: u64) -> Found {
+        let app = App {
+            key: key(pid),
+            name: format!("app{pid}"),
+            process: None,
+            home: None,
+        };
         Found {
-            app: App {
-                key: key(pid),
-                name: format!("app{pid}"),
-                process: None,
-                home: None,
-            },
-            uid: 1000,
             started: Duration::MAX,
-            class: Reasoned {
-                class: Class::Normal,
-                why: String::new(),
-            },
-            uses: Vec::new(),
-            untouchable: None,
-            part_of: None,
             memory: AppMemory {
                 resident: mib * MIB,
                 anonymous: mib * MIB,
                 swapped: 0,
             },
-            members: Vec::new(),
+            ..Found::new(app, 1000)
         }
     }
 
@@ -413,6 +458,27 @@ mod tests {
         let gone = apps.observe(vec![found(2, 1)], S(6));
         assert_eq!(gone.len(), 2);
         assert_eq!(order(&apps), ["app2"]);
+    }
+
+    #[test]
+    fn start_is_the_processor_time_of_the_first_seconds() {
+        let mut apps = Apps::default();
+        let seen = |started, cpu| Found {
+            started: S(started),
+            cpu: S(cpu),
+            ..found(1, 1)
+        };
+        let start = |apps: &Apps| apps.get(key(1)).unwrap().start();
+        apps.observe(vec![seen(100, 2)], S(103));
+        assert_eq!(start(&apps), Some(S(2)));
+        apps.observe(vec![seen(100, 4)], S(109));
+        assert_eq!(start(&apps), Some(S(4)));
+        apps.observe(vec![seen(100, 60)], S(300));
+        assert_eq!(start(&apps), Some(S(4)));
+        // The daemon started later than the app.
+        let mut late = Apps::default();
+        late.observe(vec![seen(100, 60)], S(300));
+        assert_eq!(start(&late), None);
     }
 
     #[test]
@@ -460,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_in_the_foreground_since_the_last_scan_is_no_leak() {
+    fn growth_in_the_foreground_since_the_last_scan_is_not_a_leak() {
         let mut apps = Apps::default();
         apps.observe(vec![found(1, 10)], S(1));
         apps.was_topmost(key(1), S(2));
@@ -500,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_growth_is_no_leak() {
+    fn slow_growth_is_not_a_leak() {
         let mut apps = Apps::default();
         for minute in 0..60 {
             apps.observe(vec![found(1, 10 + minute * 10)], S(minute * 61));

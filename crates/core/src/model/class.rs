@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Classes of apps (SWAP): which apps are never killed, and which are never swapped.
+//! Classes of apps (SWAP): which apps are never killed, and which are killed first.
 //!
 //! Three sources are tried in this order: the administrator's rules, the categories in the app's
 //! desktop entry or AppStream data, and the default. An app may request a lower class for itself,
@@ -99,7 +99,7 @@ impl Classes {
         }
         let given = self.by_category(identity).unwrap_or(Reasoned {
             class: Class::default(),
-            why: "nothing says otherwise".to_owned(),
+            why: "no rule applies".to_owned(),
         });
         match &identity.asks {
             Some((asked, how)) if *asked < given.class => Reasoned {

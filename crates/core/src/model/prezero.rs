@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Pages zeroed in advance: the engines, and how many pages an app needs in a response window.
+//! Pages zeroed in advance: the engines, the pool, and how many pages an app needs in a response
+//! window.
 
 use std::path::PathBuf;
 
@@ -39,6 +40,17 @@ pub struct Extent {
     pub len: u64,
     /// Whether the kernel uses the data without checking that it is zero.
     pub trusted: bool,
+}
+
+/// A pool of pages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pool {
+    /// The engine that fills it.
+    pub engine: Engine,
+    /// The disk range that the engine `block` reads.
+    pub extent: Option<Extent>,
+    /// Target size in pages.
+    pub target: u64,
 }
 
 /// Maximum number of apps with a known demand. Beyond it, the app that has been out of the

@@ -57,8 +57,8 @@ const CROWDED_OVER: Duration = Duration::from_secs(20);
 /// that the mean of the paging has decayed.
 const OVER: Duration = Duration::from_secs(30);
 
-/// A shortage stays severe for this long after [`Level::Kill`], so that apps which it exposed to
-/// swap are not exempt again at once.
+/// A shortage stays severe for this long, so that apps which it exposed to swap are not exempt again
+/// at once.
 const SEVERE_FOR: Duration = Duration::from_secs(5);
 
 /// A level ends when the available memory reaches this many quarters of its threshold.
@@ -186,7 +186,8 @@ pub struct Shortage {
     swappable_at: u64,
     level: Level,
     since: Duration,
-    /// The last time at [`Level::Kill`] or above.
+    /// The last time with less available memory than the kill threshold, or at [`Level::Kill`] or
+    /// above.
     severe_at: Option<Duration>,
     rates: Rates,
     last: Option<Gauge>,
@@ -233,11 +234,12 @@ impl Shortage {
         self.since
     }
 
-    /// Whether the level is at least [`Level::Kill`], or was within the last 5 s. The level may
-    /// change several times a second.
+    /// Whether the available memory is below the kill threshold or the level is at least
+    /// [`Level::Kill`], or this was so within the last 5 s. The level may change several times a
+    /// second.
     pub fn is_severe(&self, now: Duration) -> bool {
         let lately = |at: Duration| now.saturating_sub(at) < SEVERE_FOR;
-        self.level >= Level::Kill || self.severe_at.is_some_and(lately)
+        self.severe_at.is_some_and(lately)
     }
 
     /// The last reading; all 0 before the first one.
@@ -276,7 +278,7 @@ impl Shortage {
             self.since = now.at;
         }
         self.level = level;
-        if level >= Level::Kill {
+        if level >= Level::Kill || now.available < self.thresholds.kill {
             self.severe_at = Some(now.at);
         }
         self.last = Some(now);

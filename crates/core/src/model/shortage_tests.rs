@@ -109,7 +109,7 @@ fn memory_that_falls_faster_than_a_kill_is_exhausted() {
 }
 
 #[test]
-fn stalls_with_memory_left_are_no_shortage() {
+fn stalls_with_memory_left_are_not_a_shortage() {
     let mut shortage = Shortage::new(thresholds());
     for step in 0..100 {
         let mut now = gauge(step * 100, 60 * MIB, 0);

@@ -5,15 +5,13 @@ use std::time::Duration;
 
 use super::app::{App, AppKey, ProcessId};
 use super::apps::{Known, Service};
-use super::boost::{Autogroup, Threads, View};
+use super::boost::{Autogroup, Threads, Tuning, View, Weight};
 use super::footprint::Footprint;
 use super::pressure::Memory;
-use super::prezero::Engine;
+use super::prezero::{Engine, Pool};
 use super::protected::{Harm, Protected};
 use super::shortage::{Level, Shortage};
 use super::storage::Storage;
-use crate::policy::boost::{Tuning, Weight};
-use crate::policy::prezero::Pool;
 use crate::settings::Settings;
 
 /// The kernel's page replacement, which can be switched at run time.

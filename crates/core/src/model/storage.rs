@@ -11,6 +11,8 @@ const READ_BACK_WITHIN: Duration = Duration::from_secs(20);
 /// page and its neighbours) from an eMMC, and from a rotating disk.
 const FLASH_RATE: u64 = 20 << 20;
 const ROTATIONAL_RATE: u64 = 3 << 20;
+/// Rate in bytes per second at which a slow processor decompresses pages, until one is measured.
+const ZRAM_RATE: u64 = 200 << 20;
 /// Compression ratio in tenths that is used until one is measured.
 const RATIO_TENTHS: u64 = 25;
 /// Maximum memory that compressed pages may take, in percent of the machine's memory.
@@ -110,6 +112,18 @@ impl Storage {
             most.min(area.size)
         });
         bearable.sum()
+    }
+
+    /// Time to read this many bytes back from swap, at the last measured rate, else at the rate of
+    /// the slowest medium.
+    pub fn read_time(&self, bytes: u64) -> Duration {
+        let rates = self.areas.iter().map(|area| match area.medium {
+            Medium::Zram => ZRAM_RATE,
+            Medium::Flash => FLASH_RATE,
+            Medium::Rotational => ROTATIONAL_RATE,
+        });
+        let rate = self.read_rate.or(rates.min()).unwrap_or(FLASH_RATE).max(1);
+        Duration::from_micros(bytes.saturating_mul(1_000_000) / rate)
     }
 
     /// Bytes that may be swapped out now; arguments as for [`Storage::bearable`].

@@ -1,19 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
 use super::*;
-use crate::model::app::ProcessId;
+use crate::model::app::app;
 
 const S: fn(u64) -> Duration = Duration::from_secs;
-
-fn app(pid: i32) -> App {
-    let process = ProcessId { pid, starttime: 1 };
-    App {
-        key: AppKey::Tree(process),
-        name: format!("app{pid}"),
-        process: Some(process),
-        home: None,
-    }
-}
 
 fn claim(pid: i32) -> Claim {
     let app = (pid != 0).then(|| app(pid));

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_escape_stays() {
+    fn text_that_is_not_an_escape_stays() {
         for (text, plain) in [
             (r"a\x2db", "a-b"),
             (r"a\x2", r"a\x2"),

@@ -289,7 +289,7 @@ impl WakeGraph {
         for (&id, client) in &mut self.clients {
             let after = received.get(&id).copied();
             let woken = after.is_some();
-            // An input that woke no client is no evidence against the foreground client, which may
+            // An input that woke no client is not evidence against the foreground client, which may
             // have been awake.
             if woken || Some(id) != front || !(busy || silent) {
                 client.weigh(after, silent, calm);

@@ -2,20 +2,10 @@
 //! Response windows case by case, and their invariants.
 
 use super::*;
-use crate::model::ProcessId;
+use crate::model::app::app;
 use proptest::prelude::*;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
-
-fn app(pid: i32) -> App {
-    let process = ProcessId { pid, starttime: 1 };
-    App {
-        key: AppKey::Tree(process),
-        name: format!("app{pid}"),
-        process: Some(process),
-        home: None,
-    }
-}
 
 fn windows() -> Windows {
     Windows::new(WindowSettings::default())

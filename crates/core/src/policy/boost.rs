@@ -53,7 +53,7 @@ mod knobs;
 
 use super::plan::Event;
 use crate::model::app::{AppKey, Home};
-use crate::model::boost::{Autogroup, Helper, Role, Threads};
+use crate::model::boost::{Autogroup, Helper, Threads, Tuning, Weight, WeightFile};
 use crate::model::snapshot::{Measured, Snapshot};
 
 use self::knobs::io_file;
@@ -66,121 +66,10 @@ pub const BESIDE_HELPER: u32 = 400;
 /// The kernel's default weight of a cgroup.
 const WEIGHT_DEFAULT: u32 = 100;
 
-/// Divisor: a helper's slice is this part of the app's slice.
-const HELPER_SLICE: u32 = 3;
-
 /// Points by which a competitor's nice value is raised. The weight of nice value 7 is 215 instead
 /// of 1,024 (sched_prio_to_weight[]). Ten competitors then leave an app of nice value -20 97 % of a
 /// processor.
 const COMPETITOR_POINTS: u8 = 7;
-
-/// The shortest slice that the kernel accepts, in microseconds.
-const SLICE_MIN_US: u32 = 100;
-
-/// A file that holds a cgroup's weight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum WeightFile {
-    /// `cpu.weight`.
-    Cpu,
-    /// `io.weight`, which iocost follows.
-    Io,
-    /// `io.bfq.weight`, which BFQ follows.
-    Bfq,
-}
-
-impl WeightFile {
-    /// The file's name.
-    pub fn name(self) -> &'static str {
-        match self {
-            WeightFile::Cpu => "cpu.weight",
-            WeightFile::Io => "io.weight",
-            WeightFile::Bfq => "io.bfq.weight",
-        }
-    }
-
-    /// The largest weight.
-    pub fn max(self) -> u32 {
-        match self {
-            WeightFile::Cpu | WeightFile::Io => 10_000,
-            WeightFile::Bfq => 1000,
-        }
-    }
-}
-
-/// A weight for one cgroup. A cgroup that already has a higher weight keeps that weight.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Weight {
-    /// The file to write.
-    pub file: WeightFile,
-    /// Path of the cgroup below the mount point, with a leading slash.
-    pub cgroup: String,
-    /// Inode number of the cgroup, if known.
-    pub inode: Option<u64>,
-    /// The weight, 1 to [`WeightFile::max`].
-    pub weight: u32,
-}
-
-/// Settings for threads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tuning {
-    /// Points by which each nice value is lowered, down to -20; 0: unchanged.
-    pub nice_points: u8,
-    /// Points for helpers in a cgroup with other programs ([`Role::HelperAmong`]).
-    pub among_points: u8,
-    /// Points for the kernel's reclaim threads.
-    pub reclaim_points: u8,
-    /// Points by which the nice values of competitors are raised, up to 19.
-    pub competitor_points: u8,
-    /// Slice in microseconds; 0: unchanged.
-    pub slice_us: u32,
-    /// Level of the best-effort I/O class; `None`: unchanged.
-    pub io_level: Option<u8>,
-}
-
-impl Tuning {
-    /// The slice in microseconds for a thread of this role; 0: unchanged. A helper gets a shorter
-    /// slice than the app, because it sleeps most of the time and its work cannot wait for the app.
-    pub fn slice_us(&self, role: Role) -> u32 {
-        match (self.slice_us, role) {
-            (0, _) => 0,
-            (_, Role::Competitor) => 0,
-            (us, Role::App) => us,
-            (us, Role::Helper | Role::HelperAmong | Role::Reclaim) => {
-                (us / HELPER_SLICE).max(SLICE_MIN_US)
-            }
-        }
-    }
-
-    fn points(&self, role: Role) -> u8 {
-        match role {
-            Role::App | Role::Helper => self.nice_points,
-            Role::HelperAmong => self.among_points,
-            Role::Competitor => self.competitor_points,
-            Role::Reclaim => self.reclaim_points,
-        }
-    }
-
-    /// The new nice value of a thread whose original value is `original`. The app's own threads
-    /// keep their order.
-    pub fn nice(&self, role: Role, original: i32) -> i32 {
-        // A competitor with a negative nice value keeps it; 19 is the highest nice value.
-        if role == Role::Competitor {
-            let raised = (original + i32::from(self.points(role))).min(19);
-            return if original < 0 {
-                original
-            } else {
-                raised.max(original)
-            };
-        }
-        (original - i32::from(self.points(role))).max(-20)
-    }
-
-    /// Whether this tuning changes nothing for threads of this role.
-    fn spares(&self, role: Role) -> bool {
-        let rest = self.slice_us == 0 && self.io_level.is_none();
-        self.points(role) == 0 && (rest || role == Role::Competitor)
-    }
-}
 
 /// One step of `boost`.
 #[derive(Debug, Clone, PartialEq, Eq)]

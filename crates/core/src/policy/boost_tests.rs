@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::app::{App, ProcessId};
-use crate::model::boost::{Disk, Schedulers, View};
+use crate::model::boost::{Disk, Role, Schedulers, View};
 use proptest::prelude::*;
 
 fn home(path: &str, own: bool) -> Home {

@@ -11,7 +11,7 @@
 
 use super::plan::Event;
 use crate::model::pressure::STEPS;
-use crate::model::prezero::{Engine, Extent};
+use crate::model::prezero::{Engine, Pool};
 use crate::model::snapshot::Snapshot;
 use crate::settings::EngineChoice;
 
@@ -24,17 +24,6 @@ const GRAIN: u64 = 256;
 const LEAST: u64 = 1024;
 /// Divisor: while no demand is known, the pool gets this part of its maximum.
 const UNKNOWN: u64 = 2;
-
-/// A pool of pages.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pool {
-    /// The engine that fills it.
-    pub engine: Engine,
-    /// The disk range that the engine `block` reads.
-    pub extent: Option<Extent>,
-    /// Target size in pages.
-    pub target: u64,
-}
 
 /// One step of `prezero`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,6 +142,7 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::model::app::{App, AppKey, ProcessId};
+    use crate::model::prezero::Extent;
     use crate::model::snapshot::Measured;
 
     const GIB: u64 = 1 << 30;

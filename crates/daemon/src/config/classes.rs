@@ -61,7 +61,8 @@ impl Lists {
                 match (other, &place) {
                     (Some((_, other)), place) if other.class != class => {
                         let message = format!(
-                            "\"{pattern}\" is in `{class}` and in `{}` ({other}); an app has one class",
+                            "\"{pattern}\" is in `{class}` and in `{}` ({other}); an app can have \
+                             only one class",
                             other.class
                         );
                         errors.push(ConfigError {
@@ -151,7 +152,7 @@ fn parse(text: &str) -> Result<Table, Vec<(usize, String)>> {
             let section = section.get_ref();
             errors.push((
                 line,
-                format!("unknown section `{section}`; there is [{CATEGORIES}]"),
+                format!("unknown section `{section}`; the only section is [{CATEGORIES}]"),
             ));
             continue;
         };
@@ -168,7 +169,7 @@ fn parse(text: &str) -> Result<Table, Vec<(usize, String)>> {
                 None => errors.push((
                     line,
                     format!(
-                        "`{category}` is no class; allowed: \"keep\", \"normal\", \"disposable\""
+                        "`{category}` is not a class; allowed: \"keep\", \"normal\", \"disposable\""
                     ),
                 )),
             }
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_have_their_line() {
+    fn errors_name_their_line() {
         let wrong = |text: &str| parse(text).unwrap_err();
         let errors = wrong("[categories]\nGame = \"keep\"\nNews = \"kill\"\nFeed = 3\n[more]\n");
         let lines: Vec<usize> = errors.iter().map(|(line, _)| *line).collect();

@@ -330,6 +330,11 @@ pub(super) const KEYS: &[Key] = &[
     },
     Key {
         section: "swap",
+        name: "by_cost",
+        kind: Kind::Bool(|c, v| c.settings.swap.by_cost = v),
+    },
+    Key {
+        section: "swap",
         name: "ask",
         kind: Kind::Bool(|c, v| c.settings.swap.ask = v),
     },

@@ -420,7 +420,10 @@ fn apply(
         if !KEYS.iter().any(|key| key.section == section) {
             errors.push((
                 line,
-                format!("unknown section [{section}]; there are {}", sections()),
+                format!(
+                    "unknown section [{section}]; known sections: {}",
+                    sections()
+                ),
             ));
             continue;
         }
@@ -442,7 +445,7 @@ fn apply(
                 None => errors.push((
                     line,
                     format!(
-                        "unknown key `{name}` in [{section}]; there are {}",
+                        "unknown key `{name}` in [{section}]; known keys: {}",
                         keys_of(section)
                     ),
                 )),

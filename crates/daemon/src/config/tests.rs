@@ -22,14 +22,17 @@ fn golden_errors() {
             "\n[protect]\nbudget = 60\n",
             &[(
                 3,
-                "unknown key `budget` in [protect]; there are `enabled`, `budget_percent`, `interval_ms`, `oom_score_adj_points`, `lock_shared`, `adopt`, `own_scopes`",
+                "unknown key `budget` in [protect]; known keys: `enabled`, `budget_percent`, \
+                 `interval_ms`, `oom_score_adj_points`, `lock_shared`, `adopt`, `own_scopes`",
             )],
         ),
         (
             "[topmost]\ngap_ms = \"2s\"\n[protekt]\nenabled = true\n",
             &[
                 (2, "`gap_ms` in [topmost] is \"2s\"; allowed: a whole number from 0 to 60000"),
-                (3, "unknown section [protekt]; there are [topmost], [sources], [protect], [boost], [premap], [readahead], [prezero], [swap], [window], [class], [access], [kernel]"),
+                (3, "unknown section [protekt]; known sections: [topmost], [sources], [protect], \
+                     [boost], [premap], [readahead], [prezero], [swap], [window], [class], \
+                     [access], [kernel]"),
             ],
         ),
         (
@@ -73,7 +76,8 @@ fn golden_errors() {
                 ),
                 (
                     4,
-                    "unknown key `cpu_wieght` in [boost]; there are `enabled`, `cpu_weight`, `nice_points`, `slice_us`, `io_weight`, `io_level`, `starting`, `helpers`",
+                    "unknown key `cpu_wieght` in [boost]; known keys: `enabled`, `cpu_weight`, \
+                     `nice_points`, `slice_us`, `io_weight`, `io_level`, `starting`, `helpers`",
                 ),
             ],
         ),
@@ -100,7 +104,7 @@ fn golden_errors() {
 }
 
 #[test]
-fn syntax_error_has_its_line() {
+fn syntax_error_names_its_line() {
     let errors = apply(
         &mut Config::default(),
         "[protect]\nenabled = true\nadopt = \n",
@@ -170,6 +174,7 @@ fn every_key_reaches_the_configuration() {
         kill_percent = 4
         swap_percent = 12
         write_budget_mib = 9
+        by_cost = false
         ask = false
         services = false
         freeze = false
@@ -239,6 +244,7 @@ fn every_key_reaches_the_configuration() {
         kill_percent: 4,
         swap_percent: 12,
         write_budget: 9 << 20,
+        by_cost: false,
         ask: false,
         services: false,
         freeze: false,
@@ -318,7 +324,7 @@ fn drop_ins_are_read_in_order_and_the_last_value_counts() {
 }
 
 #[test]
-fn mistakes_of_all_files_are_listed() {
+fn errors_of_all_files_are_listed() {
     let temp = tempfile::tempdir().unwrap();
     let file = temp.path().join("limelight.toml");
     let drop_ins = temp.path().join("limelight.toml.d");
@@ -421,7 +427,7 @@ fn classes_come_from_lists_and_the_table_beside_them() {
     let wrong = || load(&Origin::File(file.clone())).unwrap_err().to_string();
     write("classes.toml", "[categories]\n\nOffice = \"never\"\n");
     assert!(
-        wrong().contains("classes.toml:3: `Office` is no class"),
+        wrong().contains("classes.toml:3: `Office` is not a class"),
         "{}",
         wrong()
     );

@@ -46,7 +46,7 @@ impl Agents {
         if !are_fit(source.as_deref(), &detail, &passed_over) {
             return Err(Refusal::new(
                 ErrorCode::BadRequest,
-                "an agent's words are too many, too long, or not printable",
+                "an agent's report is too long or not printable",
                 format!(
                     "name at most {PASSED_OVER_MAX} sources, with {AGENT_TEXT_MAX} printable bytes each"
                 ),
@@ -60,7 +60,7 @@ impl Agents {
         };
         if self.0.get(&line.client) != Some(&agent) {
             info!(
-                "the agent of uid {} (pid {}) has the focus from {}: {}",
+                "the agent of uid {} (pid {}) gets the focus from {}: {}",
                 agent.peer.uid,
                 agent.peer.pid,
                 agent.source.as_deref().unwrap_or("no source"),

@@ -88,7 +88,7 @@ impl Client {
         self.unsent.extend_from_slice(&encode(&Response::Error {
             code: ErrorCode::BadRequest,
             message: format!("a request line is longer than {LINE_MAX} bytes"),
-            cure: "send one JSON object a line".to_owned(),
+            cure: "send one JSON object per line".to_owned(),
             retry_ms: None,
         }));
     }

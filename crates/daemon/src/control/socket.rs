@@ -76,7 +76,7 @@ impl ControlSource {
         let path = runtime.join(SOCKET_NAME);
         let failed = |error: std::io::Error| Failure::Runtime {
             path: runtime.to_owned(),
-            why: format!("{SOCKET_NAME} cannot be made: {error}"),
+            why: format!("cannot create {SOCKET_NAME}: {error}"),
         };
         match std::fs::remove_file(&path) {
             Ok(()) => {}
@@ -125,7 +125,7 @@ impl ControlSource {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
-                    debug!("a client cannot connect: {error}");
+                    debug!("accept failed for a client: {error}");
                     self.turn_away();
                 }
             }
@@ -139,8 +139,9 @@ impl ControlSource {
         if let Ok((mut stream, _)) = self.listener.accept() {
             let answer = encode(&Response::Error {
                 code: ErrorCode::Busy,
-                message: "limelightd has no descriptor left".to_owned(),
-                cure: "try again later; if it lasts, raise LimitNOFILE= of limelightd".to_owned(),
+                message: "limelightd has no file descriptor left".to_owned(),
+                cure: "try again later; if this persists, raise LimitNOFILE= of limelightd"
+                    .to_owned(),
                 retry_ms: None,
             });
             // Best effort.
@@ -152,8 +153,8 @@ impl ControlSource {
     fn admit(&mut self, mut stream: UnixStream, reactor: &Reactor, now: Duration) {
         let peer = match stream.set_nonblocking(true).map(|()| peer(&stream)) {
             Ok(Ok(peer)) => peer,
-            Ok(Err(error)) => return debug!("a client is turned away: {error}"),
-            Err(error) => return debug!("a client is turned away: {error}"),
+            Ok(Err(error)) => return debug!("rejected a client: {error}"),
+            Err(error) => return debug!("rejected a client: {error}"),
         };
         let of_user = self
             .clients
@@ -179,10 +180,10 @@ impl ControlSource {
         let id = self.next;
         self.next += 1;
         if let Err(error) = reactor.add(&stream, Token::Client(id), EventFlags::IN) {
-            return warn!("a client cannot be served: {error}");
+            return warn!("epoll_ctl failed for a new client, which is disconnected: {error}");
         }
         let mut groups = peer_groups(&stream).unwrap_or_else(|error| {
-            debug!("the groups of pid {} are not known: {error}", peer.pid);
+            debug!("cannot read the groups of pid {}: {error}", peer.pid);
             Vec::new()
         });
         groups.push(peer.gid);
@@ -227,7 +228,7 @@ impl ControlSource {
         };
         reactor.remove(&client.stream);
         debug!(
-            "a client of uid {} gives way to another user",
+            "disconnected a client of uid {} to make room for another user",
             client.peer.uid
         );
         self.displaced.push(id);
@@ -382,7 +383,7 @@ impl ControlSource {
                 match reactor.modify(&client.stream, Token::Client(id), wanted) {
                     Ok(()) => client.armed = wanted,
                     Err(error) => {
-                        warn!("a client is let go: {error}");
+                        warn!("epoll_ctl failed for a client, which is disconnected: {error}");
                         gone.push(id);
                     }
                 }

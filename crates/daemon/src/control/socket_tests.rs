@@ -80,7 +80,7 @@ fn line_may_arrive_in_pieces_and_several_at_once() {
     assert_eq!(
         fixture.source.next_line(NOW),
         Some(NOW),
-        "others have their turn first"
+        "other clients are served first"
     );
     fixture.turn();
     let mut reader = BufReader::new(&stream);

@@ -7,8 +7,8 @@
 
 use limelight_core::model::{App, AppKey};
 use limelight_proto::{
-    AgentStatus, AppStatus, Change, DeviceStatus, ErrorCode, MechanismStatus, SourceStatus, State,
-    Status, WindowStatus, WindowTallies,
+    AgentStatus, AppStatus, Change, DeviceStatus, ErrorCode, MechanismId, MechanismStatus,
+    SourceStatus, State, Status, WindowStatus, WindowTallies,
 };
 
 use crate::mechanisms::changes::Reach;
@@ -61,7 +61,7 @@ impl<'a> Viewer<'a> {
                 Some(group) => format!(", root and the group {group}"),
                 None => " and root".to_owned(),
             };
-            format!("what other users' apps do is shown to their owners{group} only")
+            format!("the activity of other users' apps is shown only to their owners{group}")
         })
     }
 
@@ -74,7 +74,7 @@ impl<'a> Viewer<'a> {
             ),
             None => "ask as its owner or as root".to_owned(),
         };
-        let message = format!("pid {pid} is another user's, and not shown to you");
+        let message = format!("pid {pid} belongs to another user and is not shown to you");
         Refusal::new(ErrorCode::NotAllowed, message, cure)
     }
 
@@ -167,7 +167,7 @@ impl<'a> Viewer<'a> {
             .status(&daemon.mechanisms.shared.device, false);
         (kernel.opened, kernel.closed, kernel.failed) = (0, 0, 0);
         let (state, detail) = match daemon.config.settings.window.enabled {
-            true => (State::Idle, "when input comes is not shown"),
+            true => (State::Idle, "the times of input are not shown"),
             false => (
                 State::Off,
                 "switched off by the configuration ([window] enabled)",
@@ -207,12 +207,13 @@ fn hide_mechanism(mechanism: &mut MechanismStatus) {
     mechanism.counters.clear();
     let of_machine = match mechanism.state {
         State::Off => true,
-        State::Unavailable => mechanism.name != "boost",
+        State::Unavailable => mechanism.name != MechanismId::Boost.name(),
         State::Active | State::Idle => false,
     };
     if !of_machine {
         mechanism.state = State::Idle;
         mechanism.detail = NOT_SHOWN.to_owned();
+        mechanism.short.clear();
     }
 }
 

@@ -481,7 +481,7 @@ impl Daemon {
             undo_all(&mut ledger, &system)
         };
         if failed > 0 {
-            error!("{failed} things could not be put back; the restore record keeps them");
+            error!("{failed} changes could not be put back; they stay in the restore record");
         }
         ledger.close();
         self.control.close();

@@ -20,9 +20,12 @@ use crate::sources::top_app::TopApp;
 use crate::sources::Sources;
 
 /// Warnings when a queue cannot be added.
-pub(super) const NO_OPENS: &str = "what is opened cannot be waited for, starts are not recorded";
-pub(super) const NO_WAITS: &str = "the app's waits cannot be waited for, neighbours are not read";
-pub(super) const NO_UNITS: &str = "new apps are found by the next scan only";
+pub(super) const NO_OPENS: &str =
+    "epoll_ctl failed for read-ahead events; starts of apps are not recorded";
+pub(super) const NO_WAITS: &str =
+    "epoll_ctl failed for the app's waits for pages; neighbouring pages are not read ahead";
+pub(super) const NO_UNITS: &str =
+    "epoll_ctl failed for new units; new apps are found only by the next scan";
 
 /// Reports one event, and no further event until [`rearm`].
 const ONCE: EventFlags = EventFlags::IN.union(EventFlags::ONESHOT);
@@ -58,7 +61,7 @@ pub(super) fn all(reactor: &Reactor, sources: &mut Sources, reconciler: &mut Rec
 fn pressure(reactor: &Reactor, source: &mut PressureSource) {
     if let Some(trigger) = source.trigger() {
         if let Err(error) = reactor.add(trigger, Token::Pressure, EventFlags::PRI) {
-            warn!("the PSI trigger cannot be waited for, pressure is polled: {error}");
+            warn!("epoll_ctl failed for the PSI trigger: {error}; polling instead");
             source.drop_trigger();
         }
     }
@@ -69,7 +72,8 @@ fn units(reactor: &Reactor, source: &NewUnits) {
 }
 
 fn sessions(reactor: &Reactor, source: &Sessions) {
-    let lost = "a switch to another session is seen with its next claim only";
+    let lost = "epoll_ctl failed for session changes; a session switch is detected only at the \
+                session's next claim";
     let queue = source.queue();
     add(reactor, queue, Token::Sessions, EventFlags::IN, lost);
 }
@@ -84,7 +88,7 @@ pub(super) fn watcher(reactor: &Reactor, pidfd: Option<impl AsFd>) {
 }
 
 fn swap(reactor: &Reactor, swap: &Swap) {
-    const LOST: &str = "swap's threads cannot be waited for";
+    const LOST: &str = "epoll_ctl failed for swap's threads; their reports are not received";
     let (guard, swapper) = (swap.guard.as_ref(), swap.swapper.as_ref());
     add(reactor, guard, Token::Guard, EventFlags::IN, LOST);
     let answers = swapper.map(|swapper| swapper.answers());
@@ -97,7 +101,7 @@ pub(super) fn readahead(reactor: &Reactor, readahead: &Readahead) {
     add(reactor, readahead.opens(), Token::Opens, ONCE, NO_OPENS);
     let answers = readahead.answers();
     add(reactor, answers, Token::Readers, at_once, NO_OPENS);
-    let lost = "what is mounted from now on is not watched";
+    let lost = "epoll_ctl failed for mounts; file systems mounted later are not watched";
     let mounts = readahead.mounts();
     add(reactor, mounts, Token::Mounts, EventFlags::PRI, lost);
     add(reactor, readahead.waits(), Token::Waits, ONCE, NO_WAITS);
@@ -106,14 +110,17 @@ pub(super) fn readahead(reactor: &Reactor, readahead: &Readahead) {
 pub(super) fn oom_score_adj(reactor: &Reactor, source: &mut OomScoreAdj, ledger: &mut Ledger) {
     if let Some(instance) = source.instance() {
         if let Err(error) = reactor.add(instance, Token::Trace, EventFlags::IN) {
-            warn!("the oom_score_adj tracepoint cannot be waited for and is given up: {error}");
+            warn!(
+                "epoll_ctl failed for the oom_score_adj tracepoint, which is not used any more: \
+                 {error}"
+            );
             source.stop(ledger);
         }
     }
 }
 
 pub(super) fn top_app(reactor: &Reactor, source: &TopApp) {
-    let lost = "the cpuset of the app in front cannot be waited for";
+    let lost = "epoll_ctl failed for the cpuset top-app; its changes are not detected";
     let group = source.group();
     add(reactor, group, Token::TopApp, EventFlags::IN, lost);
 }

@@ -22,13 +22,13 @@ pub(super) fn read(origin: &Origin, current: &Config) -> Option<(Config, Restart
     let fresh = match config::load(origin) {
         Ok(fresh) => fresh,
         Err(errors) => {
-            error!("the configuration in force is kept, the new one is wrong:");
+            error!("the new configuration is invalid; the current one stays in force:");
             log::error_lines(&errors.to_string());
             return None;
         }
     };
     if fresh.device != current.device {
-        warn!("[kernel] device takes effect when limelightd is started anew");
+        warn!("[kernel] device takes effect when limelightd is restarted");
     }
     let restarts = Restarts {
         oom_score_adj: (fresh.oom_score_adj, fresh.scan_interval)

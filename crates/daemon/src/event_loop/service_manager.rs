@@ -29,7 +29,7 @@ impl Service {
     pub fn ready(&self) {
         tell(&[
             NotifyState::Ready,
-            NotifyState::Status("watching for the topmost app"),
+            NotifyState::Status("watching for the foreground app"),
         ]);
     }
 
@@ -64,6 +64,6 @@ impl Service {
 
 fn tell(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        debug!("the service manager cannot be told: {error}");
+        debug!("cannot notify the service manager: {error}");
     }
 }

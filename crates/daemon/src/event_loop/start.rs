@@ -16,7 +16,7 @@ use crate::event_loop::service_manager::Service;
 use crate::event_loop::{Daemon, Options};
 use crate::exit::Failure;
 use crate::mechanisms::device::DeviceDoor;
-use crate::mechanisms::Shared;
+use crate::mechanisms::{Shared, Writer};
 use crate::reconcile::Reconciler;
 use crate::restore::undo::undo_all;
 use crate::restore::watcher::Watcher;
@@ -48,7 +48,10 @@ pub(super) fn open(options: Options) -> Result<Daemon, Failure> {
     let mut ledger = Ledger::open(&options.roots.runtime, system.boot_id());
     let left = ledger.entries().len();
     if options.dry_run && left > 0 {
-        warn!("{left} changes of a dead limelightd are in force; a dry run leaves them, limelightd --restore puts them back");
+        warn!(
+            "{left} changes of a dead limelightd are in force; a dry run keeps them; limelightd \
+             --restore undoes them"
+        );
     } else {
         undo_all(&mut ledger, &system);
     }
@@ -60,7 +63,8 @@ pub(super) fn open(options: Options) -> Result<Daemon, Failure> {
     };
     check_power(&system, &device, options.dry_run)?;
 
-    let io = |error: std::io::Error| Failure::Broken(format!("no event loop: {error}"));
+    let io =
+        |error: std::io::Error| Failure::Broken(format!("cannot create the event loop: {error}"));
     let reactor = Reactor::new().map_err(io)?;
     let mut control = ControlSource::bind(&options.roots.runtime)?;
     let sources = Sources {
@@ -84,7 +88,11 @@ pub(super) fn open(options: Options) -> Result<Daemon, Failure> {
     reactor
         .add(control.listener(), Token::Listener, EventFlags::IN)
         .map_err(io)?;
-    let shared = Shared::new(ledger, device);
+    let writer = match options.dry_run {
+        true => Writer::DryRun,
+        false => Writer::Live,
+    };
+    let shared = Shared::new(ledger, device, writer);
     let mut reconciler = Reconciler::new(config, options.dry_run, system, shared, now);
     control.set_group(reconciler.access.gid());
     reconciler.start_swap();
@@ -124,8 +132,8 @@ fn check_power(system: &System, device: &DeviceDoor, dry_run: bool) -> Result<()
     if !system.has_memory_controller() {
         let lack = system.proc.lack_of("memory").unwrap_or(Lack::Hidden);
         warn!(
-            "{} has no memory controller, {lack}: no memory is reserved for the app in front, and no \
-             other app is squeezed; {}; and the device is not used: {why}",
+            "{} has no memory controller, {lack}: no memory is reserved for the foreground app, \
+             and no other app is squeezed; {}; and the device is not used: {why}",
             system.cgroups.mount_point().display(),
             lack.cure()
         );

@@ -11,7 +11,7 @@ use limelight_sys::controllers::Lack;
 
 use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::shared::{Context, Shared, UNDONE_BY_STOP};
-use crate::restore::{Entry, Ledger, Place};
+use crate::restore::{Entry, Ledger, NotRecorded, Place};
 use crate::system::{System, MEMORY};
 
 /// The cgroups from the root to the parent of `path` that do not enable the controller.
@@ -37,21 +37,40 @@ fn without_controller(
     Ok(missing)
 }
 
-/// Checks that cgroup v2 offers the controller. The error says why it does not.
-fn check_there(system: &System, controller: &str) -> Result<(), String> {
-    let root = system.cgroups.open(&CgroupPath::root());
-    let all = root.and_then(|root| root.controllers());
-    if all
-        .map_err(|error| error.to_string())?
-        .iter()
-        .any(|name| name == controller)
-    {
+/// Why a controller could not be enabled.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotEnabled {
+    /// The app's cgroup has an invalid path.
+    #[error("{0} is not a cgroup path")]
+    NoPath(String),
+    /// A cgroup could not be read.
+    #[error(transparent)]
+    Unreadable(#[from] limelight_sys::Error),
+    /// The change could not be recorded, so it was not made.
+    #[error(transparent)]
+    NotRecorded(#[from] NotRecorded),
+    /// cgroup v2 does not offer the controller.
+    #[error("cgroup v2 does not have the {controller} controller: {lack}")]
+    Lacking { controller: String, lack: Lack },
+    /// The kernel refused.
+    #[error("cannot enable the {controller} controller for the children of {cgroup}: {error}")]
+    Refused {
+        controller: String,
+        cgroup: CgroupPath,
+        error: limelight_sys::Error,
+    },
+}
+
+/// Checks that cgroup v2 offers the controller.
+fn check_there(system: &System, controller: &str) -> Result<(), NotEnabled> {
+    let all = system.cgroups.open(&CgroupPath::root())?.controllers()?;
+    if all.iter().any(|name| name == controller) {
         return Ok(());
     }
-    let lack = system.proc.lack_of(controller).unwrap_or(Lack::Hidden);
-    Err(format!(
-        "the {controller} controller is not among those of cgroup v2: {lack}"
-    ))
+    Err(NotEnabled::Lacking {
+        controller: controller.to_owned(),
+        lack: system.proc.lack_of(controller).unwrap_or(Lack::Hidden),
+    })
 }
 
 /// All controllers that Limelight has enabled in this cgroup.
@@ -85,32 +104,33 @@ fn change(context: Context<'_>, cgroup: &Cgroup, controllers: &[&str]) -> Change
     }
 }
 
-/// Enables a controller in every ancestor of this cgroup. Returns whether any of them lacked it, or
-/// the reason why it cannot be enabled.
+/// Enables a controller in every ancestor of this cgroup. Returns whether any of them lacked it. A
+/// dry run enables none.
 pub(crate) fn hand_down(
     shared: &mut Shared,
-    path: &CgroupPath,
+    path: &str,
     controller: &str,
     context: Context<'_>,
-) -> Result<bool, String> {
-    let missing =
-        without_controller(context.system, path, controller).map_err(|error| error.to_string())?;
+) -> Result<bool, NotEnabled> {
+    let path = CgroupPath::parse(path).ok_or_else(|| NotEnabled::NoPath(path.to_owned()))?;
+    if shared.is_dry_run() {
+        return Ok(false);
+    }
+    let missing = without_controller(context.system, &path, controller)?;
     let fresh = !missing.is_empty();
     for cgroup in missing {
         let entry = Entry::Controller {
             cgroup: Place::from(&cgroup),
             controller: controller.to_owned(),
         };
-        shared
-            .ledger
-            .intend([entry.clone()])
-            .map_err(|error| error.to_string())?;
+        shared.ledger.intend([entry.clone()])?;
         if let Err(error) = cgroup.set_subtree_controller(controller, true) {
             shared.ledger.forget(&entry);
-            return Err(format!(
-                "the {controller} controller cannot be handed to the children of {}: {error}",
-                cgroup.path()
-            ));
+            return Err(NotEnabled::Refused {
+                controller: controller.to_owned(),
+                cgroup: cgroup.path().clone(),
+                error,
+            });
         }
         let all = handed_down(&shared.ledger, cgroup.id().0);
         let change = change(context, &cgroup, &all);
@@ -124,18 +144,20 @@ pub(crate) fn hand_down(
 }
 
 /// Enables the controllers that the topmost app's weights need. Returns whether all of them are
-/// enabled now, or `None` if the app has no cgroup of its own.
+/// enabled now, or `None` if the app has no cgroup of its own. A dry run adopts no app, so no cgroup
+/// needs controllers.
 pub(crate) fn hand_weights_down(
     shared: &mut Shared,
     controllers: &[&str],
     context: Context<'_>,
 ) -> Option<bool> {
     let home = context.front.and_then(|app| app.own_home());
-    let path = home.and_then(|home| CgroupPath::parse(&home.path))?;
+    let home = home.filter(|_| !shared.is_dry_run())?;
+    let path = CgroupPath::parse(&home.path)?;
     let mut complete = true;
     for controller in controllers {
         let done = check_there(context.system, controller)
-            .and_then(|()| hand_down(shared, &path, controller, context));
+            .and_then(|()| hand_down(shared, &home.path, controller, context));
         if let Err(why) = done {
             tracing::warn!("{path} gets no {controller}.weight: {why}");
             complete = false;

@@ -35,8 +35,10 @@ impl DeviceDoor {
             Ok(device) => device,
             Err(error) if !require => {
                 match error {
-                    DeviceError::Absent { .. } => info!("{error}; stock knobs are used alone"),
-                    _ => warn!("{error}; stock knobs are used alone"),
+                    DeviceError::Absent { .. } => {
+                        info!("{error}; only knobs of the stock kernel are used")
+                    }
+                    _ => warn!("{error}; only knobs of the stock kernel are used"),
                 }
                 return Ok(DeviceDoor::Unused(error.to_string()));
             }
@@ -54,17 +56,18 @@ impl DeviceDoor {
         };
         let fault = match device.info() {
             Ok(info) if !info.is_supported() => Some(format!(
-                "{} speaks ABI version {}, this limelightd {ABI_VERSION}: install the pair that belongs together",
+                "{} has ABI version {}, but this limelightd supports {ABI_VERSION}: install a \
+                 kernel and a limelightd of the same release",
                 path.display(),
                 info.abi_version
             )),
             Ok(info) if !info.has(Mechanism::Protect) => {
-                Some(format!("{} offers no protect", path.display()))
+                Some(format!("{} does not offer protect", path.display()))
             }
             Ok(info) => {
                 if info.lease().is_none() {
                     warn!(
-                        "{} speaks ABI version {}, which has no lease: the topmost app stays \
+                        "{} has ABI version {}, which has no lease: the foreground app stays \
                          protected while limelightd hangs or is stopped; update the kernel",
                         path.display(),
                         info.abi_version
@@ -80,7 +83,7 @@ impl DeviceDoor {
                 "{why} ([kernel] device = \"require\")"
             ))),
             Some(why) => {
-                warn!("{why}; stock knobs are used alone");
+                warn!("{why}; only knobs of the stock kernel are used");
                 Ok(DeviceDoor::Unused(why))
             }
         }

@@ -22,7 +22,7 @@ use premap::Premap;
 use prezero::Prezero;
 use protect::Protect;
 use readahead::Readahead;
-pub use shared::{Context, Effect, Mechanism, Shared};
+pub use shared::{Context, Effect, Mechanism, Shared, Writer};
 use swap::Swap;
 use window::Window;
 
@@ -48,10 +48,10 @@ pub struct Mechanisms {
 }
 
 impl Mechanisms {
-    /// Carries out one action.
+    /// Carries out one action; in a dry run, only reports it.
     pub fn apply(&mut self, action: &Action, context: Context<'_>) -> Effect {
         let shared = &mut self.shared;
-        match action {
+        let effect = match action {
             Action::Mark { app } => {
                 shared.mark(app.as_ref(), context);
                 Effect::None
@@ -63,22 +63,9 @@ impl Mechanisms {
             Action::Prezero(step) => self.prezero.apply(step, shared, context),
             Action::Swap(step) => self.swap.apply(step, shared, context),
             Action::Window(step) => self.window.apply(step, shared, context),
-        }
-    }
-
-    /// Reports what an action would do, without doing it.
-    pub fn plan_only(&mut self, action: &Action, context: Context<'_>) {
-        let shared = &mut self.shared;
-        match action {
-            Action::Mark { app } => shared.plan_mark(app.as_ref(), context),
-            Action::Protect(step) => self.protect.plan_only(step, shared, context),
-            Action::Boost(step) => self.boost.plan_only(step, shared, context),
-            Action::Premap(step) => self.premap.plan_only(step, shared, context),
-            Action::Readahead(step) => self.readahead.plan_only(step, shared, context),
-            Action::Prezero(step) => self.prezero.plan_only(step, shared, context),
-            Action::Swap(step) => self.swap.plan_only(step, shared, context),
-            Action::Window(step) => self.window.plan_only(step, shared, context),
-        }
+        };
+        shared.settle();
+        effect
     }
 
     /// Bytes that are locked for the topmost app, as of the page pinner's last scan.

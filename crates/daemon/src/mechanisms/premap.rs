@@ -3,10 +3,8 @@
 //! faults.
 
 use limelight_core::policy::premap::Step;
-use limelight_proto::Change;
-use limelight_sys::device::{self, Device, Setting};
+use limelight_sys::device::{self, Setting};
 
-use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared};
 
 /// The `premap` mechanism. All its state is in the kernel.
@@ -18,26 +16,15 @@ impl Mechanism for Premap {
 
     fn apply(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) -> Effect {
         let Step::Switch { window_pages } = *step;
-        let set = |device: &Device| match window_pages.map(u32::from) {
-            Some(window_pages) => device.switch_on(Setting::Premap { window_pages }),
-            None => device.switch_off(device::Mechanism::Premap),
-        };
-        if shared.switch(window_pages.is_some(), change(step, context), set) {
+        let setting = window_pages.map(|pages| {
+            let window_pages = u32::from(pages);
+            let to = format!("on, at most {pages} pages per fault");
+            (Setting::Premap { window_pages }, to)
+        });
+        let rule = "premap: the topmost app's fresh heap is mapped ahead of its faults";
+        if shared.set_up(device::Mechanism::Premap, setting, rule, context) {
             shared.in_force.device_premap = window_pages;
         }
         Effect::None
     }
-
-    fn plan_only(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) {
-        shared
-            .changes
-            .note(Reach::Machine, Kind::Device, change(step, context));
-    }
-}
-
-fn change(step: &Step, context: Context<'_>) -> Change {
-    let Step::Switch { window_pages } = step;
-    let to = window_pages.map(|pages| format!("on, at most {pages} pages with one fault"));
-    let rule = "premap: the topmost app's fresh heap is mapped ahead of its faults";
-    context.device_change("premap", to, rule)
 }

@@ -62,7 +62,9 @@ impl Attempts {
                 Undone::Failed { why } => debug!("still cannot put back {entry}: {why}"),
                 Undone::Restored => info!("put back after all: {entry}"),
                 Undone::Theirs { found } => {
-                    info!("left alone, another program has changed it to {found}: {entry}");
+                    info!(
+                        "not put back, because another program has changed it ({found}): {entry}"
+                    );
                 }
                 Undone::Gone => {}
             }
@@ -78,7 +80,7 @@ mod tests {
     const S: fn(u64) -> Duration = Duration::from_secs;
 
     #[test]
-    fn attempts_become_rare_until_more_is_owed() {
+    fn retries_become_rare_until_another_entry_fails() {
         let mut attempts = Attempts::default();
         assert!(!attempts.are_due(0, S(0)));
         assert_eq!(attempts.next, None);

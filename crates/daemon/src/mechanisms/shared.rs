@@ -8,7 +8,7 @@ use std::time::Duration;
 use limelight_core::model::apps::Known;
 use limelight_core::model::{App, AppKey, InForce, ProcessId};
 use limelight_proto::{Change, Outcome};
-use limelight_sys::device::{Device, DeviceError, Info, TOPMOST_MAX};
+use limelight_sys::device::{self, Device, DeviceError, Info, Setting, TOPMOST_MAX};
 use limelight_sys::pidfd::Pidfd;
 use tracing::warn;
 
@@ -16,8 +16,8 @@ use crate::mechanisms::changes::{Changes, Kind, Reach};
 use crate::mechanisms::device::{DeviceDoor, Lease, UNDONE_BY};
 use crate::mechanisms::restore_retry::Attempts;
 use crate::reconcile::gate::Gate;
-use crate::restore::undo::lineage;
-use crate::restore::{Entry, Ledger};
+use crate::restore::undo::{lineage, undo, Undone};
+use crate::restore::{Entry, Ledger, NotRecorded};
 use crate::system::System;
 
 /// A mechanism that serves the topmost app.
@@ -26,12 +26,17 @@ pub trait Mechanism {
     type Step;
 
     /// Carries out a step: writes the change into the restore record, makes it and reports its
-    /// outcome.
+    /// outcome. In a dry run it only reports the change: see [`Writer`].
     fn apply(&mut self, step: &Self::Step, shared: &mut Shared, context: Context<'_>) -> Effect;
+}
 
-    /// Reports what a step would do, without doing it. A dry run has nothing in force, so no step
-    /// has anything to undo.
-    fn plan_only(&mut self, step: &Self::Step, shared: &mut Shared, context: Context<'_>);
+/// What becomes of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writer {
+    /// It is recorded, made and reported.
+    Live,
+    /// A dry run: it is only reported, as planned.
+    DryRun,
 }
 
 /// The context in which an action is carried out.
@@ -49,10 +54,10 @@ pub struct Context<'a> {
 
 /// What undoes most changes.
 const UNDONE_BY_FOCUS: &str =
-    "another app in front, limelight focus --none, or limelightd stopping";
+    "focus on another app, limelight focus --none, or stopping limelightd";
 
 /// What undoes a change that stays in force after the app is no longer topmost.
-pub(super) const UNDONE_BY_STOP: &str = "limelightd stopping";
+pub(super) const UNDONE_BY_STOP: &str = "stopping limelightd";
 
 impl Context<'_> {
     /// A change that lasts as long as the app is topmost.
@@ -107,6 +112,8 @@ pub(super) fn failed(error: impl Display) -> Outcome {
 /// The state that all mechanisms share.
 #[derive(Debug)]
 pub struct Shared {
+    /// Whether changes are made.
+    writer: Writer,
     /// The restore record: all changes, on disk.
     pub ledger: Ledger,
     /// The changes as reported to the user.
@@ -125,8 +132,9 @@ pub struct Shared {
 
 impl Shared {
     /// Starts with nothing in force.
-    pub fn new(ledger: Ledger, device: DeviceDoor) -> Shared {
+    pub fn new(ledger: Ledger, device: DeviceDoor, writer: Writer) -> Shared {
         Shared {
+            writer,
             ledger,
             changes: Changes::default(),
             in_force: InForce::default(),
@@ -137,6 +145,81 @@ impl Shared {
         }
     }
 
+    /// Whether changes are only reported.
+    pub(crate) fn is_dry_run(&self) -> bool {
+        self.writer == Writer::DryRun
+    }
+
+    /// The outcome of a change that is in force; in a dry run, of one that would be.
+    pub(crate) fn done(&self) -> Outcome {
+        match self.writer {
+            Writer::Live => Outcome::Applied,
+            Writer::DryRun => Outcome::Planned,
+        }
+    }
+
+    /// The recorded changes. Empty in a dry run: the record then lists a dead daemon's changes.
+    pub(crate) fn recorded(&self) -> &[Entry] {
+        match self.writer {
+            Writer::Live => self.ledger.entries(),
+            Writer::DryRun => &[],
+        }
+    }
+
+    /// Records changes that are about to be made. A dry run makes none, so it records none.
+    pub(crate) fn intend(
+        &mut self,
+        entries: impl IntoIterator<Item = Entry>,
+    ) -> Result<(), NotRecorded> {
+        match self.writer {
+            Writer::Live => self.ledger.intend(entries),
+            Writer::DryRun => Ok(()),
+        }
+    }
+
+    /// Records a change, then makes it with `set`. A dry run does neither.
+    pub(crate) fn write<E: Display>(
+        &mut self,
+        entry: &Entry,
+        set: impl FnOnce() -> Result<(), E>,
+    ) -> Outcome {
+        if self.is_dry_run() {
+            return Outcome::Planned;
+        }
+        if let Err(error) = self.ledger.intend([entry.clone()]) {
+            return failed(error);
+        }
+        match set() {
+            Ok(()) => Outcome::Applied,
+            Err(error) => {
+                self.ledger.forget(entry);
+                failed(error)
+            }
+        }
+    }
+
+    /// Restores the changes that `which` accepts ([`undo()`]). A dry run leaves a dead daemon's
+    /// changes in force.
+    pub(crate) fn undo(
+        &mut self,
+        system: &System,
+        which: impl Fn(&Entry) -> bool,
+    ) -> Vec<(Entry, Undone)> {
+        match self.writer {
+            Writer::Live => undo(&mut self.ledger, system, which),
+            Writer::DryRun => Vec::new(),
+        }
+    }
+
+    /// Forgets in a dry run what a step has noted as in force, so that the next plan has the same
+    /// steps. Refused steps stay noted, so that other targets come first.
+    pub(super) fn settle(&mut self) {
+        if self.is_dry_run() {
+            let refused = std::mem::take(&mut self.in_force).swapping.refused;
+            self.in_force.swapping.refused = refused;
+        }
+    }
+
     /// Returns the entries to record: first the lineages of `given` that are not recorded yet, then
     /// `entries`.
     pub(crate) fn with_lineages(&mut self, entries: Vec<Entry>, given: Vec<Entry>) -> Vec<Entry> {
@@ -144,7 +227,7 @@ impl Shared {
         given.iter().for_each(|entry| self.ledger.keep(entry));
         // The lineages come first. Without them, a child that is forked right after the change
         // could not be recognised as the heir of a changed value.
-        let mut all = lineage::unrecorded(self.ledger.entries(), given);
+        let mut all = lineage::unrecorded(self.recorded(), given);
         all.extend(entries);
         all
     }
@@ -156,8 +239,8 @@ impl Shared {
         let late = self.lease.renewed(&info, now);
         if let Some(late) = late.filter(|_| self.in_force.marked.is_some()) {
             warn!(
-                "limelightd did not run for {} s, and the kernel has dropped the topmost app; it \
-                 is set again",
+                "limelightd did not run for {} s, so the kernel has dropped the set of foreground \
+                 processes; it is set again",
                 late.as_secs()
             );
             self.in_force.marked = None;
@@ -166,13 +249,17 @@ impl Shared {
     }
 
     /// Changes a setting of the device. A setting that is switched off is dropped from the changes.
-    /// Returns whether the change succeeded.
+    /// Returns whether the change was made.
     pub(crate) fn switch<E: Display>(
         &mut self,
         on: bool,
         planned: Change,
         set: impl FnOnce(&Device) -> Result<(), E>,
     ) -> bool {
+        if self.is_dry_run() {
+            self.changes.note(Reach::Machine, Kind::Device, planned);
+            return false;
+        }
         let Some(device) = self.device.device() else {
             return false;
         };
@@ -190,6 +277,23 @@ impl Shared {
         worked
     }
 
+    /// Sets a mechanism of the device up, or switches it off with `None`. `setting`: what to set up,
+    /// and its description. Returns whether the change was made.
+    pub(crate) fn set_up(
+        &mut self,
+        mechanism: device::Mechanism,
+        setting: Option<(Setting<'_>, String)>,
+        rule: &str,
+        context: Context<'_>,
+    ) -> bool {
+        let (setting, to) = setting.unzip();
+        let planned = context.device_change(mechanism.name(), to, rule);
+        self.switch(setting.is_some(), planned, |device| match setting {
+            Some(setting) => device.switch_on(setting),
+            None => device.switch_off(mechanism),
+        })
+    }
+
     /// Passes the topmost app's processes to the kernel.
     pub(crate) fn mark(&mut self, app: Option<&(AppKey, Vec<ProcessId>)>, context: Context<'_>) {
         let members = app.map_or(&[][..], |(_, members)| members);
@@ -198,16 +302,6 @@ impl Shared {
         if self.switch(app.is_some(), planned, set) {
             self.in_force.marked = app.cloned();
         }
-    }
-
-    pub(crate) fn plan_mark(
-        &mut self,
-        app: Option<&(AppKey, Vec<ProcessId>)>,
-        context: Context<'_>,
-    ) {
-        let members = app.map_or(&[][..], |(_, members)| members);
-        let planned = mark_change(members, context);
-        self.changes.note(Reach::Machine, Kind::Device, planned);
     }
 }
 
@@ -242,7 +336,7 @@ fn mark_change(members: &[ProcessId], context: Context<'_>) -> Change {
         1 => format!("1 process of {name}"),
         count => format!("{count} processes of {name}"),
     };
-    let rule = "the kernel knows the topmost app's processes; their children are members";
+    let rule = "the kernel tracks the foreground app's processes and their children";
     Change {
         from: "no processes".to_owned(),
         ..context.device_change("topmost", Some(to), rule)

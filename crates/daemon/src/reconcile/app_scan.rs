@@ -353,7 +353,7 @@ impl Reconciler {
             Ok(found) => found,
             // A failed scan does not mean that the apps are gone.
             Err(error) => {
-                warn!("the scan for apps failed, the last one stays valid: {error}");
+                warn!("the scan for apps failed: {error}; the previous scan stays valid");
                 return;
             }
         };

@@ -31,7 +31,8 @@ impl Reconciler {
     pub(super) fn infer(&mut self, id: ProcessId, source: &str, by_owner: bool) {
         if !self.model.topmost.hears_inferred() {
             debug!(
-                "pid {} is in front by {source}, but a higher claim is in force",
+                "{source} reports pid {} in the foreground, but a claim of higher priority is in \
+                 force",
                 id.pid
             );
             return;
@@ -83,7 +84,7 @@ impl Reconciler {
             }),
             Err(refusal) => {
                 let why = refusal.message;
-                debug!("pid {} is in front by {source}: {why}", id.pid);
+                debug!("the claim of {source} for pid {} is refused: {why}", id.pid);
                 None
             }
         }
@@ -96,7 +97,7 @@ impl Reconciler {
         let previous = self.model.topmost.previous().cloned();
         for app in front.into_iter().chain(previous) {
             if let Some(moved) = authorization::moved(&self.system, &app) {
-                debug!("{} lives in another cgroup now", app.name);
+                debug!("{} has moved to another cgroup", app.name);
                 let shift = self.model.topmost.moved(app.key, moved, now());
                 self.after(shift);
                 continue;

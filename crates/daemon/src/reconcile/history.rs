@@ -311,7 +311,7 @@ impl Journal {
         if !self.complained {
             self.complained = true;
             warn!(
-                "{}: {error}: what is done from now on is kept in memory and in the log only",
+                "{}: {error}; later actions are kept only in memory and in the log",
                 self.path.display()
             );
         }

@@ -40,13 +40,16 @@ impl Reconciler {
             match authorization::may_start_apps(&self.system, &self.access, speaker) {
                 Ok(()) => Some(Launch { id, uid, until }),
                 Err(refusal) => {
-                    debug!("pid {pid} starts an app: {}", refusal.message);
+                    debug!(
+                        "pid {pid} starts an app, which is not boosted: {}",
+                        refusal.message
+                    );
                     None
                 }
             }
         });
         if let Some(starting) = &found {
-            debug!("pid {} is expected in front", starting.id.pid);
+            debug!("pid {} is expected in the foreground", starting.id.pid);
             self.model.starting = found;
             self.reconcile(Scope::All(Event::Starting));
             let latest = now() + self.config.settings.protect.interval;

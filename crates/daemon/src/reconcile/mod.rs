@@ -257,8 +257,8 @@ impl Reconciler {
         self.note_front();
         self.protect_new_topmost(now());
         match self.model.topmost.front() {
-            Some(front) => info!("topmost: {} (by {})", front.app.name, front.source),
-            None => info!("topmost: none"),
+            Some(front) => info!("foreground: {} (by {})", front.app.name, front.source),
+            None => info!("foreground: none"),
         }
         let front = self.model.front();
         let owner = front.and_then(|app| self.model.owner_of(&self.system, app));

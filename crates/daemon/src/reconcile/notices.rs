@@ -74,7 +74,8 @@ pub(super) fn publish(
                 });
                 let name = &app.name;
                 warn!(
-                    "{name} is topmost and grew by {} MiB lately while memory is short: save your work, or close it",
+                    "{name} is in the foreground and grew by {} MiB recently while memory is \
+                     short: save your work, or close it",
                     grown >> 20
                 );
             }
@@ -116,7 +117,7 @@ fn asked<'a>(
         took: None,
         reason: match next {
             Some(next) => format!(
-                "memory is short ({}); {} is closed next if it stays so",
+                "memory is short ({}); {} is closed next if it stays short",
                 level.name(),
                 next.found.app.name
             ),

@@ -163,10 +163,6 @@ impl Reconciler {
                 front,
                 apps: &last.apps,
             };
-            if self.dry_run {
-                self.mechanisms.plan_only(action, context);
-                continue;
-            }
             match self.mechanisms.apply(action, context) {
                 Effect::None => {}
                 Effect::Again => again = true,

@@ -373,16 +373,16 @@ impl fmt::Display for Entry {
                 "nice {} of children of user {} that inherited nice {}, and their slice",
                 original.nice, lineage.uid, ours.nice
             ),
-            Entry::Slice { path } => write!(f, "no {path}"),
+            Entry::Slice { path } => write!(f, "absence of {path}"),
             Entry::Scope { path, from, moved } => {
                 write!(
                     f,
-                    "no {path}, its {} processes in {}",
+                    "absence of {path}, its {} processes in {}",
                     moved.len(),
                     from.path
                 )
             }
-            Entry::TraceInstance { path } => write!(f, "no {}", path.display()),
+            Entry::TraceInstance { path } => write!(f, "absence of {}", path.display()),
         }
     }
 }

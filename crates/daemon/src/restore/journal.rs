@@ -92,7 +92,11 @@ impl Journal {
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             Err(error) => {
-                error!("the restore record {} cannot be read: {error}; nothing of a predecessor is put back", path.display());
+                error!(
+                    "the restore record {} cannot be read: {error}; changes of a predecessor are \
+                     not put back",
+                    path.display()
+                );
                 Vec::new()
             }
         };
@@ -202,7 +206,8 @@ fn set_aside(path: &Path, why: &str) {
         Err(error) => format!("and it cannot be moved aside: {error}"),
     };
     error!(
-        "the restore record {} cannot be understood ({why}); {kept}. What a predecessor changed may still be in force: look at memory.min and memory.low of the cgroups that it names",
+        "the restore record {} cannot be parsed ({why}); {kept}. Changes of a predecessor may \
+         still be in force: check memory.min and memory.low of the cgroups that the record names",
         path.display()
     );
 }

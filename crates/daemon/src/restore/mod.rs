@@ -83,7 +83,7 @@ pub fn put_back(roots: Roots) -> Result<(), Failure> {
     match failed {
         0 => Ok(()),
         count => Err(Failure::Broken(format!(
-            "{count} things could not be put back; they stay listed in {}",
+            "{count} changes could not be put back; they stay listed in {}",
             runtime.join(FILE_NAME).display()
         ))),
     }
@@ -96,7 +96,7 @@ impl Ledger {
     pub fn open(runtime: &Path, boot_id: String) -> Ledger {
         let path = runtime.join(FILE_NAME);
         if let Err(error) = make_private(runtime, &path) {
-            warn!("{} cannot be made: {error}", path.display());
+            warn!("cannot create {}: {error}", path.display());
         }
         let (journal, entries) = Journal::open(path, boot_id);
         Ledger {
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_line_is_no_change() {
+    fn unfinished_line_is_not_a_change() {
         let temp = tempfile::tempdir().unwrap();
         let mut ledger = Ledger::open(temp.path(), "boot".into());
         ledger.intend([limit(1, &["5"])]).unwrap();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn owed_change_stays_owed_until_it_is_undone_or_wanted_again() {
+    fn failed_undo_stays_due_until_it_succeeds_or_the_change_is_wanted_again() {
         let temp = tempfile::tempdir().unwrap();
         let mut ledger = Ledger::open(temp.path(), "boot".into());
         let all = [limit(1, &["5"]), limit(2, &["6"]), limit(3, &["7"])];

@@ -173,8 +173,8 @@ impl Watcher {
             Err(error) => {
                 if !self.is_missing_reported {
                     warn!(
-                        "cannot start the watcher process: {error}; trying again; until then, \
-                         after kill -9 of limelightd apps stay frozen until limelightd --restore"
+                        "cannot start the watcher process: {error}; trying again; until then, if \
+                         limelightd is killed, apps stay frozen until limelightd --restore"
                     );
                 }
                 self.is_missing_reported = true;
@@ -279,13 +279,13 @@ fn restore_for(daemon: &str, roots: Roots) -> Result<(), Failure> {
     loop {
         match put_back(roots.clone()) {
             Ok(()) => {
-                warn!("{daemon} died without a stop: its watcher thawed and restored everything");
+                warn!("{daemon} died unexpectedly: its watcher thawed and restored everything");
                 return Ok(());
             }
             Err(error) if attempt < ATTEMPTS => debug!("attempt {attempt}: {error}"),
             Err(Failure::Running { pid }) => {
                 let pid = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
-                info!("{daemon} died without a stop: its successor{pid} restores everything");
+                info!("{daemon} died unexpectedly: its successor{pid} restores everything");
                 return Ok(());
             }
             Err(error) => return Err(error),

@@ -52,7 +52,7 @@ struct Details {
     identity: Identity,
     /// The class that its environment asks for.
     variable: Option<Class>,
-    /// Why it is never touched: it is a service of the system, or exempt from OOM kills.
+    /// Why it is never touched: it is a system service, or exempt from OOM kills.
     untouchable: Option<String>,
     /// Why it is not touched, judged only by its unit's name. Any user can choose a unit's name, so
     /// this exempts only a limited amount of memory.
@@ -263,6 +263,7 @@ impl AppsSource {
                 .or_else(|| details.named.clone()),
             part_of: None,
             memory: memory(system, app),
+            cpu: clock::ticks(app.members.iter().map(|member| member.cpu_ticks).sum()),
             members: app.members.iter().map(|member| member.id).collect(),
         })
     }
@@ -336,7 +337,7 @@ impl AppsSource {
             identity,
             variable: variable(&process),
             untouchable: of_system
-                .then(|| "it is a service of the system".to_owned())
+                .then(|| "it is a system service".to_owned())
                 .or_else(|| exempt(&process)),
             named: named.and_then(service),
         };
@@ -389,7 +390,7 @@ fn service(unit: &Unit) -> Option<String> {
         Starter::Bus => "it was started by the message bus",
         Starter::Launcher | Starter::Other => return None,
     };
-    Some(format!("{by}, and is in no menu: a service of the session"))
+    Some(format!("{by} and is in no menu: a session service"))
 }
 
 /// Why a process is exempt: the kernel's OOM killer may not kill it either.

@@ -377,7 +377,7 @@ fn processes_that_others_depend_on_are_exempt() {
     }
     for (name, word) in [
         ("leader", "session's leader"),
-        ("shown", "others need"),
+        ("shown", "other apps need"),
         ("own", "-1000"),
         ("bash", "login shell"),
     ] {

@@ -22,6 +22,7 @@ use tracing::{debug, info, warn};
 use crate::event_loop::reactor::{Reactor, Token};
 use crate::restore::Ledger;
 use crate::sources::traced::{Event, Traced};
+use crate::system::unusable::Unusable;
 use crate::system::System;
 
 /// Most devices that are opened.
@@ -123,7 +124,7 @@ impl Evdev {
             .ok();
         if let Some(queue) = &self.plugged {
             if let Err(error) = reactor.add(queue, Token::Plugged, EventFlags::IN) {
-                warn!("input devices that are plugged in later are not noticed: {error}");
+                warn!("epoll_ctl failed for new input devices, which are not detected: {error}");
             }
         }
         self.open_devices(system, reactor);
@@ -137,8 +138,8 @@ impl Evdev {
                 self.frames = Some(frames);
             }
             Err(why) => {
-                info!("no frames of the display: {why}");
-                self.frames_detail = why;
+                info!("cannot trace the display's frames: {why}");
+                self.frames_detail = why.to_string();
             }
         }
     }
@@ -197,7 +198,7 @@ impl Evdev {
                 true
             }
             Err(error) => {
-                debug!("input device {name} is given up: {error}");
+                debug!("cannot read input device {name}, which is closed: {error}");
                 false
             }
         });
@@ -219,7 +220,7 @@ impl Evdev {
             return reactor.remove(&frames.traced.instance);
         }
         if let Err(error) = reactor.add(&frames.traced.instance, Token::Frames, EventFlags::IN) {
-            warn!("frames cannot be waited for: {error}");
+            warn!("epoll_ctl failed for the display's frames: {error}");
         }
     }
 
@@ -246,7 +247,7 @@ impl Evdev {
     }
 }
 
-fn frames(system: &System, ledger: &mut Ledger) -> Result<Frames, String> {
+fn frames(system: &System, ledger: &mut Ledger) -> Result<Frames, Unusable> {
     let event = Event {
         system: SYSTEM,
         name: EVENT,

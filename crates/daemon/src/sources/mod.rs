@@ -89,7 +89,10 @@ impl Sources {
             let speaks = self.top_app.speaks();
             if speaks {
                 let detail = self.top_app.detail();
-                debug!("pid {} became 0, but {detail} counts", id.pid);
+                debug!(
+                    "oom_score_adj of pid {} became 0; ignored in favour of {detail}",
+                    id.pid
+                );
             }
             !speaks
         };

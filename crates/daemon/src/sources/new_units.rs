@@ -42,7 +42,7 @@ impl NewUnits {
     pub fn new() -> NewUnits {
         let queue = Inotify::new();
         if let Err(error) = &queue {
-            warn!("{error}: new apps are found by the next scan only");
+            warn!("{error}: new apps are found only by the next scan");
         }
         NewUnits {
             queue: queue.ok(),

@@ -101,7 +101,10 @@ impl Seen {
             1 => "a process".to_owned(),
             more => format!("{more} processes"),
         };
-        format!("the kernel's OOM killer killed {processes} of no known app; its log says which")
+        format!(
+            "the kernel's OOM killer killed {processes} of no known app; the kernel's log says \
+             which"
+        )
     }
 }
 
@@ -109,8 +112,7 @@ impl Seen {
 mod tests {
     use super::*;
     use crate::system::Roots;
-    use limelight_core::model::apps::{AppMemory, Apps, Found};
-    use limelight_core::model::class::{Class, Reasoned};
+    use limelight_core::model::apps::{Apps, Found};
     use limelight_core::model::{App, Home};
     use std::fs;
     use std::os::unix::fs::MetadataExt;
@@ -122,30 +124,18 @@ mod tests {
         fs::write(directory.join("cgroup.procs"), "7\n").unwrap();
         fs::write(directory.join("memory.events"), "oom 0\noom_kill 0\n").unwrap();
         let inode = fs::metadata(&directory).unwrap().ino();
-        Found {
-            app: App {
-                key: AppKey::Cgroup { inode },
-                name: name.to_owned(),
-                process: None,
-                home: Some(Home {
-                    path: format!("/{name}"),
-                    inode,
-                    own: true,
-                    adopted: false,
-                }),
-            },
-            uid: 1000,
-            started: Duration::ZERO,
-            class: Reasoned {
-                class: Class::Normal,
-                why: String::new(),
-            },
-            uses: Vec::new(),
-            untouchable: None,
-            part_of: None,
-            memory: AppMemory::default(),
-            members: Vec::new(),
-        }
+        let app = App {
+            key: AppKey::Cgroup { inode },
+            name: name.to_owned(),
+            process: None,
+            home: Some(Home {
+                path: format!("/{name}"),
+                inode,
+                own: true,
+                adopted: false,
+            }),
+        };
+        Found::new(app, 1000)
     }
 
     #[test]

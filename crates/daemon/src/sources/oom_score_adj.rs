@@ -24,6 +24,7 @@ use tracing::{debug, info, warn};
 use crate::config::OomScoreAdjSource;
 use crate::restore::Ledger;
 use crate::sources::traced::{Event, Traced};
+use crate::system::unusable::Unusable;
 use crate::system::System;
 
 const SYSTEM: &str = "oom";
@@ -105,13 +106,15 @@ impl OomScoreAdj {
                 match trace(system, ledger) {
                     Ok(traced) => (Way::Trace(traced), traced_detail()),
                     Err(why) if wanted == OomScoreAdjSource::Auto => {
-                        info!("oom_score_adj is scanned, the tracepoint cannot be used: {why}");
+                        info!(
+                            "scanning oom_score_adj, because the tracepoint cannot be used: {why}"
+                        );
                         let detail = format!("{scan_detail}; no tracepoint: {why}");
                         (scan(Some(now + RETRY)), detail)
                     }
                     Err(why) => {
                         warn!("no oom_score_adj source: {why}");
-                        (Way::Off, why)
+                        (Way::Off, why.to_string())
                     }
                 }
             }
@@ -165,7 +168,7 @@ impl OomScoreAdj {
         let Ok(traced) = trace(system, ledger) else {
             return false;
         };
-        info!("oom_score_adj is scanned no longer, the tracepoint can be used");
+        info!("the oom_score_adj tracepoint can be used now; no longer scanning");
         self.way = Way::Trace(traced);
         self.detail = traced_detail();
         true
@@ -179,7 +182,7 @@ impl OomScoreAdj {
         let lines = match instance.lines() {
             Ok(lines) => lines,
             Err(error) => {
-                warn!("the oom_score_adj tracepoint failed and is given up: {error}");
+                warn!("the oom_score_adj tracepoint failed and is no longer used: {error}");
                 self.detail = error.to_string();
                 self.way = Way::Off;
                 return Vec::new();
@@ -336,7 +339,7 @@ fn traced_detail() -> String {
     format!("tracepoint {SYSTEM}:{EVENT}")
 }
 
-fn trace(system: &System, ledger: &mut Ledger) -> Result<Traced, String> {
+fn trace(system: &System, ledger: &mut Ledger) -> Result<Traced, Unusable> {
     let event = Event {
         system: SYSTEM,
         name: EVENT,

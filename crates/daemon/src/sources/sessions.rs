@@ -29,7 +29,7 @@ impl Sessions {
         };
         let queue = watch();
         if let Err(error) = &queue {
-            debug!("no report of the active session: {error}");
+            debug!("cannot watch the active session: {error}");
         }
         Sessions { queue: queue.ok() }
     }
@@ -42,7 +42,7 @@ impl Sessions {
     /// Drains the queue.
     pub fn take(&mut self) {
         if let Some(Err(error)) = self.queue.as_ref().map(Inotify::events) {
-            debug!("changes of sessions are not seen any more: {error}");
+            debug!("session changes are no longer detected: {error}");
             self.queue = None;
         }
     }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn session_without_seat_or_person_is_none() {
+    fn session_without_a_seat_or_a_user_does_not_count() {
         for (from, to) in [
             ("SEAT=seat0\n", ""),
             ("SEAT=seat0", "SEAT="),

@@ -45,7 +45,7 @@ impl TopApp {
             }
             (true, Ok(group)) => (Some(group), format!("writes to {}", path.display())),
             (true, Err(error)) if error.is_gone() => {
-                let none = format!("no {}: this is no Android", path.display());
+                let none = format!("{} does not exist: this is not Android", path.display());
                 (None, none)
             }
             (true, Err(error)) => {

@@ -126,7 +126,7 @@ fn reused_process_id_is_another_process() {
 #[test]
 fn without_the_group_it_reports_nothing_but_the_reason() {
     let mut fixture = Fixture::new(false);
-    assert!(fixture.source.detail().contains("no Android"));
+    assert!(fixture.source.detail().contains("not Android"));
     assert_eq!(fixture.look(), None);
     let off = TopApp::start(&fixture.system, false);
     assert!(off.group().is_none() && off.detail().contains("[sources] top_app"));

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use limelight_sys::tracefs::{Instance, Tracefs};
 
 use crate::restore::{Entry, Ledger};
+use crate::system::unusable::Unusable;
 use crate::system::System;
 
 /// Initial allocation of a new instance for each processor, before its size can be set
@@ -40,36 +41,31 @@ impl Traced {
         name: &str,
         event: Event,
         prepare: impl FnOnce(&Instance) -> limelight_sys::Result<()>,
-    ) -> Result<Traced, String> {
-        let text = |error: limelight_sys::Error| error.to_string();
+    ) -> Result<Traced, Unusable> {
         let point = system.tracefs()?;
-        let tracefs = Tracefs::at(&point).map_err(text)?;
-        let Event {
-            system: subsystem,
-            name: point_name,
-            lack,
-        } = event;
-        if !tracefs.has_event(subsystem, point_name) {
-            return Err(format!(
-                "this kernel has no tracepoint {subsystem}:{point_name}{lack}"
-            ));
+        let tracefs = Tracefs::at(&point)?;
+        let subsystem = event.system;
+        if !tracefs.has_event(subsystem, event.name) {
+            return Err(Unusable::NoTracepoint {
+                system: subsystem,
+                name: event.name,
+                lack: event.lack,
+            });
         }
-        let available = system.proc.meminfo().map_err(text)?.available_bytes;
+        let available = system.proc.meminfo()?.available_bytes;
         has_room(available, processors())?;
         let path = point.join("instances").join(name);
-        ledger
-            .intend([Entry::TraceInstance { path: path.clone() }])
-            .map_err(|error| error.to_string())?;
+        ledger.intend([Entry::TraceInstance { path: path.clone() }])?;
         let started = tracefs.create_instance(name).and_then(|instance| {
             prepare(&instance)?;
-            instance.enable_event(subsystem, point_name)?;
+            instance.enable_event(subsystem, event.name)?;
             Ok(instance)
         });
         match started {
             Ok(instance) => Ok(Traced { instance, path }),
             Err(error) => {
                 ledger.forget(&Entry::TraceInstance { path });
-                Err(error.to_string())
+                Err(error.into())
             }
         }
     }
@@ -91,15 +87,10 @@ fn processors() -> u64 {
 
 /// Checks that twice the size of the rings is available. Without it the kernel logs a warning with
 /// a backtrace (`trace_rb_cpu_prepare()`).
-fn has_room(available: Option<u64>, processors: u64) -> Result<(), String> {
+fn has_room(available: Option<u64>, processors: u64) -> Result<(), Unusable> {
     let need = 2 * RING * processors;
     match available {
-        Some(available) if available < need => Err(format!(
-            "only {} KiB of memory are available, and a trace takes {} KiB at first; it is tried \
-             again when it is wanted next",
-            available >> 10,
-            need >> 10
-        )),
+        Some(available) if available < need => Err(Unusable::NoRoom { available, need }),
         _ => Ok(()),
     }
 }
@@ -110,9 +101,9 @@ mod tests {
 
     #[test]
     fn trace_starts_only_if_its_rings_fit() {
-        assert_eq!(has_room(None, 64), Ok(()));
-        assert_eq!(has_room(Some(4 * RING), 2), Ok(()));
-        let refused = has_room(Some(4 * RING - 1), 2).unwrap_err();
+        assert!(has_room(None, 64).is_ok());
+        assert!(has_room(Some(4 * RING), 2).is_ok());
+        let refused = has_room(Some(4 * RING - 1), 2).unwrap_err().to_string();
         assert!(refused.contains("5631 KiB"), "{refused}");
         assert!(has_room(Some(0), 1).is_err());
     }

@@ -27,6 +27,7 @@ use crate::restore::Ledger;
 use crate::sources::display_servers::{self, DisplayServer};
 use crate::sources::traced::{Event, Traced};
 use crate::system::authorization;
+use crate::system::unusable::Unusable;
 use crate::system::{now, System};
 
 const SYSTEM: &str = "sched";
@@ -100,7 +101,7 @@ impl WakeGraphSource {
     pub fn want(&mut self, wanted: bool, system: &System, ledger: &mut Ledger) {
         match (wanted, &self.works) {
             (true, None) => {
-                let works = is_there(system);
+                let works = is_there(system).map_err(|error| error.to_string());
                 match &works {
                     Ok(()) => {
                         debug!("no source reports the foreground app: it is inferred after input")
@@ -206,14 +207,14 @@ impl WakeGraphSource {
             (true, _) if self.lack.is_empty() => {
                 "no source reports the foreground app: inferred when a key is pressed".to_owned()
             }
-            (true, _) => format!("nothing to guess from: {}", self.lack),
+            (true, _) => format!("no basis for a guess: {}", self.lack),
             (false, None) => format!(
                 "no source reports the foreground app, and {} woke no client after enough of the last {} inputs",
                 names.join(", "),
                 self.graph.looked_at()
             ),
             (false, Some(grounds)) => format!(
-                "a guess: {} woke it at once with {} of the last {} inputs",
+                "a guess: {} woke it right after {} of the last {} inputs",
                 names.join(", "),
                 grounds.woken,
                 grounds.of
@@ -261,7 +262,8 @@ impl WakeGraphSource {
                     instance.set_clock("mono")?;
                     instance.set_buffer_kib(BUFFER_KIB)?;
                     instance.filter_event(SYSTEM, EVENT, &filter)
-                })?;
+                });
+                let traced = traced.map_err(|error| error.to_string())?;
                 self.traced = Some(traced);
             }
         }
@@ -426,11 +428,15 @@ impl WakeGraphSource {
 }
 
 /// Checks that the kernel has the tracepoint. The error says why it cannot be used.
-fn is_there(system: &System) -> Result<(), String> {
-    let tracefs = Tracefs::at(system.tracefs()?).map_err(|error| error.to_string())?;
+fn is_there(system: &System) -> Result<(), Unusable> {
+    let tracefs = Tracefs::at(system.tracefs()?)?;
     match tracefs.has_event(SYSTEM, EVENT) {
         true => Ok(()),
-        false => Err(format!("this kernel has no tracepoint {SYSTEM}:{EVENT}")),
+        false => Err(Unusable::NoTracepoint {
+            system: SYSTEM,
+            name: EVENT,
+            lack: "",
+        }),
     }
 }
 

@@ -174,7 +174,7 @@ fn threads_count_as_their_process_and_one_unit_counts_as_one_app() {
 }
 
 #[test]
-fn batch_with_lost_events_is_no_evidence() {
+fn batch_with_lost_events_is_not_evidence() {
     let mut fixture = Fixture::new(50);
     fixture.process(70, 70, 1, "foot", "session-1.scope");
     fixture.input(1000, 70);

@@ -65,8 +65,9 @@ impl Access {
                 let gid = group_id(groups, name);
                 if gid.is_none() {
                     info!(
-                        "there is no group {name} in {}: what other users' apps do is shown to root only; \
-                         create it (groupadd --system {name}), or name another one in [access] group",
+                        "there is no group {name} in {}: the activity of other users' apps is \
+                         shown only to root; create it (groupadd --system {name}), or name another \
+                         one in [access] group",
                         groups.display()
                     );
                 }

@@ -32,7 +32,7 @@ pub fn may_speak(system: &System, access: &Access, speaker: Speaker) -> Result<(
         return Ok(());
     }
     let message = format!(
-        "uid {uid} may not say which app is in the foreground: logind knows of no session at a seat, and no \
+        "uid {uid} may not claim the foreground: logind knows of no session at a seat, and no \
          process of this user has the screen or an input device open"
     );
     let cure = match access.group() {

@@ -130,7 +130,11 @@ fn only_the_active_session_may_claim_where_logind_reports_it() {
     session(temp.path(), "2", STRANGER, false);
     assert!(allowed(speaker(USER)));
     let refused = may_speak(&system, &access, member(STRANGER)).unwrap_err();
-    assert_eq!(refused.code, ErrorCode::NotAllowed, "a group is no session");
+    assert_eq!(
+        refused.code,
+        ErrorCode::NotAllowed,
+        "a group is not a session"
+    );
     assert!(allowed(speaker(0)));
     session(temp.path(), "1", USER, false);
     assert!(!allowed(speaker(USER)), "another session is on the screen");

@@ -7,6 +7,7 @@ pub mod identify;
 pub mod lock;
 pub mod own_scope;
 pub mod self_tuning;
+pub mod unusable;
 
 use std::path::PathBuf;
 
@@ -21,6 +22,7 @@ use limelight_sys::process::Process;
 use limelight_sys::tree::ProcessTree;
 
 use crate::exit::Failure;
+use unusable::Unusable;
 
 /// Name of the cgroup controller for memory.
 pub const MEMORY: &str = "memory";
@@ -230,14 +232,14 @@ impl System {
     }
 
     /// Where tracefs is mounted, or why it was not found.
-    pub fn tracefs(&self) -> Result<PathBuf, String> {
+    pub fn tracefs(&self) -> Result<PathBuf, Unusable> {
         if let Some(path) = &self.roots.tracefs {
             return Ok(path.clone());
         }
-        let mounts = self.proc.mounts().map_err(|error| error.to_string())?;
+        let mounts = self.proc.mounts()?;
         let found = mountinfo::find(&mounts, "tracefs");
         let point = found.map(|mount| mount.point.clone());
-        point.ok_or_else(|| "tracefs is not mounted".to_owned())
+        point.ok_or(Unusable::NoTracefs)
     }
 }
 

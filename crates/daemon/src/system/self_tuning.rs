@@ -24,7 +24,7 @@ pub(crate) fn shield(system: &System) {
         .process(own)
         .and_then(|(_, process)| process.set_oom_score_adj(OWN_SCORE));
     if let Err(error) = shielded {
-        debug!("limelightd's own oom_score_adj stays: {error}");
+        debug!("cannot lower limelightd's own oom_score_adj: {error}");
     }
     come_first();
     wait_for_no_write();
@@ -34,7 +34,9 @@ pub(crate) fn shield(system: &System) {
 pub(crate) fn come_first() {
     let first = Cpu::of(0).and_then(|own| own.set(0, OWN_NICE, OWN_SLICE_NS));
     if let Err(error) = first {
-        warn!("{error}: beside a busy machine limelightd may be late");
+        warn!(
+            "cannot raise limelightd's own priority: {error}; reactions may be late under CPU load"
+        );
     }
 }
 
@@ -43,7 +45,10 @@ pub(crate) fn come_first() {
 /// `prctl(2)`; requires CAP_SYS_RESOURCE.
 pub(crate) fn wait_for_no_write() {
     if let Err(errno) = rustix::process::configure_io_flusher_behavior(true) {
-        debug!("while memory is short limelightd may have to wait for writes: {errno}");
+        debug!(
+            "PR_SET_IO_FLUSHER failed: {errno}; while memory is short, limelightd may have to wait \
+             for writes"
+        );
     }
 }
 
@@ -63,6 +68,6 @@ pub(crate) fn raise_descriptor_limit() {
         maximum: limit.maximum,
     };
     if let Err(errno) = setrlimit(Resource::Nofile, raised) {
-        debug!("the limit of open files stays: {errno}");
+        debug!("cannot raise the limit of open files: {errno}");
     }
 }

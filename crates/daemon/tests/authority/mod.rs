@@ -241,7 +241,7 @@ fn inactive_user_changes_nothing_while_no_app_is_topmost() {
 }
 
 #[test]
-fn owner_and_root_may_change_what_is_theirs() {
+fn each_message_has_its_effect_for_owner_and_root() {
     let Some(world) = World::new() else {
         return;
     };

@@ -35,7 +35,7 @@ fn is_taken(daemon: &mut Running, client: &mut Client, app: &App) {
 }
 
 #[test]
-fn user_without_display_and_group_is_refused_and_told_the_cure() {
+fn user_without_display_and_group_gets_a_refusal_with_the_cure() {
     let Some(world) = World::new() else {
         return;
     };
@@ -82,7 +82,7 @@ fn later_user_of_the_display_is_not_locked_out_by_an_earlier_one() {
 }
 
 #[test]
-fn file_named_like_a_device_is_no_display() {
+fn file_named_like_a_device_is_not_a_display() {
     let Some(world) = World::new() else {
         return;
     };

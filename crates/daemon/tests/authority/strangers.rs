@@ -202,7 +202,7 @@ fn stranger_still_sees_the_machine_and_own_apps() {
 }
 
 #[test]
-fn owner_sees_what_is_theirs_root_and_the_group_everything() {
+fn owner_sees_own_apps_and_root_and_the_group_see_all() {
     let Some(world) = World::new() else {
         return;
     };
@@ -236,7 +236,7 @@ fn owner_sees_what_is_theirs_root_and_the_group_everything() {
         assert_eq!(foreign, usize::from(all), "{who}");
         if all {
             let mut seen = answers(&mut daemon, &world, &mut client);
-            // The detail changes with time, as in "last told by test, 7 ms ago".
+            // The detail changes with time, as in "last report by test, 7 ms ago".
             seen[0]["window"]["detail"].take();
             for answer in &mut seen {
                 assert!(answer["hidden"].is_null(), "{who}: {answer}");
@@ -260,7 +260,7 @@ fn restore_record_is_readable_by_root_only() {
     let _owner = in_front(&mut daemon, &world);
     let record = world.machine.path("run/private/record/restore.json");
     let mode = std::fs::metadata(record).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600, "it names the app in front");
+    assert_eq!(mode & 0o777, 0o600, "it names the foreground app");
     daemon.stop();
 }
 

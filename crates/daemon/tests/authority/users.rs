@@ -335,7 +335,7 @@ fn watch(daemon: &mut Running, world: &mut World, clients: &mut [Client], watche
                         .iter()
                         .all(|mark| line.contains(mark.trim_end_matches(',')))
                 {
-                    world.fail(&format!("user {actor} is told {told:?}: {answer}"));
+                    world.fail(&format!("user {actor} receives {told:?}: {answer}"));
                 }
             }
         }

@@ -3,7 +3,7 @@
 
 use super::apps::{app, until_used};
 use super::{report, two_apps};
-use crate::common::Machine;
+use crate::common::{App, Machine};
 use limelight_core::model::apps::Use;
 use limelight_proto::{ErrorCode, Response};
 
@@ -23,17 +23,26 @@ fn set_active(machine: &Machine, name: &str, uid: u32, active: bool) {
     std::fs::rename(machine.path("sessions/.tmp"), to).unwrap();
 }
 
-#[test]
-fn session_switch_brings_that_users_app_to_the_foreground() {
+/// Two users with an app each; the session of the first one is active. `None` without the right to
+/// connect as these users.
+fn two_sessions() -> Option<(Machine, App, App)> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: connecting as other users takes root");
-        return;
+        return None;
     }
     let (machine, a, b) = two_apps();
     machine.give(&a, FIRST);
     machine.give(&b, SECOND);
     machine.write("sessions/1", &session(FIRST, true));
     machine.write("sessions/2", &session(SECOND, false));
+    Some((machine, a, b))
+}
+
+#[test]
+fn session_switch_brings_that_users_app_to_the_foreground() {
+    let Some((machine, a, b)) = two_sessions() else {
+        return;
+    };
     let sessions = machine.path("sessions");
     let mut daemon = machine.start_with(|options| options.roots.sessions = sessions);
     let mut first = daemon.connect_as(FIRST);
@@ -75,15 +84,9 @@ fn session_switch_brings_that_users_app_to_the_foreground() {
 
 #[test]
 fn use_announced_by_an_inactive_session_counts_once_it_is_active() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: connecting as other users takes root");
+    let Some((machine, a, b)) = two_sessions() else {
         return;
-    }
-    let (machine, a, b) = two_apps();
-    machine.give(&a, FIRST);
-    machine.give(&b, SECOND);
-    machine.write("sessions/1", &session(FIRST, true));
-    machine.write("sessions/2", &session(SECOND, false));
+    };
     let sessions = machine.path("sessions");
     let mut daemon = machine.start_with(|options| options.roots.sessions = sessions);
     let mut first = daemon.connect_as(FIRST);

@@ -202,3 +202,34 @@ fn dry_run_plans_weights_and_threads() {
     assert_eq!((weight(&machine, A).as_str(), asking(&a)), ("100", before));
     daemon.stop();
 }
+
+#[test]
+fn dry_run_leaves_what_a_dead_daemon_changed() {
+    let machine = machine();
+    let config = machine
+        .read("limelight.toml")
+        .replace("enabled = false", "");
+    machine.write("limelight.toml", &config);
+    machine.use_memory(A, 100);
+    let (a, b) = (spawn(&machine, A), spawn(&machine, B));
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    daemon.crash();
+    let left = || {
+        let memory = machine.mib(&format!("{A}/memory.min"));
+        let score = machine.read(&format!("proc/{}/oom_score_adj", a.pid));
+        let weights = [A, B, "u"].map(|cgroup| weight(&machine, cgroup));
+        (machine.recorded(), memory, score, weights, asking(&a))
+    };
+    let before = left();
+    assert_eq!((before.1, before.2.as_str()), (125, "-500"));
+    assert_eq!(before.3, ["10000", "100", "10000"]);
+    let mut daemon = machine.start_with(|options| options.dry_run = true);
+    for pid in [b.pid, a.pid] {
+        daemon.focus(pid);
+        assert_eq!(left(), before);
+    }
+    daemon.focus_none();
+    daemon.stop();
+    assert_eq!(left(), before);
+}

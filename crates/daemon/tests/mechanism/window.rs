@@ -53,7 +53,10 @@ fn window_opens_over_the_socket_with_the_events_own_times() {
     assert_eq!(status.state, State::Active);
     let kernel = &status.kernel;
     assert_eq!((kernel.state, kernel.opened), (State::Unavailable, 0));
-    assert!(kernel.detail.contains("limelightd's alone"), "{kernel:?}");
+    assert!(
+        kernel.detail.contains("only limelightd knows"),
+        "{kernel:?}"
+    );
     let open = status.open.unwrap();
     assert!(open.for_us >= 300_000, "{open:?}");
     assert_eq!(status.sources[0].state, State::Active);
@@ -100,7 +103,7 @@ fn events_of_other_apps_are_ignored_and_the_window_follows_the_focus() {
     assert_eq!(
         code(daemon.ask(early)),
         ErrorCode::NotFound,
-        "no app is topmost"
+        "no app is in the foreground"
     );
     daemon.focus(a.pid);
     let mut agent = daemon.connect();
@@ -108,7 +111,7 @@ fn events_of_other_apps_are_ignored_and_the_window_follows_the_focus() {
     assert!(said.starts_with("not opened"), "{said}");
     message(daemon.ask_over(&mut agent, &line("open", ago(0), a.pid)));
     let said = message(daemon.ask_over(&mut agent, &line("close", ago(0), b.pid)));
-    assert!(said.contains("another app's"), "{said}");
+    assert!(said.contains("belongs to another app"), "{said}");
     daemon.focus(b.pid);
     assert!(daemon.status().window.open.is_some());
     let said = message(daemon.ask_over(&mut agent, &line("close", ago(0), b.pid)));
@@ -168,7 +171,7 @@ fn without_reports_devices_are_opened_and_a_failure_is_named() {
     };
     let (state, why) = source(&mut daemon, "evdev");
     assert_eq!(state, State::Idle);
-    assert!(why.contains("nothing is topmost"), "{why}");
+    assert!(why.contains("no app is in the foreground"), "{why}");
     daemon.focus(a.pid);
     for (name, lack) in [("evdev", "dev-input"), ("display frames", "mountinfo")] {
         let (state, why) = source(&mut daemon, name);
@@ -183,7 +186,7 @@ fn without_reports_devices_are_opened_and_a_failure_is_named() {
     }
     let (state, why) = source(&mut daemon, "evdev");
     assert_eq!(state, State::Idle);
-    assert!(why.contains("others tell"), "{why}");
+    assert!(why.contains("another source reports"), "{why}");
     drop(agent);
     let mut left = State::Idle;
     for _ in 0..50 {
@@ -232,7 +235,7 @@ fn without_foreground_reports_input_is_monitored_until_one_arrives() {
     // The source tries to open devices, in vain: there is none. Frames are not useful yet.
     let listening = |daemon: &mut Running| {
         let [(guess, why), (input, lack), (frames, _)] = states(daemon);
-        assert!(why.contains("no input is heard"), "{why}");
+        assert!(why.contains("no input is received"), "{why}");
         assert!(lack.contains("no device with keys"), "{lack}");
         assert_eq!(
             [guess, input, frames],

@@ -24,7 +24,7 @@ use limelight_core::model::{AppKey, ProcessId, Snapshot};
 use limelight_core::policy::swap::Step;
 use limelight_daemon::mechanisms::device::DeviceDoor;
 use limelight_daemon::mechanisms::swap::Swap;
-use limelight_daemon::mechanisms::{Context, Mechanism, Shared};
+use limelight_daemon::mechanisms::{Context, Mechanism, Shared, Writer};
 use limelight_daemon::reconcile::gate::collect::{homes, Collector};
 use limelight_daemon::restore::Ledger;
 use limelight_daemon::sources::apps::AppsSource;
@@ -346,7 +346,7 @@ impl TestDaemon {
             topmost: Topmost::new(Duration::ZERO),
             previous: None,
             swap: Swap::default(),
-            shared: Shared::new(ledger, device),
+            shared: Shared::new(ledger, device, Writer::Live),
             collector: Collector::default(),
             last: Snapshot::default(),
             now: Duration::from_secs(1000),

@@ -214,11 +214,10 @@ void limelight_usage(struct limelight_usage *usage)
 }
 
 /*
- * Free pages of @pgdat above its high watermarks that user memory may use.
- * Speculative allocations up to this size do not wake kswapd. Excludes lowmem
- * reserves. A zone below its watermark does not reduce the room of other zones.
+ * Free pages of @pgdat above the watermarks @mark that user memory may use. Excludes
+ * lowmem reserves. A zone below its watermark does not reduce the room of other zones.
  */
-unsigned long limelight_node_room(struct pglist_data *pgdat)
+static unsigned long node_room(struct pglist_data *pgdat, enum zone_watermarks mark)
 {
 	const int highest = gfp_zone(GFP_HIGHUSER_MOVABLE);
 	unsigned long room = 0;
@@ -231,11 +230,29 @@ unsigned long limelight_node_room(struct pglist_data *pgdat)
 		if (!managed_zone(zone))
 			continue;
 		free = zone_page_state(zone, NR_FREE_PAGES);
-		kept = high_wmark_pages(zone) + zone->lowmem_reserve[highest];
+		kept = wmark_pages(zone, mark) + zone->lowmem_reserve[highest];
 		if (free > kept)
 			room += free - kept;
 	}
 	return room;
+}
+
+/*
+ * Free pages of @pgdat above its high watermarks that user memory may use.
+ * Speculative allocations up to this size do not wake kswapd.
+ */
+unsigned long limelight_node_room(struct pglist_data *pgdat)
+{
+	return node_room(pgdat, WMARK_HIGH);
+}
+
+/*
+ * The same above the low watermarks, for pages that would be allocated soon in any
+ * case. While memory is full of page cache, kswapd sleeps between these watermarks.
+ */
+unsigned long limelight_node_fault_room(struct pglist_data *pgdat)
+{
+	return node_room(pgdat, WMARK_LOW);
 }
 
 /* limelight_node_room() of the current CPU's memory node. */

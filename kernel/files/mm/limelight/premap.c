@@ -35,7 +35,7 @@
  * A window ends at the end of its mapping, at the first page table entry in use, and
  * at the end of the page table. No window is mapped where single faults matter
  * (userfaultfd), where mapping has other effects (mlock), where it would bring the
- * app's cgroups near their limits, or where it would bring memory below the high
+ * app's cgroups near their limits, or where it would bring memory below the low
  * watermark. RLIMIT_AS and RLIMIT_DATA limit mappings, and a window does not create
  * any. Pages are allocated without reclaim, compaction or a wakeup of kswapd.
  *
@@ -749,7 +749,8 @@ static bool premap_window_at(struct vm_fault *vmf)
 		return false;
 	}
 
-	pages = min3((unsigned long)wanted, limelight_memory_room() / 8,
+	pages = min3((unsigned long)wanted,
+		     limelight_node_fault_room(NODE_DATA(numa_mem_id())) / 2,
 		     limelight_cgroup_room(vma->vm_mm) / 4);
 	if (pages <= asked)
 		return false;

@@ -43,8 +43,10 @@
 #define REST		(100 * NSEC_PER_MSEC)
 /* Pause after the pool was drained, in jiffies. */
 #define PAUSE		HZ
-/* Polling interval while there is too little free memory, in jiffies. */
+/* Polling interval while no pages may be zeroed, in jiffies. */
 #define POLL		(HZ / 4)
+/* The same after a while with too little free memory. */
+#define POLL_MAX	(4 * HZ)
 
 /*
  * struct zeroer - the thread of a node
@@ -52,6 +54,7 @@
  * @nid: the node
  * @wait: wait queue of the thread
  * @full: the thread sleeps without polling until pages are taken
+ * @poll: polling interval of the thread, in jiffies
  * @device: the thread has the scheduling policy for a device that zeroes
  * @folios: most of the pool consists of large folios
  * @cpu_ns: CPU time of the node's earlier threads
@@ -61,6 +64,7 @@ struct zeroer {
 	int nid;
 	wait_queue_head_t wait;
 	bool full;
+	unsigned long poll;
 	bool device;
 	bool folios;
 	u64 cpu_ns;
@@ -133,6 +137,17 @@ static u64 rest_after(u64 cpu_ns, unsigned int percent, u64 elapsed_ns,
 					   rate - elapsed_ns : 0));
 }
 
+/*
+ * The polling interval after one of @poll, in jiffies. @short_of_memory: it is free
+ * memory that is missing. While memory is full of page cache, that lasts for hours.
+ */
+static unsigned long next_poll(unsigned long poll, bool short_of_memory)
+{
+	if (!short_of_memory)
+		return POLL;
+	return min_t(unsigned long, 2 * poll, POLL_MAX);
+}
+
 /* ---------------------------------------------------------------- threads */
 
 static unsigned long node_high_wmark(int nid)
@@ -167,6 +182,13 @@ static unsigned long target_singles(const struct zeroer *zeroer)
 			  target_folios(zeroer), nr_folios(zeroer));
 }
 
+/* Whether the threads must not zero now, however much memory is free. */
+static bool zeroers_held(void)
+{
+	return limelight_pending(READ_ONCE(paused_until), jiffies, PAUSE) ||
+	       limelight_in_window();
+}
+
 /* Number of pages that @zeroer should zero next, in @folios or as single pages. */
 static unsigned int zeroer_wants_some(const struct zeroer *zeroer, bool folios)
 {
@@ -174,8 +196,7 @@ static unsigned int zeroer_wants_some(const struct zeroer *zeroer, bool folios)
 	unsigned long high = node_high_wmark(zeroer->nid);
 	unsigned long pages;
 
-	if (limelight_pending(READ_ONCE(paused_until), jiffies, PAUSE) ||
-	    limelight_in_window())
+	if (zeroers_held())
 		return 0;
 	if (!folios)
 		return pages_wanted(prezero_pool_singles(&limelight_zeroed,
@@ -206,7 +227,8 @@ static void zeroer_sleep(struct zeroer *zeroer)
 	if (!zeroer_full(zeroer)) {
 		wait_event_freezable_timeout(zeroer->wait,
 					     kthread_should_stop() ||
-					     zeroer_wants(zeroer), POLL);
+					     zeroer_wants(zeroer), zeroer->poll);
+		zeroer->poll = next_poll(zeroer->poll, !zeroers_held());
 		return;
 	}
 	/* zeroer_rouse() wakes the thread when that changes. */
@@ -296,6 +318,7 @@ static int zeroer_main(void *data)
 			zeroer_sleep(zeroer);
 			continue;
 		}
+		zeroer->poll = POLL;
 		percent = zeroer->device ? DEVICE_SHARE : SHARE;
 		cpu = task_sched_runtime(current);
 		now = ktime_get_ns();
@@ -407,6 +430,7 @@ static int zeroers_start(void)
 		if (!cpumask_empty(cpus))
 			set_cpus_allowed_ptr(task, cpus);
 		zeroers[nid].full = false;
+		zeroers[nid].poll = POLL;
 		zeroers[nid].device = false;
 		mutex_lock(&threads_lock);
 		zeroers[nid].task = task;

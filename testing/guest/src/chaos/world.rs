@@ -166,7 +166,10 @@ impl World {
         };
         if !known {
             let status = status();
-            self.note(trouble, format!("{pid} is not topmost: {status:?}"));
+            self.note(
+                trouble,
+                format!("{pid} is not in the foreground: {status:?}"),
+            );
         }
         // The daemon retries changes that failed during the trouble.
         let group = self.apps[place].cgroup().path().to_owned();

@@ -73,7 +73,7 @@ pub fn app() -> Result<()> {
                 chain = Some(orphaned(|tell| fork_until(end, tell))?);
                 0
             }
-            Order::Chained => hear(chain.as_ref().context("no chain was begun")?)?,
+            Order::Chained => hear(chain.as_ref().context("no chain was started")?)?,
         };
         println!("{answer}");
     }

@@ -15,8 +15,6 @@ pub enum Day {
     Work,
     /// Situations of a phone, of a family, and of the machine itself, such as an app's start.
     Home,
-    /// Situations that are played on demand until each has held in repeated runs.
-    Open,
 }
 
 /// What an app does once it has its memory.
@@ -226,7 +224,7 @@ impl Situation {
 const KEEP: &str = crate::swap_app::KEEP;
 const DISPOSABLE: &str = crate::swap_app::DISPOSABLE;
 use Act::{AnswerPipe, AnswerSocket, Churn, Idle, Use};
-use Day::{Found, Home, Open, Work};
+use Day::{Found, Home, Work};
 use Place::{Container, Detached, Piped, Service, Tab, With};
 
 const fn grow(mib_per_s: u32, to_mib: u32) -> Act {
@@ -310,7 +308,7 @@ pub const ALL: [Situation; 29] = [
         ],
     ),
     swaps(
-        Open,
+        Work,
         "container-build",
         &[
             app("editor", 20).does(Use),
@@ -346,7 +344,7 @@ pub const ALL: [Situation; 29] = [
         ],
     ),
     plain(
-        Open,
+        Work,
         "debuggee",
         &[
             app("ide", 30).does(Use),
@@ -484,7 +482,7 @@ pub const ALL: [Situation; 29] = [
         ],
     ),
     swaps(
-        Open,
+        Home,
         "alarm",
         &[
             app("reader", 16).does(Use),
@@ -504,7 +502,7 @@ pub const ALL: [Situation; 29] = [
     .then(4000, "map"),
     // A kiosk.
     plain(
-        Open,
+        Home,
         "kiosk",
         &[
             app("kiosk", 16).asks().does(grow(12, 0)),
@@ -550,7 +548,7 @@ pub const ALL: [Situation; 29] = [
         ],
     ),
     swaps(
-        Open,
+        Home,
         "copies",
         &[
             app("files", 16).does(Act::Copy { mib: 160 }),

@@ -296,7 +296,7 @@ impl<C: Cast> Launcher<C> {
     }
 
     /// Reads the daemon's answer to the last report. The daemon refuses a report of an app that has
-    /// died meanwhile; that is no error.
+    /// died meanwhile; that is not an error.
     fn hear_daemon(&mut self) -> Result<()> {
         let (Some(daemon), Some((request, pid))) = (&mut self.daemon, self.unanswered.take())
         else {

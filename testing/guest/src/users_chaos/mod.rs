@@ -101,7 +101,7 @@ impl App {
     }
 
     /// Sends an order and returns the answer; `None` if the app has died. Its own user caused that,
-    /// so it is no failure.
+    /// so it is not a failure.
     fn order(&mut self, order: &Order) -> Option<i32> {
         let text = serde_json::to_string(order).ok()?;
         self.talk.ask(&text).ok()

@@ -15,7 +15,7 @@ use crate::shell;
 /// Runs the tests; the last line is `N passed, N failed`.
 pub fn run(paths: &Paths, how: &How) -> Result<bool> {
     if shell::find(QEMU_AARCH64).is_none() {
-        bail!("{QEMU_AARCH64} is not there: install Debian's qemu-system-arm");
+        bail!("{QEMU_AARCH64} is missing: install Debian's qemu-system-arm");
     }
     let options = how.options(Kind::Test, Mode::Fast);
     let mut runner = Runner::new(paths, options.accelerator)?;

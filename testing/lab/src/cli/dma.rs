@@ -35,7 +35,7 @@ const SUITE: &str = "limelight-prezero-machine";
 /// Runs the tests; the last line is `N passed, N failed`.
 pub fn run(paths: &Paths) -> Result<bool> {
     if shell::find(QEMU).is_none() {
-        bail!("{QEMU} is not there: install Debian's qemu-system-misc and opensbi");
+        bail!("{QEMU} is missing: install Debian's qemu-system-misc and opensbi");
     }
     let kernel = kernel::get(paths, Kernel::Fu540)?;
     let dir = paths.runs().join(format!("{}-dma", run::begin(paths)?));
@@ -110,7 +110,7 @@ fn boot(image: &Path, dir: &Path) -> Result<()> {
         .map_err(|error| shell::not_started(error, &command, &shown))?;
     let deadline = Instant::now() + LIMIT;
     loop {
-        if let Some(status) = child.try_wait().context("QEMU cannot be waited for")? {
+        if let Some(status) = child.try_wait().context("waiting for QEMU failed")? {
             let said = paths::read_lossy(&complaints)?;
             match status.success() {
                 true => return Ok(()),
@@ -120,7 +120,7 @@ fn boot(image: &Path, dir: &Path) -> Result<()> {
         if Instant::now() > deadline {
             let _ = child.kill();
             let _ = child.wait();
-            bail!("the machine is not done after {} s", LIMIT.as_secs());
+            bail!("the machine has not finished after {} s", LIMIT.as_secs());
         }
         std::thread::sleep(POLL);
     }

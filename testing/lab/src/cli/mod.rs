@@ -158,6 +158,7 @@ impl How {
                 arms: self.arms.clone(),
                 tasks: self.tasks.clone(),
                 repetitions: self.reps,
+                skipped: 0,
                 mode: chosen,
             },
             jobs: self
@@ -225,7 +226,7 @@ fn find(name: &str) -> Result<&'static Spec> {
     }
     let names: Vec<&str> = all.iter().map(|spec| spec.name).collect();
     bail!(
-        "no scenario is called {name}: there are {}",
+        "no scenario is called {name}; the scenarios are {}",
         names.join(", ")
     )
 }

@@ -68,7 +68,7 @@ pub fn usage_mib(dir: &Path) -> Result<u32> {
         .split_whitespace()
         .next()
         .and_then(|word| word.parse().ok());
-    size.with_context(|| format!("du said {text:?} of {}", dir.display()))
+    size.with_context(|| format!("du printed {text:?} for {}", dir.display()))
 }
 
 /// Checks that a disk image exists, because QEMU's message about a missing image names only the

@@ -7,11 +7,13 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use limelight_apps::kselftest;
 use limelight_apps::plan::{Plan, PACKAGES};
+use limelight_apps::scenario::Work;
 
 use super::cpio::Writer;
 use crate::kernel::modules::Module;
-use crate::kernel::Bootable;
+use crate::kernel::{self, Bootable};
 use crate::paths::Paths;
 use crate::shell;
 
@@ -54,9 +56,10 @@ pub fn package_name(package: &Path) -> String {
 }
 
 /// The sources of an initramfs's programs: the project's (built by `make static` or `make
-/// android`), and busybox.
+/// android`), busybox, and the kernel's selftest.
 #[derive(Debug, Clone)]
 pub struct Programs {
+    paths: Paths,
     dir: PathBuf,
     busybox: PathBuf,
     made_by: &'static str,
@@ -70,6 +73,7 @@ impl Programs {
             false => (paths.programs(), "make static"),
         };
         Ok(Programs {
+            paths: paths.clone(),
             dir,
             busybox: match kernel.busybox() {
                 Some(busybox) => busybox,
@@ -99,6 +103,10 @@ pub fn write(
         .map(|name| (format!("bin/{name}"), programs.dir.join(name)))
         .collect();
     files.push(("bin/busybox".into(), programs.busybox.clone()));
+    if plan.cells.iter().any(|cell| cell.work == Work::Kselftest) {
+        let selftest = kernel::kselftest::get(&programs.paths)?;
+        files.push((kselftest::PROGRAM[1..].into(), selftest));
+    }
     let mut contents = Vec::new();
     for (at, from) in files {
         let bytes = fs::read(&from).with_context(|| {

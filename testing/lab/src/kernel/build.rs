@@ -99,7 +99,7 @@ impl Recipe {
             Kernel::Unpatched => &["base.config"],
             Kernel::Fu540 => &["fu540.config"],
             Kernel::Debian | Kernel::Arm64 | Kernel::Arm64Oldest | Kernel::Packaged => {
-                bail!("a kernel that comes as a package is not built")
+                bail!("a packaged kernel is not built")
             }
         };
         let ours = kernel != Kernel::Unpatched;
@@ -138,7 +138,7 @@ impl Recipe {
             .output();
         let compiler = compiler.with_context(|| {
             format!(
-                "{} is not there: install gcc, or for another architecture Debian's \
+                "{} is missing: install gcc, or for another architecture Debian's \
                  gcc-riscv64-linux-gnu",
                 self.architecture.compiler()
             )
@@ -216,7 +216,7 @@ impl Recipe {
                 progress.update(status(objects, estimate));
             }
         }
-        let status = child.wait().context("make cannot be waited for")?;
+        let status = child.wait().context("waiting for make failed")?;
         if !status.success() {
             let said = paths::read_lossy(&log)?;
             bail!("{shown}: {status}\n{}", shell::tail(&said, ERROR_LINES));

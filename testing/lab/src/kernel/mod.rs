@@ -4,6 +4,7 @@
 mod build;
 mod config;
 mod debian;
+pub mod kselftest;
 pub mod modules;
 mod patch;
 mod source;
@@ -79,7 +80,7 @@ pub fn get(paths: &Paths, kernel: Kernel) -> Result<Bootable> {
         Kernel::Packaged => debian::get_packaged(paths),
         _ => build::get(paths, kernel),
     };
-    let dir = dir.with_context(|| format!("kernel {kernel} cannot be had"))?;
+    let dir = dir.with_context(|| format!("cannot get kernel {kernel}"))?;
     let bootable = Bootable::new(kernel, dir)?;
     bootable.export(&paths.lab)?;
     Ok(bootable)

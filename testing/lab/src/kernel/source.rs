@@ -61,6 +61,27 @@ impl Source {
         }
     }
 
+    /// Unpacks or copies one file of the source into the directory `to`, at the same path below it.
+    pub fn unpack_file(&self, file: &str, to: &Path) -> Result<()> {
+        match self {
+            Source::Tarball(tarball) => shell::run(
+                Command::new("tar")
+                    .arg("-xf")
+                    .arg(tarball)
+                    .arg("-C")
+                    .arg(to)
+                    .args(["--strip-components=1", "--wildcards"])
+                    .args(["--no-wildcards-match-slash", &format!("*/{file}")]),
+            ),
+            Source::Tree(tree) => {
+                let (from, to) = (tree.join(file), to.join(file));
+                let copied = fs::copy(&from, &to);
+                copied.with_context(|| format!("cannot copy {}", from.display()))?;
+                Ok(())
+            }
+        }
+    }
+
     /// Unpacks or copies the source into the empty directory `to`.
     pub fn unpack(&self, to: &Path) -> Result<()> {
         match self {

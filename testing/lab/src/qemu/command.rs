@@ -154,7 +154,7 @@ impl Machine {
                 }
             };
             words.extend(tsc.as_deref());
-            // A busy host stalls an emulated CPU, which is no lock-up of the guest. Only the debug
+            // A busy host stalls an emulated CPU, which is not a lock-up of the guest. Only the debug
             // kernel keeps its detectors, with thresholds of two minutes.
             if self.kernel == Kernel::Debug {
                 words.extend(["watchdog_thresh=60", "rcupdate.rcu_cpu_stall_timeout=120"]);

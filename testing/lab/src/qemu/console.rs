@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_messages_and_oom_kills_are_no_defects() {
+    fn ordinary_messages_and_oom_kills_are_not_defects() {
         let console = "[ 0.1] x86/fpu: Supporting XSAVE\n[ 9.0] Out of memory: Killed process 7\n";
         assert_eq!(trouble(console, &[]), None);
     }

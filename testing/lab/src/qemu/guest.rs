@@ -89,7 +89,7 @@ impl Guest {
         receive: &mut dyn FnMut(Record) -> Result<()>,
     ) -> Result<Option<Ended>> {
         std::thread::sleep(POLL);
-        let exited = self.child.try_wait().context("QEMU cannot be waited for")?;
+        let exited = self.child.try_wait().context("waiting for QEMU failed")?;
         for line in self.results.read()? {
             let record = serde_json::from_str(&line).with_context(|| {
                 format!("the guest sent something that is not a record: {line:?}")
@@ -109,13 +109,16 @@ impl Guest {
             }
             (Some(status), _) => match console::trouble(&self.console()?, expected) {
                 Some(line) => format!("the guest died: {line}"),
-                None => format!("the guest ended before its work was done (QEMU: {status})"),
+                None => format!("the guest ended before its work was finished (QEMU: {status})"),
             },
             (None, Some(finished)) if now > finished + POWER_OFF => {
-                "the guest did its work but does not power off".into()
+                "the guest finished its work but does not power off".into()
             }
             (None, None) if now > self.deadline => {
-                format!("the guest is not done after {} s", self.limit.as_secs())
+                format!(
+                    "the guest has not finished after {} s",
+                    self.limit.as_secs()
+                )
             }
             (None, _) => return Ok(None),
         };
@@ -143,7 +146,7 @@ impl Guest {
             shell::tail(&console, CONSOLE_LINES)
         );
         if !complaints.trim().is_empty() {
-            text.push_str(&format!("--- QEMU said\n{}\n", complaints.trim()));
+            text.push_str(&format!("--- QEMU printed\n{}\n", complaints.trim()));
         }
         text.push_str(&format!(
             "--- to run it again: {}",

@@ -71,8 +71,8 @@ pub fn cache_model(
     let map = kernel.dir.join("System.map");
     if !map.is_file() {
         bail!(
-            "the cache model needs the kernel's symbols, and kernel {} has no System.map: take one \
-             that the lab builds",
+            "the cache model needs the kernel's symbols, and kernel {} has no System.map: use a \
+             kernel that the lab builds",
             kernel.kernel
         );
     }

@@ -109,9 +109,7 @@ impl Job<'_> {
             if !stale || boots == BOOTS || machine.in_turn {
                 break (guest, collected, ended);
             }
-            status(
-                "the emulator executed code that was gone (docs/lab.md): once more, in one thread",
-            );
+            status("the emulator executed stale code (docs/lab.md); booting again, in one thread");
             drop(guest);
             paths::remove_tree(&dir)?;
         };
@@ -120,7 +118,7 @@ impl Job<'_> {
             Ended::Failed(why) => {
                 collected.machine_failed(&why);
                 Some(format!(
-                    "{}: {why}\n{}\n--- or, with what the lab makes of it: {}",
+                    "{}: {why}\n{}\n--- or, with the lab's verdicts: {}",
                     self.name(),
                     guest.post_mortem(),
                     self.command()

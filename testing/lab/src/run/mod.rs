@@ -3,6 +3,7 @@
 
 pub mod boot;
 pub mod disks;
+pub mod judge;
 pub mod schedule;
 
 use std::collections::BTreeMap;
@@ -19,8 +20,8 @@ use crate::kernel::{self, Bootable};
 use crate::paths::{self, Paths};
 use crate::progress::Progress;
 use crate::qemu::{command, probe, Accelerator};
-use crate::results::{clock, store, Aggregates, Context, Row};
-use crate::scenario::{Kernel, Kind, Mode, Spec, Verdict};
+use crate::results::{clock, store, Context, Row};
+use crate::scenario::{Kernel, Kind, Mode, Spec, Variant, Verdict};
 use crate::shell;
 
 pub use self::schedule::Selection;
@@ -46,7 +47,10 @@ pub struct Options {
 }
 
 /// The result of running a scenario.
+#[derive(Debug, Default)]
 pub struct Finished {
+    /// Number of boots.
+    pub boots: usize,
     /// All measurements and checks.
     pub rows: Vec<Row>,
     /// The scenario's verdicts.
@@ -124,10 +128,45 @@ impl<'a> Runner<'a> {
 
     /// Runs a scenario. A failed machine does not stop the others.
     pub fn run(&mut self, spec: &Spec, options: &Options) -> Result<Finished> {
-        let boots = schedule::boots(spec, &options.selection);
+        let mut finished = self.run_boots(spec, &options.selection, options, 0)?;
+        finished.verdicts = judge::judge(spec, &finished.rows);
+        let unsure = match spec.kind {
+            Kind::Test if options.selection.repetitions.is_none() => judge::unsure(spec, &finished),
+            _ => Vec::new(),
+        };
+        if !unsure.is_empty() {
+            for verdict in finished.verdicts.iter().filter(|verdict| !verdict.passed) {
+                eprintln!(
+                    "{}: repeated twice more, because one repetition fell short: {} ({})",
+                    spec.name, verdict.what, verdict.seen
+                );
+            }
+            let selection = Selection {
+                variants: unsure.iter().map(Variant::to_string).collect(),
+                repetitions: Some(spec.repetitions + judge::FURTHER),
+                skipped: spec.repetitions,
+                ..options.selection.clone()
+            };
+            let boots = finished.boots;
+            let further = self.run_boots(spec, &selection, options, boots)?;
+            judge::add(spec, &mut finished, further);
+        }
+        Ok(finished)
+    }
+
+    /// Executes the selected boots and stores their rows, without verdicts. `first` is the number
+    /// of the first boot within the run.
+    fn run_boots(
+        &mut self,
+        spec: &Spec,
+        selection: &Selection,
+        options: &Options,
+        first: usize,
+    ) -> Result<Finished> {
+        let boots = schedule::boots(spec, selection);
         if boots.is_empty() {
             bail!(
-                "nothing of scenario {} is selected; it has the variants\n{}",
+                "no variant of scenario {} is selected; it has the variants\n{}",
                 spec.name,
                 variant_list(spec)
             );
@@ -138,32 +177,26 @@ impl<'a> Runner<'a> {
         let progress = Progress::new(spec.name);
         let board = Board {
             progress: &progress,
+            first,
             total: boots.len(),
             finished: AtomicUsize::new(0),
         };
         let (done, first_error) = self.run_all(spec, &boots, options, &board);
         progress.finish(format!("{} boots", boots.len()));
 
-        let mut rows = Vec::new();
-        let mut failures = Vec::new();
-        for (_, done) in done {
-            rows.extend(done.rows);
-            failures.extend(done.failure);
-        }
-        let file = match rows.is_empty() {
-            true => None,
-            false => Some(store::append(&self.paths.results(), spec.name, &rows)?),
+        let mut finished = Finished {
+            boots: boots.len(),
+            ..Finished::default()
         };
-        if let Some(error) = first_error {
-            return Err(error);
+        for (_, done) in done {
+            finished.rows.extend(done.rows);
+            finished.failures.extend(done.failure);
         }
-        let verdicts = (spec.must_hold)(&Aggregates::from_rows(&rows));
-        Ok(Finished {
-            rows,
-            verdicts,
-            failures,
-            file,
-        })
+        if !finished.rows.is_empty() {
+            let results = self.paths.results();
+            finished.file = Some(store::append(&results, spec.name, &finished.rows)?);
+        }
+        first_error.map_or(Ok(finished), Err)
     }
 
     /// Executes the boots, several at a time if requested, and returns their results in order. A
@@ -187,7 +220,7 @@ impl<'a> Runner<'a> {
             if index >= boots.len() || lock().1.is_some() {
                 return;
             }
-            let job = self.job(spec, &boots[index], index, options);
+            let job = self.job(spec, &boots[index], board.first + index, options);
             let name = job.name();
             let outcome = job.run(&|status| board.show(&name, status));
             board.finished.fetch_add(1, Ordering::Relaxed);
@@ -250,6 +283,8 @@ impl<'a> Runner<'a> {
 /// The status line shared by all boots.
 struct Board<'a> {
     progress: &'a Progress,
+    /// Number of the first boot within the run.
+    first: usize,
     total: usize,
     finished: AtomicUsize,
 }

@@ -19,8 +19,10 @@ pub struct Selection {
     pub arms: Vec<String>,
     /// Substrings; a task's name must contain one of them.
     pub tasks: Vec<String>,
-    /// Number of repetitions; by default the scenario's.
+    /// Number of repetitions, from 0 on; by default the scenario's.
     pub repetitions: Option<u32>,
+    /// Number of repetitions at the start that do not run, because they already have.
+    pub skipped: u32,
     /// Mode; by default the scenario's.
     pub mode: Option<Mode>,
 }
@@ -145,7 +147,8 @@ fn variant_boots(
     }
     let limit = spec.time_limit_s.max(1);
     let per_boot = spec.repetitions_per_boot.max(1);
-    for (round, first) in (0..repetitions).step_by(per_boot as usize).enumerate() {
+    let rounds = (selection.skipped..repetitions).step_by(per_boot as usize);
+    for (round, first) in rounds.enumerate() {
         let last = (first + per_boot).min(repetitions);
         let turn = round % groups.len().max(1);
         for (kernel, parameters, arms) in groups[turn..].iter().chain(&groups[..turn]) {
@@ -258,6 +261,20 @@ mod tests {
         assert_eq!(arms(&boots[1]), [(OURS, 0), (OURS, 1)]);
         assert_eq!(arms(&boots[3]), [(IDLE, 2), (STOCK, 2)]);
         assert_eq!((boots[0].limit_s, boots[2].limit_s), (40, 10));
+    }
+
+    #[test]
+    fn repetitions_that_have_run_are_skipped() {
+        let selection = Selection {
+            skipped: 1,
+            ..select("mglru/zram", 3)
+        };
+        let boots = boots(&SAMPLE, &selection);
+        assert_eq!(
+            arms(&boots[0]),
+            [(STOCK, 1), (IDLE, 1), (IDLE, 2), (STOCK, 2)]
+        );
+        assert_eq!(boots.iter().map(Boot::seed).min(), Some(2));
     }
 
     #[test]

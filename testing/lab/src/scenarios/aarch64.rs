@@ -23,7 +23,7 @@ const OLDEST: ArmOn = ArmOn::new(Arm::LimelightOnDebian, Kernel::Arm64Oldest);
 /// the rest.
 pub const AARCH64: Spec = Spec {
     name: "aarch64",
-    about: "limelightd protects, kills and puts everything back on a 64-bit ARM machine",
+    about: "limelightd protects, kills and restores everything on a 64-bit ARM machine",
     variants: &[
         (&[Lru::Mglru], &[SwapKind::Disk], &[INDEX_MAPPING, LEAK]),
         (&[Lru::Mglru], &[SwapKind::None], &[ANDROID]),

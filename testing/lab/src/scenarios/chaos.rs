@@ -55,7 +55,7 @@ fn all_troubles_occur(aggregates: &Aggregates, further: &[&str]) -> Vec<Verdict>
             .collect();
         let all: f64 = troubles.iter().filter_map(|name| count(name)).sum();
         Some(Verdict::new(
-            format!("{}: {arm} goes through every trouble", seen.variant),
+            format!("{}: {arm} meets every kind of failure", seen.variant),
             missing.is_empty(),
             match missing.is_empty() {
                 true => format!("{all} of {} kinds", troubles.len()),
@@ -68,7 +68,7 @@ fn all_troubles_occur(aggregates: &Aggregates, further: &[&str]) -> Vec<Verdict>
 /// Each fault once, without a session; part of every test run.
 pub const SHORT: Spec = Spec {
     name: "chaos-short",
-    about: "everything around limelightd breaks once, and the state is right afterwards",
+    about: "everything around limelightd breaks once, and the state is correct afterwards",
     variants: &[(&[Lru::Mglru], &[SwapKind::None], &[TASK])],
     tasks: |_, _| tasks(KINDS, false),
     time_limit_s: 240,
@@ -96,7 +96,7 @@ pub const SESSION: Spec = Spec {
 /// separate from the other scenarios. Our kernel is built without suspend.
 pub const SLEEP: Spec = Spec {
     name: "chaos-sleep",
-    about: "chaos-short on a machine that sleeps, too",
+    about: "chaos-short on a machine that also suspends",
     kind: Kind::Soak,
     arms: &[ON_DEBIAN],
     tasks: |_, _| tasks(KINDS + 1, true),

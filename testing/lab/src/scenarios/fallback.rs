@@ -81,7 +81,7 @@ fn each_task<V: IntoIterator<Item = Verdict>>(
 /// Judges counters: the work is completed as on stock, without more kills.
 pub const FALLBACK: Spec = Spec {
     name: "fallback",
-    about: "a topmost app larger than memory or its limit goes on as on stock",
+    about: "a foreground app larger than memory or its limit runs as it does on stock",
     variants: &[
         (&[Lru::TwoList], &[SwapKind::Disk], &[LOAD]),
         (&[Lru::Mglru], &[SwapKind::None], &[LOAD]),
@@ -103,7 +103,7 @@ pub const FALLBACK: Spec = Spec {
             let completed = completed(STOCK_OURS).zip(completed(LIMELIGHT));
             let done = completed.map(|(stock, ours)| {
                 seen.verdict(
-                    "the topmost app gets its work done where stock does it",
+                    "the foreground app finishes its work whenever it does on stock",
                     ours >= stock,
                     format!("done: stock {stock}, limelight {ours}"),
                 )
@@ -119,7 +119,7 @@ pub const FALLBACK: Spec = Spec {
 /// Judges times: the cost of protection for an app that does not fit into memory.
 pub const SELF_HOG: Spec = Spec {
     name: "self-hog",
-    about: "the time that a topmost app larger than memory takes, against stock",
+    about: "the time that a foreground app larger than memory takes, compared to stock",
     variants: &[(
         &[Lru::TwoList, Lru::Mglru],
         &[SwapKind::Disk, SwapKind::None],

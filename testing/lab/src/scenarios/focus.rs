@@ -61,14 +61,16 @@ pub fn kept(seen: &Seen<'_>, arm: ArmOn) -> Vec<Verdict> {
     let figures = format!("first {first}, second {second} of {OWN_PAGES} pages each");
     vec![
         Verdict::new(
-            format!("{variant}: {arm} keeps the app that has the focus now"),
+            format!("{variant}: {arm} keeps the pages of the app that has the focus"),
             second >= OWN_PAGES * KEPT,
             figures.clone(),
-        ),
+        )
+        .on_figure(),
         Verdict::new(
-            format!("{variant}: {arm} lets the app go that had the focus before"),
+            format!("{variant}: {arm} gives up the pages of the app that had the focus before"),
             first <= OWN_PAGES * LEFT,
             figures,
-        ),
+        )
+        .on_figure(),
     ]
 }

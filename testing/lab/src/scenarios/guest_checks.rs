@@ -20,7 +20,7 @@ pub const STARTUP: Spec = Spec {
 /// distributes among sibling cgroups. It must not protect them.
 pub const SIBLINGS: Spec = Spec {
     name: "siblings",
-    about: "what is reserved for an app that comes back from swap protects no other app",
+    about: "the reservation for an app that returns from swap protects no other app",
     variants: &[(&[Lru::Mglru], &[SwapKind::Disk], &["returning"])],
     machine: |_| leak::machine(0),
     tasks: |_, _| vec![Task::new("reserved", Work::Siblings)],
@@ -31,7 +31,7 @@ pub const SIBLINGS: Spec = Spec {
 /// The limits that premap must respect.
 pub const PREMAP_RULES: Spec = Spec {
     name: "premap-rules",
-    about: "premap beside limits, borders, locks, userfaultfd and fork",
+    about: "premap with limits, borders, locks, userfaultfd and fork",
     variants: &[(&[Lru::Mglru], &[SwapKind::None], &["plain"])],
     arms: &[LIMELIGHT],
     tasks: |_, _| vec![Task::new("rules", Work::PremapRules)],
@@ -42,8 +42,9 @@ pub const PREMAP_RULES: Spec = Spec {
 /// Readahead's promises other than speed.
 pub const READAHEAD: Spec = Spec {
     name: "readahead",
-    about: "starts are recorded and read ahead, changed files are not; only the topmost app reads \
-            further",
+    about:
+        "starts are recorded and read ahead, except changed files; only the foreground app gets \
+         larger read-ahead",
     variants: &[(&[Lru::Mglru], &[SwapKind::None], &["rules"])],
     machine: |_| MachineSize {
         data_mib: 640,
@@ -51,6 +52,21 @@ pub const READAHEAD: Spec = Spec {
     },
     tasks: |_, _| vec![Task::new("rules", Work::ReadaheadRules)],
     time_limit_s: 300,
+    ..Spec::TEST
+};
+
+/// The mechanisms that work ahead with free memory, while there is hardly any.
+pub const FULL_CACHE: Spec = Spec {
+    name: "full-cache",
+    about: "premap, readahead and prezero on a machine whose memory is full of page cache",
+    variants: &[(&[Lru::TwoList, Lru::Mglru], &[SwapKind::None], &["clean"])],
+    arms: &[LIMELIGHT],
+    machine: |_| MachineSize {
+        data_mib: 96,
+        ..MachineSize::default()
+    },
+    tasks: |_, _| vec![Task::new("rules", Work::FullCache)],
+    time_limit_s: 180,
     ..Spec::TEST
 };
 
@@ -82,6 +98,17 @@ pub const LEASE: Spec = Spec {
     tasks: |_, _| vec![Task::new("rules", Work::Lease)],
     time_limit_s: 600,
     mode: Mode::Exact,
+    ..Spec::TEST
+};
+
+/// The kernel series' selftest of `/dev/limelight`, without limelightd.
+pub const KSELFTEST: Spec = Spec {
+    name: "kselftest",
+    about: "the selftest of the kernel series passes on our kernel",
+    variants: &[(&[Lru::Mglru], &[SwapKind::None], &["device"])],
+    arms: &[STOCK_OURS],
+    tasks: |_, _| vec![Task::new("mm", Work::Kselftest)],
+    time_limit_s: 60,
     ..Spec::TEST
 };
 
@@ -117,7 +144,7 @@ pub const HEIRS: Spec = Spec {
 /// are never touched.
 pub const CLASS_RULES: Spec = Spec {
     name: "class-rules",
-    about: "apps have the class that was meant for them, and others' kills are noted",
+    about: "each app gets the intended class, and kills by other programs are recorded",
     variants: &[(&[Lru::Mglru], &[SwapKind::Disk], &["apps"])],
     arms: &[LIMELIGHT],
     machine: |_| gallery::machine(256),
@@ -130,7 +157,7 @@ pub const CLASS_RULES: Spec = Spec {
 /// user can overload the daemon or stop it from noticing events.
 pub const ACCESS_RULES: Spec = Spec {
     name: "access-rules",
-    about: "users see and claim their own apps only, and none keeps the daemon busy",
+    about: "users see and claim only their own apps, and no user keeps the daemon busy",
     variants: &[(&[Lru::Mglru], &[SwapKind::None], &["users"])],
     arms: &[LIMELIGHT],
     // The test makes thousands of cgroups, which take memory.
@@ -147,8 +174,8 @@ pub const ACCESS_RULES: Spec = Spec {
 /// On our kernel it does so only if configured, because the device protects apps without cgroups.
 pub const OWN_TREE: Spec = Spec {
     name: "own-tree",
-    about: "without systemd, apps get cgroups in a tree of limelightd's, and nothing of it is \
-            left behind",
+    about: "without systemd, apps get cgroups in limelightd's own tree, and nothing of it is left \
+            behind",
     variants: &[(&[Lru::Mglru], &[SwapKind::Zram], &["session"])],
     tasks: |_, _| {
         let task = |name, handed_down| Task::new(name, Work::OwnTree(OwnTree { handed_down }));
@@ -189,7 +216,7 @@ pub const GATE: Spec = Spec {
 /// Not part of the test run: for an unknown reason, one of sixteen returns was not noticed in time.
 pub const PROCESSORS: Spec = Spec {
     name: "processors",
-    about: "a processor comes and goes, and a task that runs on it wakes the guard",
+    about: "a processor goes offline and online, and a task that runs on it wakes the guard",
     tasks: |_, _| vec![Task::new("guard", Work::Processors { sleep: false })],
     time_limit_s: 300,
     ..Spec::SOAK
@@ -199,7 +226,7 @@ pub const PROCESSORS: Spec = Spec {
 /// kernel is built without suspend.
 pub const PROCESSORS_SLEEP: Spec = Spec {
     name: "processors-sleep",
-    about: "processors on a machine that sleeps, too",
+    about: "processors on a machine that also suspends",
     arms: &[ON_DEBIAN],
     tasks: |_, _| vec![Task::new("guard", Work::Processors { sleep: true })],
     ..PROCESSORS
@@ -219,8 +246,8 @@ const WAKE_PACKAGES: &[&str] = &[
 /// wake-up latency, so this is a benchmark and not a test.
 pub const WAKE_GRAPH: Spec = Spec {
     name: "wake-graph",
-    about: "keys for apps in turn, without a source: how often the daemon infers the foreground \
-            app",
+    about: "keys pressed in apps in turn, without a source: how often the daemon infers the \
+            foreground app",
     variants: &[(&[Lru::Mglru], &[SwapKind::None], &["keys"])],
     arms: &[LIMELIGHT],
     machine: |_| MachineSize {

@@ -9,12 +9,11 @@ use limelight_apps::scenario::{Day, Innocents};
 use super::leak;
 use super::terms::*;
 
-const HELD_DAYS: [(&str, Day); 3] = [
+const DAYS: [(&str, Day); 3] = [
     ("found", Day::Found),
     ("work", Day::Work),
     ("home", Day::Home),
 ];
-const OPEN_DAYS: [(&str, Day); 1] = [("open", Day::Open)];
 
 /// Suffixes of the values for each app: whether it lost (docs/lab.md defines that), and whether the
 /// kernel's OOM killer killed it.
@@ -25,13 +24,13 @@ const OOM: &str = "_oom";
 /// situations together. When it runs and which app it kills is chance on stock, too.
 const OOM_MORE: f64 = 1.0;
 
-fn tasks(days: &[(&str, Day)]) -> Vec<Task> {
-    let task = |&(name, day): &(&str, _)| Task::new(name, Work::Innocents(Innocents { day }));
-    days.iter().map(task).collect()
+fn tasks() -> Vec<Task> {
+    let task = |(name, day)| Task::new(name, Work::Innocents(Innocents { day }));
+    DAYS.map(task).into()
 }
 
 /// Situations in which no app is worse off than on stock.
-pub const HELD: Spec = Spec {
+pub const INNOCENTS: Spec = Spec {
     name: "innocents",
     about: "apps that did nothing wrong are no worse off than on stock Linux",
     variants: &[(
@@ -44,34 +43,24 @@ pub const HELD: Spec = Spec {
         swap_mib: 160,
         ..leak::machine(256)
     },
-    tasks: |_, _| tasks(&HELD_DAYS),
-    time_limit_s: 500,
-    must_hold: |aggregates| compare(aggregates, &HELD_DAYS),
+    tasks: |_, _| tasks(),
+    time_limit_s: 600,
+    must_hold: compare,
     // Without swap, the OOM killer ends a leak of the foreground app.
     expected_console: OUT_OF_MEMORY,
     ..Spec::TEST
 };
 
-/// Situations that run only by name until each has held in repeated runs.
-pub const OPEN: Spec = Spec {
-    name: "innocents-open",
-    about: "five more situations, on demand until each has held in repeated runs",
-    kind: Kind::Named,
-    tasks: |_, _| tasks(&OPEN_DAYS),
-    must_hold: |aggregates| compare(aggregates, &OPEN_DAYS),
-    ..HELD
-};
-
 /// Verdicts for each situation, that no app loses unless it also loses on stock, and on the OOM
 /// killer.
-fn compare(aggregates: &Aggregates, days: &[(&str, Day)]) -> Vec<Verdict> {
+fn compare(aggregates: &Aggregates) -> Vec<Verdict> {
     let mut verdicts: Vec<Verdict> = OURS
         .iter()
-        .filter_map(|arm| compare_oom_kills(aggregates, days, *arm))
+        .filter_map(|arm| compare_oom_kills(aggregates, *arm))
         .collect();
     verdicts.extend(Seen::each_variant(aggregates, "", |seen| {
         let mut verdicts = Vec::new();
-        for (task, _) in days {
+        for (task, _) in DAYS {
             for arm in OURS {
                 verdicts.extend(compare_task(&seen.of(task), arm));
             }
@@ -82,10 +71,10 @@ fn compare(aggregates: &Aggregates, days: &[(&str, Day)]) -> Vec<Verdict> {
 }
 
 /// The verdict on the kernel's OOM killer; `None` unless both arms ran.
-fn compare_oom_kills(aggregates: &Aggregates, days: &[(&str, Day)], arm: ArmOn) -> Option<Verdict> {
+fn compare_oom_kills(aggregates: &Aggregates, arm: ArmOn) -> Option<Verdict> {
     let mut deaths = Vec::new();
     for variant in aggregates.variants() {
-        for (task, _) in days {
+        for (task, _) in DAYS {
             let names = aggregates.names(&variant, task);
             for name in names.into_iter().filter(|name| name.ends_with(OOM)) {
                 let of = |arm| aggregates.median(&variant, arm, task, &name);
@@ -101,7 +90,8 @@ fn compare_oom_kills(aggregates: &Aggregates, days: &[(&str, Day)], arm: ArmOn) 
         ),
         ours <= stock + OOM_MORE,
         format!("{ours} on {arm}, {stock} on stock, of {}", deaths.len()),
-    );
+    )
+    .on_figure();
     (!deaths.is_empty()).then_some(verdict)
 }
 

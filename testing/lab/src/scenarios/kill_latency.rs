@@ -66,7 +66,7 @@ fn must_hold(aggregates: &Aggregates) -> Vec<Verdict> {
                 format!("{kills} of {KILLS}, {dead} innocent, {oom} OOM kills"),
             ),
             Verdict::new(
-                format!("{variant}: {arm} has the memory within 100 ms, 99 times of 100"),
+                format!("{variant}: {arm} has freed the memory within 100 ms in 99 of 100 kills"),
                 p99 < P99_US,
                 format!("{:.1} ms", p99 / 1000.0),
             ),

@@ -31,8 +31,8 @@ pub fn task(name: &str, leaker: Leaker, mib_per_s: u32) -> Task {
 /// Leaking apps in the background and in the foreground.
 pub const LEAK: Spec = Spec {
     name: "leak",
-    about: "an app that takes memory without end dies, and no other app; in the foreground it is \
-            reported",
+    about: "an app whose memory grows without end is killed, and no other app; in the foreground \
+            it is reported",
     variants: &[
         (&[Lru::Mglru], &[SwapKind::None, SwapKind::Disk], &["leak"]),
         // No swap here: stalls and the remaining swap would also signal the shortage.

@@ -149,8 +149,8 @@ fn faults_gone(seen: &Seen<'_>) -> Option<Verdict> {
     let faults = |arm| seen.median(arm, "faults");
     let (stock, ours) = (faults(STOCK_OURS)?, faults(LIMELIGHT)?);
     let gone = 1.0 - ours / stock;
-    Some(seen.verdict(
-        format!("{LIMELIGHT} takes at least 80 % of the faults away"),
+    Some(seen.figure(
+        format!("{LIMELIGHT} avoids at least 80 % of the faults"),
         gone >= GONE,
         format!("{ours} of {stock}: {:.1} % gone", gone * 100.0),
     ))
@@ -159,7 +159,7 @@ fn faults_gone(seen: &Seen<'_>) -> Option<Verdict> {
 fn memory_bounded(seen: &Seen<'_>, sparse: bool) -> Option<Verdict> {
     let ratio = seen.median(LIMELIGHT, "peak_kib")? / seen.median(STOCK_OURS, "peak_kib")?;
     let limit = if sparse { MEMORY_SPARSE } else { MEMORY };
-    Some(seen.verdict(
+    Some(seen.figure(
         format!("{LIMELIGHT} holds at most {limit} times stock's memory"),
         ratio <= limit,
         format!("{ratio:.4}"),
@@ -184,7 +184,7 @@ fn saving_left(aggregates: &Aggregates, task: &str) -> Option<Verdict> {
     Some(Verdict::new(
         format!("{task}: {LIMELIGHT} keeps at least 90 % of its saving on fragmented memory"),
         ours >= LEFT,
-        format!("{:.1} %; {MTHP_64K} for everybody: {mthp}", ours * 100.0),
+        format!("{:.1} %; {MTHP_64K} for all programs: {mthp}", ours * 100.0),
     ))
 }
 
@@ -228,7 +228,7 @@ fn faster(seen: &Seen<'_>) -> Vec<Verdict> {
     let large = time(&seen.of(&name(seen.task, MTHP_64K)), BEST_STOCK_OURS);
     let large = large.filter(|_| seen.variant.load == PLAIN).map(|large| {
         seen.verdict(
-            format!("{LIMELIGHT} is no slower than {MTHP_64K} for everybody"),
+            format!("{LIMELIGHT} is no slower than {MTHP_64K} for all programs"),
             ours <= large,
             format!("{:.3}", ours / large),
         )

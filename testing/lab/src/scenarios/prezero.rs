@@ -124,7 +124,8 @@ fn pool_serves(seen: &Seen<'_>) -> Vec<Verdict> {
             "at least 99 % of the pages come from the pool",
             served > 0.0 && served >= (served + missed) * SERVED,
             format!("{served} of {}", served + missed),
-        ),
+        )
+        .on_figure(),
         seen.verdict(
             "no page is zeroed ahead inside a window",
             inside == 0.0,
@@ -185,7 +186,7 @@ pub const EXACT: Spec = Spec {
 /// The time that programs next to the task lose.
 pub const BACKGROUND: Spec = Spec {
     name: "prezero-background",
-    about: "what PREZERO's task costs a chaser, a stream, gzip and perl in time",
+    about: "how much PREZERO's task slows a pointer chaser, a stream, gzip and perl",
     variants: &[(
         &[Lru::Mglru],
         &[SwapKind::None],
@@ -205,7 +206,7 @@ pub const BACKGROUND: Spec = Spec {
 /// The cache lines that programs next to the task lose, by cause.
 pub const CACHE: Spec = Spec {
     name: "prezero-cache",
-    about: "modelled cache misses of the same programs, by who took their lines",
+    about: "modelled cache misses of the same programs, by the cause that evicted their lines",
     machine: |variant| MachineSize {
         cache_model: true,
         ..machine_beside(variant)
@@ -222,7 +223,7 @@ pub const CACHE: Spec = Spec {
             ),
             Metric::lower(
                 "cache_background_wait_us",
-                "what its misses take if waited for",
+                "time of its misses without overlap",
             ),
             Metric::lower("cache_app_llc_misses", "the task's LLC misses"),
             Metric::lower("cache_app_zeroing_llc_misses", "its zeroing's LLC misses"),

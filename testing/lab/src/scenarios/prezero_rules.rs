@@ -12,8 +12,8 @@ const FIRST: &str = "first-window";
 /// The checks as a test, on a small number of pages.
 pub const RULES: Spec = Spec {
     name: "prezero-rules",
-    about: "only zeroes are handed out, whatever becomes of the engine; memory goes back, nothing \
-            is lost",
+    about: "only zeroed pages are handed out, even if the engine fails; memory is returned and \
+            none is lost",
     variants: &[(&[Lru::Mglru], &[SwapKind::None], &["engines", FIRST])],
     arms: &[LIMELIGHT],
     machine: |variant| MachineSize {

@@ -13,7 +13,7 @@ const SWIPE: &str = "swipe";
 /// Limelight keeps the pages that stock loses.
 pub const PROTECT: Spec = Spec {
     name: "protect",
-    about: "the topmost app's pages stay under the load that hurts each LRU",
+    about: "the foreground app's pages stay under the load that hurts each LRU most",
     variants: &[
         (&[Lru::TwoList], &[SwapKind::Disk], &[INDEX_READ]),
         (&[Lru::Mglru], &[SwapKind::Disk], &[INDEX_MAPPING]),

@@ -153,7 +153,7 @@ fn background_unchanged(seen: &Seen<'_>, arm: ArmOn) -> Option<Verdict> {
 
 fn verdict(seen: &Seen<'_>, what: String, passed: bool, figures: String) -> Verdict {
     let what = format!("{} {}: {what}", seen.variant.load, seen.task);
-    Verdict::new(what, passed, figures)
+    Verdict::new(what, passed, figures).on_figure()
 }
 
 /// Highest start time with a record, relative to stock.

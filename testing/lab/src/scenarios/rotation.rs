@@ -68,7 +68,7 @@ const PACKAGES: [&str; 6] = [
 /// 24 synthetic apps, in exact mode.
 pub const ROTATION: Spec = Spec {
     name: "rotation",
-    about: "24 apps launched in turn where memory is for eight",
+    about: "24 apps launched in turn with memory for eight",
     variants: &[(
         &[Lru::Mglru, Lru::TwoList],
         &[SwapKind::Disk, SwapKind::Zram],
@@ -179,8 +179,8 @@ fn must_hold(aggregates: &Aggregates, task: &str) -> Vec<Verdict> {
             verdicts.extend(ratio.map(|ratio| {
                 Verdict::new(
                     format!(
-                        "{variant}: a launch on {arm} takes at most {part:.2} of {base}'s in the \
-                         mean"
+                        "{variant}: a launch on {arm} takes at most {part:.2} of {base}'s on \
+                         average"
                     ),
                     ratio <= part,
                     format!("{ratio:.3}"),
@@ -201,7 +201,7 @@ fn must_hold(aggregates: &Aggregates, task: &str) -> Vec<Verdict> {
                 Verdict::new(
                     format!("{variant}: on {arm}, {what}"),
                     most == 0.0,
-                    format!("{most} at the most in {} runs", samples.len()),
+                    format!("at most {most} in {} runs", samples.len()),
                 )
             }));
         }

@@ -27,10 +27,7 @@ fn all_steps_were_made(aggregates: &Aggregates, steps: u32) -> Vec<Verdict> {
         let count = |name| seen.median(arm, name);
         let (changes, forks, exits) = (count("focus_changes")?, count("forks")?, count("exits")?);
         Some(Verdict::new(
-            format!(
-                "{}: {steps} random steps, each kind among them",
-                seen.variant
-            ),
+            format!("{}: {steps} random steps of every kind", seen.variant),
             changes > 0.0
                 && forks > 0.0
                 && exits > 0.0

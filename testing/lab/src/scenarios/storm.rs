@@ -20,7 +20,7 @@ const OWN: f64 = 0.9;
 /// storm's size.
 pub const STORM: Spec = Spec {
     name: "storm",
-    about: "processes and cgroups by the hundred, apps that end while they are chosen for killing",
+    about: "hundreds of processes and cgroups, and apps that end while they are chosen for killing",
     variants: &[(&[Lru::Mglru], &[SwapKind::None], &[TASK])],
     machine: |_| leak::machine(0),
     tasks: |_, _| {

@@ -25,7 +25,8 @@ const SLACK: f64 = 16.0;
 /// The accelerated hour.
 pub const SWAP_SOAK: Spec = Spec {
     name: "swap-soak",
-    about: "an hour of apps in turn, leaks and storms, ten times faster: what the daemon takes",
+    about: "an hour of app switches, leaks and storms, ten times faster: the daemon's memory and \
+            processor time",
     variants: &[(&[Lru::Mglru], &[SwapKind::Disk, SwapKind::None], &[TASK])],
     // In exact mode Debian's kernel uses slightly more memory.
     machine: |_| MachineSize {
@@ -47,7 +48,7 @@ pub const SWAP_SOAK: Spec = Spec {
         Metric::lower("daemon_rss_kib", "the daemon's memory"),
         Metric::lower("daemon_cpu_percent", "its part of a processor"),
         Metric::neutral("kills", "kills"),
-        Metric::lower("restarted", "apps started anew"),
+        Metric::lower("restarted", "apps restarted"),
         Metric::lower("oom_kills", "OOM kills"),
     ]],
     mode: Mode::Exact,
@@ -74,12 +75,12 @@ fn must_hold(aggregates: &Aggregates) -> Vec<Verdict> {
                 format!("{rss} KiB"),
             ),
             (
-                "takes less than 1 % of a processor in an hour of this",
+                "takes less than 1 % of a processor in such an hour",
                 hour < CPU_PERCENT,
                 format!("{percent:.2} % at this speed, {hour:.2} % of an hour"),
             ),
             (
-                "opens no more and more descriptors",
+                "does not leak descriptors",
                 last <= first + SLACK,
                 format!("{first} at first, {last} at last"),
             ),

@@ -103,10 +103,15 @@ impl Seen<'_> {
         Verdict::new(what, passed, seen)
     }
 
+    /// [`Seen::verdict`] on a counter that varies from run to run.
+    pub fn figure(&self, what: impl Display, passed: bool, seen: impl Into<String>) -> Verdict {
+        self.verdict(what, passed, seen).on_figure()
+    }
+
     /// Verdict that stock has enough faults for a meaningful comparison.
     pub fn stock_is_hurt(&self, idle: f64, stock: ArmOn) -> Option<Verdict> {
         let faults = self.median(stock, "major_faults")?;
-        Some(self.verdict(
+        Some(self.figure(
             format!("the load costs {stock} at least {FAULTS_MEANINGFUL} major faults"),
             faults - idle >= FAULTS_MEANINGFUL,
             format!("{faults} major faults"),
@@ -125,8 +130,8 @@ impl Seen<'_> {
         let at_rest = self.median(idle, name).unwrap_or(0.0);
         let caused = self.median(stock, name)? - at_rest;
         let left = self.median(arm, name)? - at_rest;
-        Some(self.verdict(
-            format!("{arm} loses at most 5 % of the load-caused {name} of {stock}"),
+        Some(self.figure(
+            format!("{arm} has at most 5 % of the load-caused {name} of {stock}"),
             left <= caused * FAULTS_LEFT,
             format!("{left} of {caused}"),
         ))
@@ -141,8 +146,8 @@ impl Seen<'_> {
             Some(self.median(arm, "major_faults")? - own)
         };
         let (caused, left) = (library(knob)?, library(arm)?);
-        Some(self.verdict(
-            format!("{arm} loses at most 5 % of the library's major faults of {knob}"),
+        Some(self.figure(
+            format!("{arm} has at most 5 % of the library's major faults of {knob}"),
             caused > 0.0 && left <= caused * FAULTS_LEFT,
             format!("{left} of {caused}"),
         ))
@@ -180,7 +185,7 @@ impl Seen<'_> {
     /// `of` pages.
     pub fn kept(&self, arm: ArmOn, kept: &str, of: f64, part: f64) -> Option<Verdict> {
         let pages = self.median(arm, kept)?;
-        Some(self.verdict(
+        Some(self.figure(
             format!("{arm} keeps at least {:.0} % of {kept}", part * 100.0),
             pages >= of * part,
             format!("{pages} of {of}"),
@@ -195,7 +200,7 @@ impl Seen<'_> {
         }
         let died = alive.iter().filter(|&&alive| alive == 0.0).count();
         Some(self.verdict(
-            format!("{arm}: the topmost app is not the one to die"),
+            format!("{arm}: the foreground app is not killed"),
             died == 0,
             format!("it died in {died} of {} repetitions", alive.len()),
         ))
@@ -206,7 +211,7 @@ impl Seen<'_> {
         let kills = |arm| self.median(arm, "oom_kills");
         let (was, is) = (kills(stock)?, kills(arm)?);
         Some(self.verdict(
-            format!("{arm} has no OOM kill that {stock} has not"),
+            format!("{arm} has no more OOM kills than {stock}"),
             is <= was,
             format!("{is} kills, stock {was}"),
         ))

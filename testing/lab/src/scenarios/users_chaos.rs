@@ -15,7 +15,7 @@ const CHANCE: f64 = 1.0;
 /// Three users on one machine.
 pub const USERS_CHAOS: Spec = Spec {
     name: "users-chaos",
-    about: "whatever three users do, none harms another one's apps or learns of them",
+    about: "no action of three users harms or reveals another user's apps",
     variants: &[(&[Lru::Mglru], &[SwapKind::None], &["users"])],
     arms: &[STOCK, ON_DEBIAN, LIMELIGHT],
     machine: |_| leak::machine(0),
@@ -41,11 +41,14 @@ fn must_hold(aggregates: &Aggregates) -> Vec<Verdict> {
         let dead = |arm| seen.median(arm, "innocent_dead");
         let compared = OURS.into_iter().filter_map(|arm| {
             let (stock, ours) = (dead(STOCK)?, dead(arm)?);
-            Some(Verdict::new(
-                format!("{variant}: {arm} costs at most one innocent app more than stock"),
-                ours <= stock + CHANCE,
-                format!("{ours} died, on stock {stock}"),
-            ))
+            Some(
+                Verdict::new(
+                    format!("{variant}: {arm} costs at most one innocent app more than stock"),
+                    ours <= stock + CHANCE,
+                    format!("{ours} died, on stock {stock}"),
+                )
+                .on_figure(),
+            )
         });
         let short = seen.median(STOCK, "oom_kills").map(|kills| {
             Verdict::new(
@@ -53,6 +56,7 @@ fn must_hold(aggregates: &Aggregates) -> Vec<Verdict> {
                 kills >= 1.0,
                 format!("{kills} OOM kills on stock"),
             )
+            .on_figure()
         });
         compared.chain(short).collect::<Vec<_>>()
     })

@@ -117,7 +117,7 @@ fn agrees(seen: &Seen<'_>, arm: ArmOn) -> Vec<Verdict> {
                      time, or above its received time"
                 ),
                 least <= told && told <= most,
-                format!("{told:.0} us, stamped {stamped:.0} us, heard {heard:.0} us"),
+                format!("{told:.0} us, stamped {stamped:.0} us, received {heard:.0} us"),
             ));
         }
     }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Decides which knobs of `boost` act for an app, and why the other knobs do not.
 
-use super::WeightFile;
 use crate::model::app::Home;
-use crate::model::boost::View;
+use crate::model::boost::{View, WeightFile};
 use crate::settings::BoostSettings;
 
 /// Status of a knob.

@@ -183,7 +183,8 @@ impl Size {
     fn rule(&self, knob: Knob) -> String {
         let mib = |bytes: u64| bytes >> 20;
         let mut rule = format!(
-            "protect: {} of the topmost app = {} MiB held + {} MiB of cached reads + {} MiB headroom, at most {} MiB",
+            "protect: {} of the foreground app = {} MiB held + {} MiB of cached reads + {} MiB \
+             headroom, at most {} MiB",
             knob.file(),
             mib(self.held),
             mib(self.reads),

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use super::cost;
 use super::order::{self, Candidate};
 use crate::model::app::AppKey;
 use crate::model::apps::{Known, Use};
@@ -18,7 +19,7 @@ pub enum Unsqueezed<'a> {
     Topmost,
     /// It contains a process that no action may affect.
     Untouchable(&'a str),
-    /// Disposable apps never go to swap.
+    /// It is disposable, and closing it costs no more than swapping it.
     Disposable,
     /// It is in use.
     InUse(Use),
@@ -52,7 +53,7 @@ pub fn unsqueezed<'a>(known: &'a Known, snapshot: &'a Snapshot) -> Option<Unsque
     if let Some(why) = &known.found.untouchable {
         return Some(Unsqueezed::Untouchable(why));
     }
-    if known.found.class.class == Class::Disposable {
+    if known.found.class.class == Class::Disposable && !cost::is_dear(known, snapshot) {
         return Some(Unsqueezed::Disposable);
     }
     if let Some(what) = known.found.uses.first() {
@@ -105,7 +106,7 @@ pub fn of_kill(snapshot: &Snapshot, chosen: AppKey, level: Level, why: &str) -> 
 
 /// Why a candidate was not chosen.
 fn after(candidate: &Candidate, level: Level) -> String {
-    let cheap = candidate.class == Class::Disposable && !candidate.in_use;
+    let cheap = candidate.is_cheap();
     if level == Level::Low && !candidate.leaks {
         return "not killed while swap is free and reclaim keeps up".to_owned();
     }

@@ -6,10 +6,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::order::STARTS;
 use super::services;
 use crate::model::app::Home;
-use crate::model::apps::{leak, Known, Service};
+use crate::model::apps::{leak, Known, Service, STARTS};
 use crate::model::shortage::Level;
 use crate::model::snapshot::Snapshot;
 

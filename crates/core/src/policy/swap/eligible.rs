@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Chooses the apps that are exempt from swap. Disposable apps are always exempt. An app with only
-//! its working set left in memory is exempt as far as there is room. Of the other apps, only as
-//! many are swapped as the storage can hold, least recently used first. The more recently used apps
-//! stay in memory, because they are likely to be needed next.
+//! Chooses the apps that are exempt from swap. Disposable apps are exempt, unless swapping costs
+//! less than closing them ([`cost`]). An app with only its working set left in memory is exempt as
+//! far as there is room. Of the other apps, only as many are swapped as the storage can hold, least
+//! recently used first. The more recently used apps stay in memory, because they are likely to be
+//! needed next.
 //!
 //! LRU is the wrong order for apps that are used in turn and together exceed memory: each app would
 //! lose its pages shortly before it needs them. So some apps keep their working sets, and always
@@ -17,8 +18,10 @@ use crate::model::apps::Known;
 use crate::model::class::Class;
 use crate::model::snapshot::Snapshot;
 
+use super::cost;
+
 /// The reason why a disposable app is kept out of swap, for display.
-pub const DISPOSABLE: &str = "disposable apps are never swapped";
+pub const DISPOSABLE: &str = "closing this disposable app costs no more than swapping it";
 
 /// Divisor: apps that the storage cannot hold are exempt only up to this part of the memory that
 /// swap itself does not take. More would leave reclaim nothing to take.
@@ -44,7 +47,7 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
     let most = left_by_swap(snapshot) / KEPT_PART;
     let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
     let own = |known: &&Known| known.found.app.own_home().is_some();
-    let disposable = |known: &Known| known.found.class.class == Class::Disposable;
+    let disposable = |known: &Known| is_disposable(known, snapshot);
     let held = |known: &Known| known.found.memory.anonymous;
     let cheap = snapshot.apps.iter().filter(|known| disposable(known));
     let mut kept: u64 = cheap.map(held).sum();
@@ -72,6 +75,11 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
             (known, rule)
         })
     })
+}
+
+/// Whether the app is disposable and closing it costs no more than swapping it.
+pub(super) fn is_disposable(known: &Known, snapshot: &Snapshot) -> bool {
+    known.found.class.class == Class::Disposable && !cost::is_dear(known, snapshot)
 }
 
 /// Memory that zram does not take, in bytes. Without this limit, zram and exempt apps together

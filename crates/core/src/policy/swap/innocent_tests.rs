@@ -6,6 +6,7 @@ use super::order::{candidates, pick, spared, Spared};
 use super::tests::{key, situation, snapshot, with_topmost, Spec, MIB, S};
 use super::*;
 use crate::model::apps::{AppMemory, Service};
+use crate::model::class::Class;
 use crate::model::shortage::Situation;
 use crate::policy::protect;
 

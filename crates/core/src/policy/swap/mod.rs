@@ -3,10 +3,11 @@
 //!
 //! Five kinds of steps; each kind is easier to undo than the next:
 //!
-//! 1. *Exempt*: disposable apps are never swapped. They restore themselves from little data, so
-//!    swapping them out would cost the storage more than a new start. Of the other apps, only as
-//!    many are swapped as the storage can hold, least recently used first. An app with only its
-//!    working set in memory keeps the working set, as far as there is room.
+//! 1. *Exempt*: disposable apps are not swapped, because they restore themselves from little data,
+//!    so swapping them out would cost the storage more than a new start. If the start of one is
+//!    known to cost more ([`cost`]), it is swapped like the other apps. Of those, only as many are
+//!    swapped as the storage can hold, least recently used first. An app with only its working set
+//!    in memory keeps the working set, as far as there is room.
 //! 2. *Ask*: listening apps are asked to free memory.
 //! 3. *Squeeze*: pages of the least recently used app are reclaimed, before reclaim takes pages
 //!    from all apps. While the user is not waiting, this is done in advance, so that the next
@@ -21,6 +22,7 @@
 //! back ahead of its faults.
 
 pub mod account;
+mod cost;
 pub mod culprit;
 mod eligible;
 pub mod order;
@@ -33,7 +35,6 @@ use std::time::Duration;
 use super::plan::Event;
 use crate::model::app::{AppKey, Home, ProcessId};
 use crate::model::apps::Known;
-use crate::model::class::Class;
 use crate::model::protected::Harm;
 use crate::model::shortage::Level;
 use crate::model::snapshot::Snapshot;
@@ -181,7 +182,7 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
 /// Why a frozen app is thawed now; `None`: it stays frozen.
 fn thaws(event: &Event, snapshot: &Snapshot, app: AppKey, since: Duration) -> Option<String> {
     if off(event, snapshot) || !snapshot.settings.swap.freeze {
-        return Some("limelightd stops or freezes no apps any more".to_owned());
+        return Some("limelightd stops, or freezing was switched off".to_owned());
     }
     if snapshot
         .topmost
@@ -420,7 +421,7 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
     let mut turns = turns.into_iter();
     let (known, dry) = turns.find_map(|(own, dry)| first(own, dry))?;
     let why = match Some(known.found.uid) == taker {
-        true => "its user's apps took the most memory lately",
+        true => "its user's apps took the most memory recently",
         false => "it was used longest ago",
     };
     let bytes = missing
@@ -455,8 +456,7 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
     }
     // An app that may not be killed frees nothing, however cheap it is.
     let kills = snapshot.settings.swap.kill;
-    let is_cheap =
-        |one: &order::Candidate| one.leaks || (one.class == Class::Disposable && !one.in_use);
+    let is_cheap = |one: &order::Candidate| one.leaks || one.is_cheap();
     let cheap = kills && order::candidates(snapshot).iter().any(is_cheap);
     let last = in_force.frozen.iter().map(|(_, at)| *at).max();
     let lately = last.is_some_and(|at| now.saturating_sub(at) < FREEZE_AGAIN);
@@ -513,12 +513,15 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
     Some(steps)
 }
 
-/// Bytes that reclaim may swap out: the anonymous memory of all apps that are neither in the
-/// foreground nor exempt; 0 without swap.
+/// Bytes that reclaim may swap out when memory is short: the anonymous memory of all apps that are
+/// neither in the foreground nor disposable and exempt; 0 without swap. Other exemptions end in a
+/// severe shortage, before any app is killed for them.
 pub fn swappable(snapshot: &Snapshot) -> u64 {
     let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
     let exempt = &snapshot.in_force.swapping.exempt;
-    let may = |known: &&Known| Some(known.key()) != front && !exempt.contains(&known.key());
+    let stays_out =
+        |known: &&Known| eligible::is_disposable(known, snapshot) && exempt.contains(&known.key());
+    let may = |known: &&Known| Some(known.key()) != front && !stays_out(known);
     let apps = snapshot.apps.iter().filter(may);
     match snapshot.storage.is_there() {
         true => apps.map(|known| known.found.memory.anonymous).sum(),

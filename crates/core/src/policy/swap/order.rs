@@ -5,17 +5,14 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::model::app::AppKey;
-use crate::model::apps::{leak, Known};
+use crate::model::apps::{leak, Known, STARTS};
 use crate::model::class::Class;
 use crate::model::protected::{Harm, PREVIOUS_FOR};
 use crate::model::shortage::{Level, Situation};
 use crate::model::snapshot::Snapshot;
 
 use super::culprit::{self, Culprit};
-use super::services;
-
-/// Duration of an app's start. An app grows while it starts, and the user may be waiting for it.
-pub(super) const STARTS: Duration = Duration::from_secs(10);
+use super::{cost, services};
 
 /// Divisor: to count as a leak, an app must have grown by more than this part of the leak threshold
 /// since the order was made. An app that has stopped growing takes no more memory.
@@ -72,6 +69,7 @@ struct Rank {
     healthy: bool,
     class: Class,
     in_use: bool,
+    dear: bool,
     used: Duration,
     key: AppKey,
 }
@@ -87,6 +85,8 @@ pub struct Candidate {
     pub leaks: bool,
     /// Whether it is in use in the background.
     pub in_use: bool,
+    /// Whether swapping it costs the user less than closing it ([`cost::is_dear`]).
+    pub dear: bool,
     /// Whether a service must be squeezed before this app is killed.
     pub waits: bool,
     /// End of its start, since boot.
@@ -101,6 +101,11 @@ pub struct Candidate {
 }
 
 impl Candidate {
+    /// Whether it may be closed before memory is exhausted, because closing it costs little.
+    pub fn is_cheap(&self) -> bool {
+        self.class == Class::Disposable && !self.in_use && !self.dear
+    }
+
     /// Bytes by which it has grown lately, if it leaks and still grows; else `None`. `held_now`:
     /// its current allocation in bytes; `total`: the machine's memory in bytes. Detects the same
     /// leaks as a new scan would.
@@ -173,10 +178,12 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
             let leaks = known.leaks(total);
             let in_use = !known.found.uses.is_empty();
             let class = known.found.class.class;
+            let dear = class == Class::Disposable && cost::is_dear(known, snapshot);
             let rank = Rank {
                 healthy: !leaks,
                 class,
                 in_use,
+                dear,
                 used: known.used(),
                 key: known.key(),
             };
@@ -185,6 +192,7 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
                 class,
                 leaks,
                 in_use,
+                dear,
                 waits: waits && !leaks,
                 starts_until: known.found.started.saturating_add(STARTS),
                 held: known.found.memory.allocated(),
@@ -227,7 +235,7 @@ pub fn pick(candidates: &[Candidate], held_now: &[u64], now: &Situation) -> Opti
             return guilty(one, held);
         }
         let helps = held >= now.shortfall / WORTH_PART;
-        let cheap = one.class == Class::Disposable && !one.in_use && !one.waits;
+        let cheap = one.is_cheap() && !one.waits;
         helps && now.level > Level::Low && (exhausted || (cheap && !grows))
     };
     let mut all = candidates.iter().zip(held_now);

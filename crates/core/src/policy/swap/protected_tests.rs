@@ -7,6 +7,7 @@ use super::tests::{key, situation, snapshot, spec, with_topmost, Spec, MIB, S};
 use super::*;
 use crate::model::app::{App, ProcessId};
 use crate::model::apps::{AppMemory, Service};
+use crate::model::class::Class;
 use crate::model::protected::{Guarded, Protected, Why};
 use crate::model::snapshot::Refusal;
 

@@ -9,7 +9,7 @@ use super::order::{candidates, pick, spared};
 use super::*;
 use crate::model::app::{App, Home, ProcessId};
 use crate::model::apps::{AppMemory, Apps, Found, Use};
-use crate::model::class::Reasoned;
+use crate::model::class::{Class, Reasoned};
 use crate::model::protected::PREVIOUS_FOR;
 use crate::model::shortage::{derive_thresholds, Gauge, Shortage, Situation};
 use crate::model::snapshot::Measured;
@@ -66,22 +66,21 @@ pub(super) fn spec() -> impl Strategy<Value = Spec> {
 }
 
 fn found(number: u64, spec: &Spec, mib: u64) -> Found {
+    let app = App {
+        key: key(number),
+        name: format!("app{number}"),
+        process: Some(ProcessId {
+            pid: number as i32,
+            starttime: 1,
+        }),
+        home: Some(Home {
+            path: format!("/app.slice/app-{number}.scope"),
+            inode: number,
+            own: spec.own,
+            adopted: false,
+        }),
+    };
     Found {
-        app: App {
-            key: key(number),
-            name: format!("app{number}"),
-            process: Some(ProcessId {
-                pid: number as i32,
-                starttime: 1,
-            }),
-            home: Some(Home {
-                path: format!("/app.slice/app-{number}.scope"),
-                inode: number,
-                own: spec.own,
-                adopted: false,
-            }),
-        },
-        uid: 1000,
         started: Duration::MAX,
         class: Reasoned {
             class: spec.class,
@@ -91,13 +90,12 @@ fn found(number: u64, spec: &Spec, mib: u64) -> Found {
         untouchable: spec
             .untouchable
             .then(|| "it holds the compositor".to_owned()),
-        part_of: None,
         memory: AppMemory {
             resident: mib * MIB,
             anonymous: mib * MIB,
             swapped: 0,
         },
-        members: Vec::new(),
+        ..Found::new(app, 1000)
     }
 }
 
@@ -147,7 +145,7 @@ pub(super) fn snapshot(specs: &[Spec], available: u64, swap: u64) -> Snapshot {
     snapshot
 }
 
-fn one(class: Class, used: u64) -> Spec {
+pub(super) fn one(class: Class, used: u64) -> Spec {
     Spec {
         class,
         used,
@@ -281,7 +279,7 @@ fn leak_is_detected_independently_of_the_sampling_phase() {
 }
 
 #[test]
-fn app_that_stopped_growing_is_no_leak() {
+fn app_that_stopped_growing_does_not_leak() {
     let mut apps = [one(Class::Disposable, 1), one(Class::Normal, 2)];
     apps[1].grown = 12;
     let all = candidates(&snapshot(&apps, 5, 100));
@@ -358,6 +356,27 @@ fn foreground_app_may_be_larger_than_memory_and_reclaim_keeps_some_pages() {
     assert_eq!(eligible::exempt(&short).count(), 0);
     short.at = S(1006);
     assert_eq!(eligible::exempt(&short).count(), 1);
+}
+
+#[test]
+fn apps_are_swapped_before_memory_is_so_short_that_apps_are_killed() {
+    let mut apps = [one(Class::Normal, 1), one(Class::Normal, 2)];
+    apps[1].mib = 60;
+    let mut machine = snapshot(&apps, 100, 128);
+    machine.storage.areas[0].size = 30 * MIB;
+    assert_eq!(eligible::exempt(&machine).count(), 1);
+    machine.shortage.set_swappable(100 * MIB, 0);
+    let low = Gauge {
+        at: S(1002),
+        available: 5 * MIB,
+        swap_free: 100 * MIB,
+        swap_total: 128 * MIB,
+        full: Duration::from_millis(500),
+        ..Gauge::default()
+    };
+    assert_eq!(machine.shortage.observe(low), Level::Low);
+    machine.at = S(1002);
+    assert_eq!(eligible::exempt(&machine).count(), 0);
 }
 
 #[test]
@@ -526,15 +545,19 @@ fn disposable_foreground_app_is_exempt_before_all_other_steps() {
 }
 
 #[test]
-fn exempt_and_foreground_apps_are_not_swappable() {
+fn disposable_and_foreground_apps_are_not_swappable() {
     let mut apps = [1, 2, 3].map(|used| one(Class::Normal, used));
+    apps[0].class = Class::Disposable;
     for (app, mib) in apps.iter_mut().zip([10, 20, 40]) {
         app.mib = mib;
     }
     let mut machine = with_topmost(snapshot(&apps, 5, 100), 2);
     assert_eq!(swappable(&machine), 30 * MIB);
-    machine.in_force.swapping.exempt = vec![key(1)];
-    assert_eq!(swappable(&machine), 10 * MIB);
+    machine.in_force.swapping.exempt = vec![key(0)];
+    assert_eq!(swappable(&machine), 20 * MIB);
+    // The exemption of a normal app ends before an app is killed for it.
+    machine.in_force.swapping.exempt = vec![key(0), key(1)];
+    assert_eq!(swappable(&machine), 20 * MIB);
     machine.storage.areas.clear();
     assert_eq!(swappable(&machine), 0);
 }
@@ -764,6 +787,6 @@ fn decision_accounts_for_every_app_once() {
     assert_eq!(accounts.len(), specs.len());
     let of = |number| accounts.iter().find(|one| one.app == key(number)).unwrap();
     assert!(of(2).chosen);
-    assert!(of(0).reason.contains("never swapped"), "{:?}", of(0));
+    assert!(of(0).reason.contains("costs no more"), "{:?}", of(0));
     assert!(of(4).reason.contains("compositor"), "{:?}", of(4));
 }

@@ -66,20 +66,23 @@ fn notes(view: &View<'_>, role: Role, id: ProcessId, app: Option<&App>) -> Vec<S
     let mut notes = match role {
         Role::Topmost => topmost_notes(view, id),
         Role::Previous => {
-            vec!["this app was topmost before; nothing is done for it now".to_owned()]
+            vec![
+                "this app was in the foreground before; limelightd does nothing for it now"
+                    .to_owned(),
+            ]
         }
         Role::Background => vec![match daemon.model.topmost.front() {
             Some(front) if viewer.sees_app(&front.app) => {
                 format!(
-                    "nothing is done for this process: {} is topmost",
+                    "limelightd does nothing for this process: {} is in the foreground",
                     front.app.name
                 )
             }
             None if viewer.speaker.sees_all() => {
-                "nothing is done for this process: no app is topmost".to_owned()
+                "limelightd does nothing for this process: no app is in the foreground".to_owned()
             }
             // Another user's app may be topmost.
-            _ => "nothing is done for this process: it is not topmost".to_owned(),
+            _ => "limelightd does nothing for this process: it is not in the foreground".to_owned(),
         }],
     };
     notes.extend(app.and_then(|app| swap::refusal_note(viewer, app.key)));
@@ -93,7 +96,7 @@ fn notes(view: &View<'_>, role: Role, id: ProcessId, app: Option<&App>) -> Vec<S
     }
     let known = daemon.system.same_process(id).is_some();
     if !known {
-        notes.push("the process has ended meanwhile".to_owned());
+        notes.push("the process has ended".to_owned());
     }
     notes
 }
@@ -102,8 +105,8 @@ fn topmost_notes(view: &View<'_>, id: ProcessId) -> Vec<String> {
     let daemon = view.viewer.reconciler;
     let guess = daemon.model.is_guess().then(|| {
         format!(
-            "that this app is in front is {}; it is said for certain by limelight-agent in the session, by a \
-             compositor, or by limelight focus PID",
+            "the foreground app is {}; for a certain report, run limelight-agent in the session, \
+             use a compositor that reports it, or run limelight focus PID",
             view.sources.wake_graph.detail()
         )
     });

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The mechanisms in `status`.
 
-use std::collections::BTreeMap;
-
 use limelight_core::policy::boost::{self, Standing};
-use limelight_proto::{MechanismStatus, State};
+use limelight_proto::{MechanismId, MechanismStatus, State};
 use limelight_sys::controllers::Lack;
 
-use crate::control::report::{off, swap, View};
+use crate::control::report::{mechanism, off, swap, View};
 use crate::mechanisms::prezero::FOLDER;
 use crate::reconcile::Reconciler;
+
+/// Why premap and prezero are unavailable on a stock kernel.
+const ABSENT: &str = "not in this kernel";
 
 /// All mechanisms.
 pub(super) fn status(view: &View<'_>) -> Vec<MechanismStatus> {
@@ -21,15 +22,6 @@ pub(super) fn status(view: &View<'_>) -> Vec<MechanismStatus> {
         prezero(view),
         swap::status(view),
     ]
-}
-
-fn mechanism(name: &str, state: State, detail: String) -> MechanismStatus {
-    MechanismStatus {
-        name: name.to_owned(),
-        state,
-        detail,
-        counters: BTreeMap::new(),
-    }
 }
 
 /// The state of a mechanism that works only while an app is topmost.
@@ -64,19 +56,20 @@ fn protect(view: &View<'_>) -> MechanismStatus {
     } else {
         while_topmost(daemon)
     };
-    let detail = match state {
+    let means = means.join(", ");
+    let (detail, short) = match state {
         State::Unavailable => {
             let lack = daemon.system.proc.lack_of("memory").unwrap_or(Lack::Hidden);
             let cure = lack.cure();
-            format!("nothing can be reserved: no /dev/limelight, and no memory controller in cgroup v2, {lack}: {cure}")
+            let detail = format!("no memory can be reserved: no /dev/limelight, and no memory controller in cgroup v2, {lack}: {cure}");
+            (detail, String::new())
         }
-        _ => format!(
-            "by {}; pressure: {}",
-            means.join(", "),
-            view.sources.pressure.detail()
-        ),
+        _ => {
+            let pressure = view.sources.pressure.detail();
+            (format!("by {means}; pressure: {pressure}"), means)
+        }
     };
-    mechanism("protect", state, detail)
+    mechanism(MechanismId::Protect, state, detail, short)
 }
 
 /// State of `boost`. Without a topmost app, the working knobs are unknown.
@@ -84,12 +77,13 @@ fn boost(view: &View<'_>) -> MechanismStatus {
     let daemon = view.viewer.reconciler;
     let settings = &daemon.config.settings.boost;
     let front = daemon.model.topmost.front();
-    let (state, detail) = match front {
-        _ if !settings.enabled => (State::Off, off("boost")),
+    let (state, detail, short) = match front {
+        _ if !settings.enabled => (State::Off, off("boost"), String::new()),
         None => {
             let helpers = daemon.mechanisms.boost.surroundings.helpers();
-            let detail = format!("nothing is topmost; {helpers} helpers are known");
-            (State::Idle, detail)
+            let short = "no app is in the foreground";
+            let detail = format!("{short}; {helpers} helpers are known");
+            (State::Idle, detail, short.to_owned())
         }
         Some(front) => {
             let home = front.app.home.as_ref();
@@ -99,35 +93,40 @@ fn boost(view: &View<'_>) -> MechanismStatus {
                 Standing::Unused(why) => format!("{name} not used: {why}"),
                 Standing::Inert(why) => format!("{name} inert: {why}"),
             });
-            let any = knobs.all().iter().any(|(_, standing)| standing.is_live());
-            let state = match any {
-                true => State::Active,
-                false => State::Unavailable,
+            let all = knobs.all();
+            let live = all.iter().filter(|(_, standing)| standing.is_live());
+            let live: Vec<&str> = live.map(|(name, _)| *name).collect();
+            let (state, short) = match live.is_empty() {
+                false => (State::Active, live.join(", ")),
+                true => (State::Unavailable, words[0].clone()),
             };
-            (state, words.join("; "))
+            (state, words.join("; "), short)
         }
     };
-    mechanism("boost", state, detail)
+    mechanism(MechanismId::Boost, state, detail, short)
 }
 
 fn premap(view: &View<'_>) -> MechanismStatus {
     let daemon = view.viewer.reconciler;
     let settings = &daemon.config.settings.premap;
+    let mut short = "";
     let (state, detail) = if !settings.enabled {
         (State::Off, off("premap"))
     } else if let Some(pages) = daemon.mechanisms.shared.in_force.device_premap {
         let state = while_topmost(daemon);
-        let detail = format!("/dev/limelight, at most {pages} pages with one fault");
+        let detail = format!("/dev/limelight, at most {pages} pages per fault");
         (state, detail)
     } else {
-        let detail = "not in this kernel; `limelight run --premap` does it for one program";
-        (State::Unavailable, detail.to_owned())
+        short = ABSENT;
+        let detail = format!("{ABSENT}; `limelight run --premap` does it for one program");
+        (State::Unavailable, detail)
     };
-    mechanism("premap", state, detail)
+    mechanism(MechanismId::Premap, state, detail, short)
 }
 
 fn prezero(view: &View<'_>) -> MechanismStatus {
     let daemon = view.viewer.reconciler;
+    let mut short = "";
     let (state, detail) = if !daemon.config.settings.prezero.enabled {
         (State::Off, off("prezero"))
     } else if let Some(pool) = &daemon.mechanisms.shared.in_force.device_prezero {
@@ -139,16 +138,17 @@ fn prezero(view: &View<'_>) -> MechanismStatus {
         let detail = format!("/dev/limelight, {pooled} of {target} pages, zeroed by {engine}");
         (state, detail)
     } else if daemon.model.last.device_prezero && daemon.model.topmost.front().is_none() {
-        let detail = "/dev/limelight, for the next app that comes to the front";
+        let detail = "/dev/limelight, for the next app that enters the foreground";
         (State::Idle, detail.to_owned())
     } else if daemon.model.last.device_prezero {
-        let detail = "the kernel does not do it: see the changes below";
+        let detail = "no pool of zeroed pages is in force: see the changes below";
         (State::Unavailable, detail.to_owned())
     } else {
-        let detail = "not in this kernel; stock kernels zero pages when they are needed";
-        (State::Unavailable, detail.to_owned())
+        short = ABSENT;
+        let detail = format!("{ABSENT}; stock kernels zero pages when they are needed");
+        (State::Unavailable, detail)
     };
-    mechanism("prezero", state, detail)
+    mechanism(MechanismId::Prezero, state, detail, short)
 }
 
 fn readahead(view: &View<'_>) -> MechanismStatus {
@@ -166,18 +166,14 @@ fn readahead(view: &View<'_>) -> MechanismStatus {
     } else {
         while_topmost(daemon)
     };
-    let detail = match state {
-        State::Off => off("readahead"),
-        State::Unavailable => daemon.mechanisms.readahead.cold_start_detail(),
-        _ => format!(
-            "{streams}; {}",
-            daemon.mechanisms.readahead.cold_start_detail()
-        ),
+    let starts = daemon.mechanisms.readahead.cold_start_detail();
+    let (detail, short) = match state {
+        State::Off => (off("readahead"), String::new()),
+        State::Unavailable => (starts, String::new()),
+        _ => (format!("{streams}; {starts}"), streams),
     };
     MechanismStatus {
-        name: "readahead".to_owned(),
-        state,
-        detail,
         counters: daemon.mechanisms.readahead.counters(),
+        ..mechanism(MechanismId::Readahead, state, detail, short)
     }
 }

@@ -6,13 +6,14 @@ mod mechanisms;
 mod swap;
 mod window;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use limelight_core::model::shortage::Shortage;
 use limelight_core::model::Lru;
 use limelight_proto::{
-    AgentStatus, AppStatus, MemoryAction, MemoryStatus, Response, SourceStatus, Stall, State,
-    Status, TopmostStatus, PROTOCOL, WAKE_GRAPH,
+    AgentStatus, AppStatus, MechanismId, MechanismStatus, MemoryAction, MemoryStatus, Response,
+    SourceStatus, Stall, State, Status, TopmostStatus, PROTOCOL, WAKE_GRAPH,
 };
 
 use crate::config::{EvdevSource, OomScoreAdjSource};
@@ -39,6 +40,22 @@ pub(crate) struct View<'a> {
 /// The detail of a mechanism that is switched off.
 fn off(name: &str) -> String {
     format!("switched off by the configuration ([{name}] enabled)")
+}
+
+/// Status of a mechanism without counters. `short`: its detail in a few words, if that is long.
+fn mechanism(
+    id: MechanismId,
+    state: State,
+    detail: String,
+    short: impl Into<String>,
+) -> MechanismStatus {
+    MechanismStatus {
+        name: id.name().to_owned(),
+        state,
+        detail,
+        counters: BTreeMap::new(),
+        short: short.into(),
+    }
 }
 
 fn source(name: &str, state: State, detail: impl Into<String>) -> SourceStatus {
@@ -103,9 +120,9 @@ fn sources(view: &View<'_>) -> Vec<SourceStatus> {
     let active = |active: bool| if active { State::Active } else { State::Idle };
     let sessions = model.topmost.sessions();
     let heard = if !model.topmost.hears_inferred() {
-        "; not heard while a higher claim is in force"
+        "; ignored while a claim of higher priority is in force"
     } else if view.sources.top_app.speaks() {
-        "; not heard, top-app tells"
+        "; ignored, because top-app reports the foreground app"
     } else {
         ""
     };
@@ -150,7 +167,7 @@ fn wake_graph(view: &View<'_>) -> SourceStatus {
         let off = "switched off by the configuration ([sources] wake_graph)";
         (State::Off, off.to_owned())
     } else if config.evdev == EvdevSource::Off {
-        let off = "input devices are left alone by the configuration ([sources] evdev)";
+        let off = "input devices are not read: switched off by the configuration ([sources] evdev)";
         (State::Off, off.to_owned())
     } else if let Some(why) = graph.failure() {
         (State::Unavailable, why.to_owned())
@@ -158,7 +175,7 @@ fn wake_graph(view: &View<'_>) -> SourceStatus {
         let idle = "not needed: a source reports the foreground app";
         (State::Idle, idle.to_owned())
     } else if !works {
-        (State::Unavailable, format!("no input is heard: {input}"))
+        (State::Unavailable, format!("no input is received: {input}"))
     } else {
         let state = match model.is_guess() {
             true => State::Active,

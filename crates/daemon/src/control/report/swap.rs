@@ -5,9 +5,9 @@ use limelight_core::model::class::Class;
 use limelight_core::model::shortage::Level;
 use limelight_core::model::snapshot::Refusal;
 use limelight_core::model::AppKey;
-use limelight_proto::{MechanismStatus, State};
+use limelight_proto::{MechanismId, MechanismStatus, State};
 
-use crate::control::report::{off, View};
+use crate::control::report::{mechanism, off, View};
 use crate::control::visibility::Viewer;
 use crate::reconcile::Reconciler;
 use crate::system::now;
@@ -29,29 +29,27 @@ pub(super) fn refusal_note(viewer: Viewer<'_>, app: AppKey) -> Option<String> {
 /// `swap` in `status`.
 pub(super) fn status(view: &View<'_>) -> MechanismStatus {
     let daemon = view.viewer.reconciler;
-    let (state, detail) = state(view.viewer.reconciler);
+    let (state, detail, short) = state(view.viewer.reconciler);
     let mut counters = daemon.history.counters();
     let (refused, _) = daemon.mechanisms.shared.gate.refusals();
     counters.insert("refused".to_owned(), refused);
     MechanismStatus {
-        name: "swap".to_owned(),
-        state,
-        detail,
         counters,
+        ..mechanism(MechanismId::Swap, state, detail, short)
     }
 }
 
-fn state(reconciler: &Reconciler) -> (State, String) {
+fn state(reconciler: &Reconciler) -> (State, String, String) {
     let settings = &reconciler.config.settings.swap;
     if !settings.enabled {
-        return (State::Off, off("swap"));
+        return (State::Off, off("swap"), String::new());
     }
     let Some(guard) = &reconciler.mechanisms.swap.guard else {
         let why = match reconciler.dry_run {
             true => "a dry run starts no guard",
             false => "the guard is not running: see limelightd's log",
         };
-        return (State::Unavailable, why.to_owned());
+        return (State::Unavailable, why.to_owned(), String::new());
     };
     let shortage = guard.shortage();
     let thresholds = shortage.thresholds();
@@ -62,10 +60,10 @@ fn state(reconciler: &Reconciler) -> (State, String) {
         all.filter(|one| one.found.class.class == class).count()
     };
     let swapping = &reconciler.mechanisms.shared.in_force.swapping;
+    let storage = reconciler.model.last.storage.describe();
     let mut parts = vec![
             format!(
-                "{}; memory: {}, apps are swapped below {} MiB available, killed below {} MiB",
-                reconciler.model.last.storage.describe(),
+                "{storage}; memory: {}, apps are swapped below {} MiB available, killed below {} MiB",
                 shortage.level().name(),
                 mib(thresholds.swap),
                 mib(thresholds.kill)
@@ -92,7 +90,7 @@ fn state(reconciler: &Reconciler) -> (State, String) {
     }
     if let (refused @ 1.., Some((harm, blocked))) = reconciler.mechanisms.shared.gate.refusals() {
         parts.push(format!(
-            "the gate refused {refused} actions, last one target was not {harm}: {blocked}"
+            "the gate refused {refused} actions; the last target was not {harm}: {blocked}"
         ));
     }
     parts.extend(
@@ -102,11 +100,11 @@ fn state(reconciler: &Reconciler) -> (State, String) {
             .oom_daemons
             .found
             .iter()
-            .map(|killer| format!("beside it {killer}")),
+            .map(|killer| format!("also running: {killer}")),
     );
     let state = match shortage.level() > Level::Plenty || !swapping.frozen.is_empty() {
         true => State::Active,
         false => State::Idle,
     };
-    (state, parts.join("; "))
+    (state, parts.join("; "), storage)
 }

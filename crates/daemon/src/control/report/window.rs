@@ -27,7 +27,7 @@ pub(crate) fn latency(viewer: Viewer<'_>, app: Option<&str>) -> Result<Response,
         Some(name) if apps.is_empty() => Err(Refusal::new(
             ErrorCode::NotFound,
             format!("no app named {name:?} had a response window"),
-            "limelight latency lists those that had",
+            "limelight latency lists the apps that had one",
         )),
         _ => Ok(Response::Latency(LatencyReport {
             apps,
@@ -59,7 +59,7 @@ pub(super) fn status(view: &View<'_>) -> WindowStatus {
     } else {
         let detail = match window.last_told() {
             Some((by, when)) => format!(
-                "last told by {by}, {} ms ago",
+                "last report by {by}, {} ms ago",
                 at.saturating_sub(*when).as_millis()
             ),
             None => "no source has reported input or frames yet".to_owned(),
@@ -93,7 +93,7 @@ fn sources(view: &View<'_>) -> Vec<SourceStatus> {
             0 => State::Idle,
             _ => State::Active,
         },
-        detail: format!("{reporters} session agents or compositors tell of input and frames"),
+        detail: format!("{reporters} session agents or compositors report input and frames"),
     }];
     let [input, frames] = view.sources.evdev.details();
     for (name, (on, works, how)) in [("evdev", input), ("display frames", frames)] {
@@ -102,8 +102,10 @@ fn sources(view: &View<'_>) -> Vec<SourceStatus> {
                 let why = "switched off by the configuration ([sources] evdev)";
                 (State::Off, why)
             }
-            (_, false, _) if window.is_reported() => (State::Idle, "not needed: others tell"),
-            (_, false, _) => (State::Idle, "not needed: nothing is topmost"),
+            (_, false, _) if window.is_reported() => {
+                (State::Idle, "not needed: another source reports")
+            }
+            (_, false, _) => (State::Idle, "not needed: no app is in the foreground"),
             (_, true, true) => (State::Active, how),
             (_, true, false) => (State::Unavailable, how),
         };
@@ -122,12 +124,12 @@ pub(super) fn note(view: &View<'_>) -> Option<String> {
     let name = &view.viewer.reconciler.model.front()?.name;
     Some(match (status.state, status.topmost) {
         (State::Off, _) => status.detail,
-        (_, None) => "no response window of this app has been answered yet, so how quickly it \
-                          answers is not known"
+        (_, None) => "no response window of this app has been answered yet, so its response time \
+                      is unknown"
             .to_owned(),
         (_, Some(seen)) => format!(
-            "{name} answered {} times: half within {}, 99 of 100 within {}; it is waited for \
-                 at most {} ms",
+            "{name} answered {} times: half within {}, 99 of 100 within {}; its windows stay open \
+             for at most {} ms",
             seen.answers,
             took(Duration::from_micros(seen.p50_us)),
             took(Duration::from_micros(seen.p99_us)),

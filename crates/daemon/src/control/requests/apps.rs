@@ -18,8 +18,13 @@ use crate::system::identify::{no_process, Refusal};
 fn no_app(pid: i32) -> Refusal {
     Refusal::new(
         ErrorCode::NotAnApp,
-        format!("pid {pid} belongs to no app that is known: no unit was made for it, and it was never in front"),
-        format!("name a process of an app (limelight class list), or have it known: limelight focus {pid}"),
+        format!(
+            "pid {pid} belongs to no known app: it has no unit and was never in the foreground"
+        ),
+        format!(
+            "name a process of an app (limelight class list), or make its app known: limelight \
+             focus {pid}"
+        ),
     )
 }
 
@@ -142,7 +147,7 @@ fn may_lower(
         return Err(Refusal::new(
             ErrorCode::NotAllowed,
             format!("root set the class of {name}"),
-            "ask root to take it back (limelight class set)",
+            "ask root to withdraw that (limelight class set)",
         ));
     }
     let given = source.given_class(key).unwrap_or_default();
@@ -180,8 +185,8 @@ pub(super) fn in_use(
         if !announced.add(line.client, user, id, what, may_speak.is_ok()) {
             return Err(Refusal::new(
                 ErrorCode::Busy,
-                "this connection said of too many processes that they are in use",
-                "take back what has ended",
+                "this connection has announced too many processes as in use",
+                "withdraw the announcements for processes that have ended",
             ));
         }
     } else {
@@ -192,7 +197,7 @@ pub(super) fn in_use(
     control.set_announcing(line.client, holds);
     let message = match on {
         true => format!("pid {pid} {}, until this connection closes", what.clause()),
-        false => format!("pid {pid} is not said to be in use so any more"),
+        false => format!("the announcement for pid {pid} is withdrawn"),
     };
     // The refusal is temporary: the announcement counts once the session is active. The client need
     // not repeat it.

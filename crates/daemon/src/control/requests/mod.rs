@@ -83,7 +83,15 @@ impl Desk<'_> {
                 return Response::Error {
                     code: ErrorCode::BadRequest,
                     message: format!("not a request: {error}"),
-                    cure: "send {\"op\":\"status\"}, {\"op\":\"explain\",\"pid\":N}, {\"op\":\"latency\"}, {\"op\":\"apps\"}, {\"op\":\"class\",\"pid\":N,\"class\":\"normal\"}, {\"op\":\"in-use\",\"pid\":N,\"use\":\"unsaved\",\"on\":true}, {\"op\":\"history\"}, {\"op\":\"decision\"}, {\"op\":\"listen\"}, {\"op\":\"focus\",\"target\":{\"pid\":N},\"source\":\"NAME\"} or {\"op\":\"window\",\"event\":\"open\",\"source\":\"NAME\"}, one a line".to_owned(),
+                    cure:
+                        "send {\"op\":\"status\"}, {\"op\":\"explain\",\"pid\":N}, \
+                           {\"op\":\"latency\"}, {\"op\":\"apps\"}, \
+                           {\"op\":\"class\",\"pid\":N,\"class\":\"normal\"}, \
+                           {\"op\":\"in-use\",\"pid\":N,\"use\":\"unsaved\",\"on\":true}, \
+                           {\"op\":\"history\"}, {\"op\":\"decision\"}, {\"op\":\"listen\"}, \
+                           {\"op\":\"focus\",\"target\":{\"pid\":N},\"source\":\"NAME\"} or \
+                           {\"op\":\"window\",\"event\":\"open\",\"source\":\"NAME\"}, one per line"
+                            .to_owned(),
                     retry_ms: None,
                 }
             }
@@ -160,7 +168,7 @@ impl Desk<'_> {
             Request::Listen => {
                 self.control.set_listening(line.client);
                 Ok(Response::Ok {
-                    message: "told of everything that a shortage of memory leads to".to_owned(),
+                    message: "subscribed to all notices about memory shortages".to_owned(),
                 })
             }
             Request::History { last } => Ok(Response::History {
@@ -190,7 +198,7 @@ impl Desk<'_> {
         let ms = granted.err()?.as_millis() as u64;
         Some(Response::Error {
             code: ErrorCode::Busy,
-            message: format!("uid {} asks limelightd too often", speaker.uid),
+            message: format!("uid {} sends too many requests", speaker.uid),
             cure: format!("ask again in {ms} ms"),
             retry_ms: Some(ms),
         })
@@ -296,17 +304,20 @@ fn claimed_cgroup(system: &System, peer: PeerCred, path: &str) -> Result<App, Re
 /// Describes the claim that is in force after a request.
 fn standing(viewer: Viewer<'_>, claimed: Option<String>) -> String {
     let Some(front) = viewer.reconciler.model.topmost.front() else {
-        return "no app is topmost".to_owned();
+        return "no app is in the foreground".to_owned();
     };
     let name = viewer.name_for(&front.app, describe(&front.app));
     match front.leaves_at {
         Some(at) => format!(
-            "{name} is topmost for another {} ms",
+            "{name} stays in the foreground for another {} ms",
             at.saturating_sub(now()).as_millis()
         ),
-        None if claimed.as_ref() == Some(&name) => format!("{name} is topmost"),
-        None if !viewer.sees_app(&front.app) => format!("noted; {name} is topmost"),
-        None => format!("noted; {name} is topmost by the claim of {}", front.source),
+        None if claimed.as_ref() == Some(&name) => format!("{name} is in the foreground"),
+        None if !viewer.sees_app(&front.app) => format!("claim noted; {name} is in the foreground"),
+        None => format!(
+            "claim noted; {name} is in the foreground, claimed by {}",
+            front.source
+        ),
     }
 }
 

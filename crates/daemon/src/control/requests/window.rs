@@ -53,8 +53,8 @@ pub(super) fn report(
         }
         return Err(Refusal::new(
             ErrorCode::NotFound,
-            "no app is topmost, so no answer is awaited",
-            "name one first (limelight focus PID, or a session agent)",
+            "no app is in the foreground, so no response window can be open",
+            "claim the foreground first (limelight focus PID, or a session agent)",
         ));
     };
     may_tell(control, reconciler, speaker, &front, at)?;
@@ -80,7 +80,7 @@ pub(super) fn report(
                 Ok(()) => app.name,
                 Err(_) => "that app".to_owned(),
             };
-            format!("not opened: {name} is not topmost")
+            format!("not opened: {name} is not in the foreground")
         }
         (WindowEvent::Close, None) => closing(model.frame(Some(front.key), happened)),
         (WindowEvent::Close, Some(app)) => closing(model.frame(Some(app.key), happened)),
@@ -116,8 +116,8 @@ fn may_tell(
             let procs = procs.filter(|procs| !procs.is_empty()).ok_or_else(|| {
                 Refusal::new(
                     ErrorCode::NotFound,
-                    "the app in front has no process any more",
-                    "name the app that is in front now",
+                    "the foreground app no longer has a process",
+                    "name the current foreground app",
                 )
             })?;
             let owns = authorization::owns_all(&reconciler.system, uid, &procs);
@@ -144,8 +144,8 @@ fn not_own(refusal: Refusal, uid: u32) -> Refusal {
     match refusal.code {
         ErrorCode::NotAllowed => Refusal::new(
             refusal.code,
-            format!("the app in front does not belong to uid {uid}"),
-            "tell of the input of your own app while it is in front, or as root",
+            format!("the foreground app does not belong to uid {uid}"),
+            "report input only for your own app while it is in the foreground, or report as root",
         ),
         _ => refusal,
     }
@@ -162,7 +162,7 @@ fn happened(at_us: Option<u64>, now: Duration) -> Result<Duration, Refusal> {
         return Err(Refusal::new(
             ErrorCode::BadRequest,
             format!("at_us {at_us} is {} ms ago", ago.as_millis()),
-            "give the event's time in microseconds of CLOCK_MONOTONIC, and at once",
+            "report each event at once, with its time in microseconds of CLOCK_MONOTONIC",
         ));
     }
     Ok(now.saturating_sub(ago))
@@ -174,9 +174,11 @@ fn opening(opening: Opening, now: Duration) -> String {
             "open for at most {} ms",
             ends.saturating_sub(now).as_millis()
         ),
-        Opening::Joined => "a window is open already and has it, too".to_owned(),
+        Opening::Joined => "joined to the window that is already open".to_owned(),
         Opening::Answered(time) => format!("answered already, after {}", took(time)),
-        Opening::Off => "not opened: the configuration says so ([window] enabled)".to_owned(),
+        Opening::Off => {
+            "not opened: switched off by the configuration ([window] enabled)".to_owned()
+        }
     }
 }
 
@@ -186,6 +188,6 @@ fn closing(closing: Closing) -> String {
         Closing::Late(time) => format!("answered late, after {}", took(time)),
         Closing::Moved => "closed: the focus had moved".to_owned(),
         Closing::Unasked => "no window was open".to_owned(),
-        Closing::Elsewhere => "the window is another app's and stays open".to_owned(),
+        Closing::Elsewhere => "the open window belongs to another app and stays open".to_owned(),
     }
 }

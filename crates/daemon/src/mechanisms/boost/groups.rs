@@ -11,7 +11,7 @@ use limelight_sys::process::Process;
 
 use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::shared::{Context, Shared};
-use crate::restore::undo::{undo, Undone};
+use crate::restore::undo::Undone;
 use crate::restore::Entry;
 
 fn change(
@@ -25,7 +25,8 @@ fn change(
     let from = format!("nice {from}");
     let to = format!("nice {to} (session group {})", group.number);
     let rule =
-        "boost: the topmost app's session is a group for the scheduler, and runs before others";
+        "boost: the foreground app's session is one scheduling group (autogroup), which runs \
+         before others";
     context.change(knob, (from, to), rule, outcome)
 }
 
@@ -54,7 +55,7 @@ pub(super) fn regroup(
     });
     let mut done = Vec::new();
     for group in groups {
-        let recorded = shared.ledger.entries().iter().find(
+        let recorded = shared.recorded().iter().find(
             |entry| matches!(entry, Entry::Autogroup { number, .. } if *number == group.number),
         );
         // A recorded group is never changed again: a renice in the meantime takes precedence.
@@ -74,25 +75,10 @@ pub(super) fn regroup(
             original: nice,
             ours,
         };
-        let written = shared
-            .ledger
-            .intend([entry.clone()])
-            .map_err(|error| error.to_string())
-            .and_then(|()| {
-                process
-                    .set_autogroup_nice(ours)
-                    .map_err(|error| error.to_string())
-            });
-        let outcome = match written {
-            Ok(()) => {
-                done.push(*group);
-                Outcome::Applied
-            }
-            Err(why) => {
-                shared.ledger.forget(&entry);
-                Outcome::Failed { why }
-            }
-        };
+        let outcome = shared.write(&entry, || process.set_autogroup_nice(ours));
+        if outcome == Outcome::Applied {
+            done.push(*group);
+        }
         let change = change(context, group, (nice, ours), outcome);
         shared
             .changes
@@ -103,8 +89,7 @@ pub(super) fn regroup(
 }
 
 fn put_groups_back(shared: &mut Shared, context: Context<'_>, which: impl Fn(u64) -> bool) {
-    let results = undo(
-        &mut shared.ledger,
+    let results = shared.undo(
         context.system,
         |entry| matches!(entry, Entry::Autogroup { number, .. } if which(*number)),
     );
@@ -112,7 +97,9 @@ fn put_groups_back(shared: &mut Shared, context: Context<'_>, which: impl Fn(u64
         match undone {
             Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
             Undone::Theirs { found } => {
-                tracing::info!("left alone, another program has changed it to {found}: {entry}");
+                tracing::info!(
+                    "not put back, because another program has changed it ({found}): {entry}"
+                );
             }
             Undone::Restored | Undone::Gone => {}
         }
@@ -125,26 +112,6 @@ pub(super) fn ungroup(shared: &mut Shared, app: AppKey, context: Context<'_>) {
     shared
         .changes
         .drop_where(|reach, kind| (reach, kind) == (Reach::App(app), Kind::Autogroup));
-}
-
-pub(super) fn plan_regroup(
-    shared: &mut Shared,
-    nice_points: u8,
-    groups: &[Autogroup],
-    context: Context<'_>,
-) {
-    let Some(app) = context.front.map(|front| front.key) else {
-        return;
-    };
-    for group in groups {
-        if let Some((_, nice)) = look(context, group) {
-            let values = (nice, lowered(nice, nice_points));
-            let change = change(context, group, values, Outcome::Planned);
-            shared
-                .changes
-                .note(Reach::App(app), Kind::Autogroup, change);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -122,24 +122,4 @@ impl Mechanism for Boost {
         }
         Effect::None
     }
-
-    fn plan_only(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) {
-        match step {
-            Step::Weigh { app, weights } => weights::plan_weigh(shared, *app, weights, context),
-            Step::Tune {
-                tuning, threads, ..
-            } => threads::plan_tune(shared, *tuning, threads, context),
-            Step::Regroup {
-                nice_points,
-                groups,
-                ..
-            } => groups::plan_regroup(shared, *nice_points, groups, context),
-            // A dry run has nothing in force to undo. It adopts no app, so no cgroup needs
-            // controllers.
-            Step::HandDown { .. }
-            | Step::Unweigh { .. }
-            | Step::Untune { .. }
-            | Step::Ungroup { .. } => {}
-        }
-    }
 }

@@ -9,9 +9,8 @@
 //! privileged program has set it, or the thread has inherited it from Limelight unnoticed. The nice
 //! values of such a process are not lowered further.
 
-use limelight_core::model::boost::{Role, Threads};
+use limelight_core::model::boost::{Role, Threads, Tuning};
 use limelight_core::model::{AppKey, ProcessId};
-use limelight_core::policy::boost::Tuning;
 use limelight_proto::{Change, Outcome};
 use limelight_sys::process::Process;
 use limelight_sys::sched::IoPriority;
@@ -21,7 +20,7 @@ use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::shared::{failed, Context, Shared};
 use crate::restore::undo::threads::heirs::{Family, Inheritance};
 use crate::restore::undo::threads::{asking, give, is_same, own_slice_ns, wanted};
-use crate::restore::undo::{lineage, undo, Undone};
+use crate::restore::undo::{lineage, Undone};
 use crate::restore::{Asking, Entry, Lineage, Moment, Place, Tuned};
 use crate::system::System;
 
@@ -103,9 +102,10 @@ fn change(
     let to = format!("{} ({} threads)", word(|tuned| tuned.ours), threads.len());
     let rule = match role {
         Role::Competitor => {
-            "boost: it takes a processor from the foreground app, which no weight isolates from it"
+            "boost: it competes with the foreground app for processor time, and no cgroup weight \
+             separates the two"
         }
-        _ => "boost: the topmost app's threads, and those of the programs that serve it, run first",
+        _ => "boost: threads of the foreground app and of its helpers run first",
     };
     context.change(knob, (from, to), rule, outcome)
 }
@@ -273,7 +273,7 @@ pub(super) fn tune(
 }
 
 fn recorded_threads(shared: &Shared) -> Vec<Entry> {
-    let entries = shared.ledger.entries().iter();
+    let entries = shared.recorded().iter();
     entries.filter(|entry| entry.is_asking()).cloned().collect()
 }
 
@@ -302,15 +302,12 @@ fn write_threads(
         .map(|fresh| entry(fresh, &fresh.new))
         .collect();
     let entries = shared.with_lineages(entries, given);
-    let recorded = shared
-        .ledger
-        .intend(entries)
-        .map_err(|error| error.to_string());
+    let recorded = shared.intend(entries);
     let slice = own_slice_ns();
     for fresh in all.iter().filter(|fresh| !fresh.new.is_empty()) {
         let mut outcome = match &recorded {
-            Ok(()) => Outcome::Applied,
-            Err(why) => Outcome::Failed { why: why.clone() },
+            Ok(()) => shared.done(),
+            Err(error) => failed(error),
         };
         let mut given = Vec::new();
         for thread in &fresh.new {
@@ -319,6 +316,10 @@ fn write_threads(
             }
             // Check again: the TID may have been reused since the scan.
             if !is_same(&fresh.process, thread) {
+                continue;
+            }
+            if shared.is_dry_run() {
+                given.push(*thread);
                 continue;
             }
             let done = match asking(thread.tid, slice) {
@@ -367,64 +368,22 @@ fn forget_ended(shared: &mut Shared, threads: &[Threads], context: Context<'_>) 
 }
 
 pub(super) fn untune(shared: &mut Shared, context: Context<'_>) {
-    for (entry, undone) in undo(&mut shared.ledger, context.system, Entry::is_asking) {
+    for (entry, undone) in shared.undo(context.system, Entry::is_asking) {
         match undone {
             Undone::Failed { why } if entry.lineage().is_some() => {
                 tracing::info!("not put back yet, {entry}: {why}");
             }
             Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
             Undone::Theirs { found } => {
-                tracing::info!("changed since and left alone, {entry}: {found}");
+                tracing::info!(
+                    "not put back, because another program has changed it ({found}): {entry}"
+                );
             }
             Undone::Restored | Undone::Gone => {}
         }
     }
     shared.in_force.tuned = None;
     shared.changes.drop_where(|_, kind| kind == Kind::Threads);
-}
-
-pub(super) fn plan_tune(
-    shared: &mut Shared,
-    tuning: Tuning,
-    threads: &[Threads],
-    context: Context<'_>,
-) {
-    let slice = own_slice_ns();
-    for listed in threads {
-        let Some(process) = context.system.same_process(listed.process) else {
-            continue;
-        };
-        let main = asking(listed.process.pid, slice).ok().flatten();
-        let main = main.map(|(_, found)| (listed.process.pid, found));
-        let tuning = tuning_for(tuning, listed, main.into_iter());
-        let planned: Vec<Tuned> = listed
-            .tids
-            .iter()
-            .filter_map(|&tid| {
-                let starttime = process.thread_start(tid).ok()?;
-                let (_, original) = asking(tid, slice).ok()??;
-                let ours = tuned(tuning, listed.role, original);
-                (ours != original).then_some(Tuned {
-                    tid,
-                    starttime,
-                    original,
-                    ours,
-                })
-            })
-            .collect();
-        if !planned.is_empty() {
-            let change = change(
-                context,
-                listed.process,
-                listed.role,
-                &planned,
-                Outcome::Planned,
-            );
-            shared
-                .changes
-                .note(Reach::Process(listed.process), Kind::Threads, change);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -2,14 +2,14 @@
 //! Sets `cpu.weight` and `io.weight` of the app's cgroup and its ancestors: the share of each
 //! against its siblings.
 
+use limelight_core::model::boost::{Weight, WeightFile};
 use limelight_core::model::AppKey;
-use limelight_core::policy::boost::{Weight, WeightFile};
 use limelight_proto::{Change, Outcome};
 use limelight_sys::cgroup::{Cgroup, CgroupPath, WeightKnob};
 
 use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::shared::{failed, Context, Shared};
-use crate::restore::undo::{undo, Undone};
+use crate::restore::undo::Undone;
 use crate::restore::{Entry, Place};
 
 fn knob(file: WeightFile) -> WeightKnob {
@@ -24,19 +24,20 @@ fn change(context: Context<'_>, weight: &Weight, from: u32, outcome: Outcome) ->
     let file = weight.file.name();
     let knob = context.system.cgroup_file(&weight.cgroup, file);
     let rule = format!(
-        "boost: {file} of the app's cgroup, its ancestors and its helpers, so that it gets its time first"
+        "boost: {file} of the app's cgroup, its ancestors and its helpers, so that the app is \
+         served first"
     );
     context.change(knob, (from, weight.weight.max(from)), rule, outcome)
 }
 
 fn open(weight: &Weight, context: Context<'_>) -> Result<Cgroup, String> {
     let path = CgroupPath::parse(&weight.cgroup)
-        .ok_or_else(|| format!("{} is no cgroup path", weight.cgroup))?;
+        .ok_or_else(|| format!("{} is not a cgroup path", weight.cgroup))?;
     let cgroup = context.system.cgroups.open(&path);
     let cgroup = cgroup.map_err(|error| error.to_string())?;
     match weight.inode {
         Some(inode) if inode != cgroup.id().0 => {
-            Err(format!("{} is another cgroup by now", weight.cgroup))
+            Err(format!("{} is now another cgroup", weight.cgroup))
         }
         _ => Ok(cgroup),
     }
@@ -72,19 +73,15 @@ fn write_weight(shared: &mut Shared, weight: &Weight, context: Context<'_>) -> (
     };
     let inert = |from, why: String| (from, Outcome::Inert { why });
     let place = Place::from(&cgroup);
-    let recorded = shared
-        .ledger
-        .entries()
-        .iter()
-        .find_map(|entry| match entry {
-            Entry::Weight {
-                cgroup,
-                knob,
-                original,
-                ours,
-            } if cgroup.inode == place.inode && knob == file.file() => Some((*original, *ours)),
-            _ => None,
-        });
+    let recorded = shared.recorded().iter().find_map(|entry| match entry {
+        Entry::Weight {
+            cgroup,
+            knob,
+            original,
+            ours,
+        } if cgroup.inode == place.inode && knob == file.file() => Some((*original, *ours)),
+        _ => None,
+    });
     if let Some((original, ours)) = recorded {
         if found != ours && found != original {
             return inert(
@@ -104,12 +101,12 @@ fn write_weight(shared: &mut Shared, weight: &Weight, context: Context<'_>) -> (
     if found == 0 {
         return inert(
             0,
-            "the cgroup runs only when no other one does (cpu.idle)".to_owned(),
+            "the cgroup runs only when no other cgroup runs (cpu.idle)".to_owned(),
         );
     }
     let wanted = weight.weight.max(original);
     if found == wanted {
-        return (original, Outcome::Applied);
+        return (original, shared.done());
     }
     // One Limelight weight replaces another: restore the original first. If the daemon died between
     // the record and the write, the old weight would still be in force, and the new record would
@@ -120,20 +117,12 @@ fn write_weight(shared: &mut Shared, weight: &Weight, context: Context<'_>) -> (
             return (original, failed(error));
         }
     }
-    if let Err(error) = shared.ledger.intend([entry.clone()]) {
-        return (original, failed(error));
-    }
-    match cgroup.set_weight(file, wanted) {
-        Ok(()) => (original, Outcome::Applied),
-        Err(error) => {
-            shared.ledger.forget(&entry);
-            (original, failed(error))
-        }
-    }
+    let outcome = shared.write(&entry, || cgroup.set_weight(file, wanted));
+    (original, outcome)
 }
 
 fn put_weights_back(shared: &mut Shared, context: Context<'_>, which: impl Fn(&Entry) -> bool) {
-    let results = undo(&mut shared.ledger, context.system, |entry| {
+    let results = shared.undo(context.system, |entry| {
         matches!(entry, Entry::Weight { .. }) && which(entry)
     });
     for (entry, undone) in results {
@@ -163,21 +152,4 @@ pub(super) fn unweigh(shared: &mut Shared, app: AppKey, context: Context<'_>) {
     shared
         .changes
         .drop_where(|reach, kind| (reach, kind) == (Reach::App(app), Kind::Weight));
-}
-
-pub(super) fn plan_weigh(
-    shared: &mut Shared,
-    app: AppKey,
-    weights: &[Weight],
-    context: Context<'_>,
-) {
-    for weight in weights {
-        let found = open(weight, context)
-            .and_then(|cgroup| cgroup.weight(knob(weight.file)).map_err(|e| e.to_string()));
-        let change = match found {
-            Ok(found) => change(context, weight, found, Outcome::Planned),
-            Err(why) => change(context, weight, 0, Outcome::Inert { why }),
-        };
-        shared.changes.note(Reach::App(app), Kind::Weight, change);
-    }
 }

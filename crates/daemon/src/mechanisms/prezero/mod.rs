@@ -15,7 +15,6 @@ use limelight_core::policy::prezero::Step;
 use limelight_sys::device::Device;
 use tracing::{debug, warn};
 
-use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared};
 use crate::system::System;
 
@@ -107,7 +106,8 @@ impl Prezero {
         self.written = self.demand.known().to_vec();
         if let Err(error) = write(file, &self.written) {
             warn!(
-                "{} cannot be written: {error}; what apps take in a window is learnt anew at the next start",
+                "cannot write {}: {error}; the number of pages that apps take in a window is \
+                 measured again after a restart",
                 file.display()
             );
         }
@@ -124,11 +124,6 @@ impl Mechanism for Prezero {
             shared.in_force.device_prezero.clone_from(pool);
         }
         Effect::None
-    }
-
-    fn plan_only(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) {
-        let planned = pool::change(step, context);
-        shared.changes.note(Reach::Machine, Kind::Device, planned);
     }
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `prezero` through `/dev/limelight`: the kernel zeroes pages between response windows.
 
-use limelight_core::model::prezero::{Engine, Extent};
-use limelight_core::policy::prezero::{Pool, Step};
+use limelight_core::model::prezero::{Engine, Extent, Pool};
+use limelight_core::policy::prezero::Step;
 use limelight_proto::Change;
 use limelight_sys::capability;
-use limelight_sys::device::{Device, Mechanism, Setting, Zeroing};
+use limelight_sys::device::{Device, DeviceError, Mechanism, Setting, Zeroing};
 use limelight_sys::zero_extent::ZeroExtent;
 use tracing::warn;
 
@@ -18,16 +18,26 @@ pub(super) struct ZeroedDisk {
     disk: ZeroExtent,
 }
 
+/// Why the pool was not switched on or off.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotSwitched {
+    /// The kernel refused.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The disk with the zeroes could not be opened.
+    #[error(transparent)]
+    Disk(#[from] limelight_sys::Error),
+}
+
 /// Switches the pool on, or off with `None`. The disk is closed only after the kernel has stopped
 /// reading it.
 pub(super) fn switch(
     device: &Device,
     pool: Option<&Pool>,
     open: &mut Option<ZeroedDisk>,
-) -> Result<(), String> {
-    let text = |error: limelight_sys::device::DeviceError| error.to_string();
+) -> Result<(), NotSwitched> {
     let Some(pool) = pool else {
-        device.switch_off(Mechanism::Prezero).map_err(text)?;
+        device.switch_off(Mechanism::Prezero)?;
         *open = None;
         return Ok(());
     };
@@ -44,7 +54,7 @@ pub(super) fn switch(
             let disk = ZeroExtent::open(&extent.device, extent.offset, extent.len, trusted);
             Some(ZeroedDisk {
                 extent: extent.clone(),
-                disk: disk.map_err(|error| error.to_string())?,
+                disk: disk?,
             })
         }
         _ => None,
@@ -59,7 +69,7 @@ pub(super) fn switch(
         target_pages: u32::try_from(pool.target).unwrap_or(u32::MAX),
         engine,
     };
-    device.switch_on(setting).map_err(text)?;
+    device.switch_on(setting)?;
     match pool.engine {
         Engine::Block => *open = fresh.or_else(|| open.take()),
         Engine::Cpu | Engine::Dma => *open = None,
@@ -70,7 +80,7 @@ pub(super) fn switch(
 pub(super) fn change(step: &Step, context: Context<'_>) -> Change {
     let Step::Switch { pool } = step;
     let to = |pool: &Pool| format!("on, {} pages by {}", pool.target, pool.engine.name());
-    let rule = "prezero: as many pages as the topmost app takes in one response window, and a \
-                quarter more, are zeroed before it";
+    let rule = "prezero: pages are zeroed in advance, as many as the foreground app takes in one \
+                response window plus a quarter";
     context.device_change("prezero", pool.as_ref().map(to), rule)
 }

@@ -13,7 +13,7 @@ use limelight_sys::process::Process;
 use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::controllers::hand_down;
 use crate::mechanisms::shared::{Context, Shared, UNDONE_BY_STOP};
-use crate::restore::undo::{undo, Undone};
+use crate::restore::undo::Undone;
 use crate::restore::{Entry, Move, Place};
 use crate::system::own_scope::{scope_name, SLICE};
 use crate::system::{System, MEMORY};
@@ -34,8 +34,8 @@ fn change(context: Context<'_>, root: ProcessId, from: &str, to: &str, outcome: 
     }
 }
 
-/// Moves the app into a cgroup of its own. Returns the app with that cgroup, or `None` if it could
-/// not be moved.
+/// Moves the app into a cgroup of its own. Returns the app with that cgroup, or `None` if it was not
+/// moved.
 pub(super) fn adopt(shared: &mut Shared, key: AppKey, context: Context<'_>) -> Option<App> {
     let (Some(app), AppKey::Tree(root)) = (context.front, key) else {
         return None;
@@ -46,15 +46,19 @@ pub(super) fn adopt(shared: &mut Shared, key: AppKey, context: Context<'_>) -> O
         .map_or("/", |home| home.path.as_str())
         .to_owned();
     let path = format!("{SLICE}/{}", scope_name(root));
-    let (home, outcome) = match move_tree(shared, root, &from, &path, context) {
+    let moved = match shared.is_dry_run() {
+        true => Ok(None),
+        false => move_tree(shared, root, &from, &path, context).map(Some),
+    };
+    let (home, outcome) = match moved {
         Ok(scope) => {
-            let home = Home {
+            let home = scope.map(|scope| Home {
                 path: path.clone(),
                 inode: scope.id().0,
                 own: true,
                 adopted: true,
-            };
-            (Some(home), Outcome::Applied)
+            });
+            (home, shared.done())
         }
         Err(why) => (None, Outcome::Failed { why }),
     };
@@ -82,7 +86,7 @@ fn move_tree(
 ) -> Result<Cgroup, String> {
     let text = |error: limelight_sys::Error| error.to_string();
     let system = context.system;
-    let parse = |path: &str| CgroupPath::parse(path).ok_or(format!("{path} is no cgroup path"));
+    let parse = |path: &str| CgroupPath::parse(path).ok_or(format!("{path} is not a cgroup path"));
     let from = system.cgroups.open(&parse(from)?).map_err(text)?;
 
     let slice = make_cgroup(
@@ -93,7 +97,6 @@ fn move_tree(
         },
         context,
     )?;
-    let scope_path = parse(path)?;
     let entry = |moved: Vec<Move>| Entry::Scope {
         path: path.to_owned(),
         from: Place::from(&from),
@@ -101,9 +104,9 @@ fn move_tree(
     };
     let scope = make_cgroup(shared, path, entry(Vec::new()), context)?;
     drop(slice);
-    if let Err(why) = hand_down(shared, &scope_path, MEMORY, context) {
+    if let Err(error) = hand_down(shared, path, MEMORY, context) {
         dissolve(shared, system, path);
-        return Err(why);
+        return Err(error.to_string());
     }
 
     let mut moved: Vec<Move> = Vec::new();
@@ -170,9 +173,7 @@ fn batch(
 /// Moves the processes of a cgroup that Limelight created back to their old cgroups, and removes
 /// the cgroup.
 fn dissolve(shared: &mut Shared, system: &System, scope: &str) -> Vec<(Entry, Undone)> {
-    let ledger = &mut shared.ledger;
-    undo(
-        ledger,
+    shared.undo(
         system,
         |entry| matches!(entry, Entry::Scope { path, .. } if path == scope),
     )
@@ -186,8 +187,8 @@ fn make_cgroup(
     context: Context<'_>,
 ) -> Result<Cgroup, String> {
     let text = |error: limelight_sys::Error| error.to_string();
-    let path = CgroupPath::parse(path).ok_or(format!("{path} is no cgroup path"))?;
-    let parent = path.parent().ok_or("the root cannot be made")?;
+    let path = CgroupPath::parse(path).ok_or(format!("{path} is not a cgroup path"))?;
+    let parent = path.parent().ok_or("the root cgroup cannot be created")?;
     let parent = context.system.cgroups.open(&parent).map_err(text)?;
     shared
         .ledger
@@ -208,7 +209,7 @@ pub(super) fn release(shared: &mut Shared, key: AppKey, context: Context<'_>) {
         let scope = format!("{SLICE}/{}", scope_name(root));
         for (_, undone) in dissolve(shared, context.system, &scope) {
             if let Undone::Failed { why } = undone {
-                tracing::error!("{scope} cannot be dissolved: {why}");
+                tracing::error!("cannot remove {scope}: {why}");
             }
         }
     }
@@ -234,14 +235,4 @@ pub fn remove_empty_scopes(shared: &mut Shared, context: Context<'_>) {
             release(shared, key, context);
         }
     }
-}
-
-pub(super) fn plan_adopt(shared: &mut Shared, key: AppKey, context: Context<'_>) {
-    let (Some(app), AppKey::Tree(root)) = (context.front, key) else {
-        return;
-    };
-    let from = app.home.as_ref().map_or("/", |home| home.path.as_str());
-    let to = format!("{SLICE}/{}", scope_name(root));
-    let planned = change(context, root, from, &to, Outcome::Planned);
-    shared.changes.note(Reach::App(key), Kind::Home, planned);
 }

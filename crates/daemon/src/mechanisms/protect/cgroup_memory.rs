@@ -16,7 +16,7 @@ use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
 use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::controllers::hand_down;
 use crate::mechanisms::shared::{failed, Context, Effect, Shared};
-use crate::restore::undo::{open_place, undo, Undone};
+use crate::restore::undo::{open_place, Undone};
 use crate::restore::{Entry, Ledger, Place};
 use crate::system::{System, MEMORY};
 
@@ -62,7 +62,7 @@ fn targets(
     let path = CgroupPath::parse(&home.path).ok_or("not a cgroup path")?;
     let chain = context.system.cgroups.open_chain(&path).map_err(text)?;
     if chain.last().map(|leaf| leaf.id().0) != Some(home.inode) {
-        return Err(format!("{} is not the app's cgroup any more", home.path));
+        return Err(format!("{} is no longer the app's cgroup", home.path));
     }
     let mut need = Limit::Bytes(reserve.carried);
     let mut below: Option<u64> = None;
@@ -199,14 +199,11 @@ impl Reservation {
         let knob = |path: &str| context.system.cgroup_file(path, reserve.knob.file());
         let bytes = Limit::Bytes(reserve.bytes);
         let fail = |outcome| context.change(knob(&home.path), ("0", bytes), rule, outcome);
-        let handed_down = match CgroupPath::parse(&home.path) {
-            Some(path) => hand_down(shared, &path, MEMORY, context),
-            None => Err(format!("{} is no cgroup path", home.path)),
-        };
-        let effect = match handed_down {
+        let effect = match hand_down(shared, &home.path, MEMORY, context) {
             Ok(true) => Effect::Again,
             Ok(false) => Effect::None,
-            Err(why) => {
+            Err(error) => {
+                let why = error.to_string();
                 let change = fail(Outcome::Inert { why });
                 shared.changes.note(reach, Kind::Reservation, change);
                 // Note the reservation as made: the next attempt comes when the app's size changes,
@@ -238,7 +235,7 @@ impl Reservation {
             } else if let Outcome::Failed { why } | Outcome::Inert { why } = &outcome {
                 if target.found < target.wanted {
                     capped.get_or_insert_with(|| {
-                        format!("{path} holds only {}: {why}", target.found)
+                        format!("{path} reserves only {}: {why}", target.found)
                     });
                 }
             }
@@ -288,6 +285,9 @@ impl Reservation {
     }
 
     fn write(&mut self, shared: &mut Shared, target: &Target, knob: Knob) -> Outcome {
+        if shared.is_dry_run() {
+            return Outcome::Planned;
+        }
         let conflict = (target.cgroup.id().0, knob.file());
         let reset = !target.ours.is_empty() && !target.ours.contains(&target.found.to_string());
         if target.is_theirs() || (reset && self.disturbances > DISTURBANCES_MAX) {
@@ -343,9 +343,7 @@ impl Reservation {
     }
 
     pub(super) fn unreserve(&mut self, shared: &mut Shared, app: AppKey, context: Context<'_>) {
-        let results = undo(&mut shared.ledger, context.system, |entry| {
-            matches!(entry, Entry::Limit { .. })
-        });
+        let results = shared.undo(context.system, |entry| matches!(entry, Entry::Limit { .. }));
         for (entry, undone) in results {
             if let (Entry::Limit { cgroup, knob, .. }, Undone::Failed { why }) = (&entry, &undone) {
                 tracing::error!("{}/{knob} cannot be put back: {why}", cgroup.path);
@@ -357,38 +355,5 @@ impl Reservation {
         shared
             .changes
             .drop_where(|reach, kind| (reach, kind) == (Reach::App(app), Kind::Reservation));
-    }
-}
-
-pub(super) fn plan_reserve(
-    shared: &mut Shared,
-    reserve: Reserved,
-    rule: &str,
-    context: Context<'_>,
-) {
-    let Some(home) = context.front.and_then(|app| app.own_home()) else {
-        return;
-    };
-    let change = |path: &str, from: Limit, to: Limit, outcome| {
-        let knob = context.system.cgroup_file(path, reserve.knob.file());
-        context.change(knob, (from, to), rule, outcome)
-    };
-    let reach = Reach::App(reserve.app);
-    match targets(context, &shared.ledger, home, reserve) {
-        Ok(targets) => {
-            for target in targets
-                .iter()
-                .filter(|target| target.found != target.wanted)
-            {
-                let path = target.cgroup.path().as_str();
-                let planned = change(path, target.found, target.wanted, Outcome::Planned);
-                shared.changes.note(reach, Kind::Reservation, planned);
-            }
-        }
-        Err(why) => {
-            let wanted = Limit::Bytes(reserve.bytes);
-            let inert = change(&home.path, Limit::ZERO, wanted, Outcome::Inert { why });
-            shared.changes.note(reach, Kind::Reservation, inert);
-        }
     }
 }

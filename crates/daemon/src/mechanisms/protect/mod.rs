@@ -4,7 +4,6 @@
 
 pub mod adopt;
 pub mod cgroup_memory;
-mod device;
 pub mod oom_score_adj;
 pub mod page_pinner;
 pub mod reservation_tracker;
@@ -15,8 +14,8 @@ use std::collections::BTreeSet;
 use limelight_core::model::footprint::Footprint;
 use limelight_core::model::{App, AppKey};
 use limelight_core::policy::protect::Step;
+use limelight_sys::device::{self, Setting};
 
-use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared};
 use crate::system::{identify, System};
 
@@ -66,9 +65,20 @@ impl Mechanism for Protect {
 
     fn apply(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) -> Effect {
         match step {
-            Step::Switch { budget_percent } => device::switch(shared, *budget_percent, context),
+            Step::Switch { budget_percent } => {
+                let setting = budget_percent.map(|percent| {
+                    let budget_percent = u32::from(percent);
+                    let to = format!("on, budget {percent} % of memory");
+                    (Setting::Protect { budget_percent }, to)
+                });
+                let rule = "protect: reclaim takes the foreground app's pages last";
+                if shared.set_up(device::Mechanism::Protect, setting, rule, context) {
+                    shared.in_force.device_protect = *budget_percent;
+                }
+            }
             Step::Adopt { app } => match adopt::adopt(shared, *app, context) {
                 Some(app) => return Effect::Moved(app),
+                None if shared.is_dry_run() => {}
                 None => self.not_adoptable.extend(context.front.map(|app| app.key)),
             },
             Step::Release { app } => adopt::release(shared, *app, context),
@@ -86,26 +96,5 @@ impl Mechanism for Protect {
             Step::Unlock { .. } => self.shared_pages.unlock(shared),
         }
         Effect::None
-    }
-
-    fn plan_only(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) {
-        match step {
-            Step::Switch { budget_percent } => {
-                let planned = device::change(*budget_percent, context);
-                shared.changes.note(Reach::Machine, Kind::Device, planned);
-            }
-            Step::Adopt { app } => adopt::plan_adopt(shared, *app, context),
-            Step::Reserve { reserve, rule } => {
-                cgroup_memory::plan_reserve(shared, *reserve, rule, context);
-            }
-            Step::Shield {
-                members, points, ..
-            } => oom_score_adj::plan_shield(shared, members, *points, context),
-            Step::Lock { locking } => shared_pages::plan_lock(shared, locking, context),
-            Step::Release { .. }
-            | Step::Unreserve { .. }
-            | Step::Unshield { .. }
-            | Step::Unlock { .. } => {}
-        }
     }
 }

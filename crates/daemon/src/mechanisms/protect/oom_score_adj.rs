@@ -17,7 +17,7 @@ use limelight_sys::tree::ProcessTree;
 use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::shared::{failed, Context, Shared};
 use crate::restore::undo::oom_score_adj::Inheritance;
-use crate::restore::undo::{lineage, undo, Undone};
+use crate::restore::undo::{lineage, Undone};
 use crate::restore::{Entry, Moment, Place};
 
 /// Lowest value that is written. -1000 would exempt a process from the OOM killer altogether.
@@ -35,7 +35,8 @@ fn change(context: Context<'_>, id: ProcessId, from: i16, to: i16, points: u16) 
     let proc = context.system.roots.proc.display();
     let knob = format!("{proc}/{}/oom_score_adj", id.pid);
     let rule = format!(
-        "protect: {points} points lower, because memory that reclaim may not take must not make its owner the OOM killer's first choice"
+        "protect: {points} points lower, so that protected memory does not make the app the OOM \
+         killer's first choice"
     );
     context.change(knob, (from, to), rule, Outcome::Applied)
 }
@@ -134,20 +135,21 @@ pub(super) fn shield(
     };
     let unseen = members.iter().filter(|id| seen.binary_search(id).is_err());
     let unseen: Vec<ProcessId> = unseen.copied().collect();
-    let all = shared.ledger.entries().iter();
+    let all = shared.recorded().iter();
     let recorded: Vec<Entry> = all.filter(|entry| entry.is_score()).cloned().collect();
     let Some((fresh, given)) = fresh(shared, &unseen, &recorded, points, context) else {
         return;
     };
     let entries = fresh.iter().map(|one| one.entry.clone());
     let entries = shared.with_lineages(entries.collect(), given);
-    let intended = shared.ledger.intend(entries);
+    let intended = shared.intend(entries);
     let mut unwritten = Vec::new();
     for one in &fresh {
         let mut change = change(context, one.id, one.original, one.ours, points);
+        change.outcome = shared.done();
         if let Err(error) = &intended {
             change.outcome = failed(error);
-        } else if one.found != one.ours {
+        } else if one.found != one.ours && !shared.is_dry_run() {
             match one.process.set_oom_score_adj(one.ours) {
                 Ok(()) => {}
                 Err(error) => {
@@ -180,7 +182,7 @@ pub(super) fn shield(
 }
 
 pub(super) fn unshield(shared: &mut Shared, context: Context<'_>) {
-    for (entry, undone) in undo(&mut shared.ledger, context.system, Entry::is_score) {
+    for (entry, undone) in shared.undo(context.system, Entry::is_score) {
         match undone {
             Undone::Failed { why } if entry.lineage().is_some() => {
                 tracing::info!("not put back yet, {entry}: {why}");
@@ -191,31 +193,6 @@ pub(super) fn unshield(shared: &mut Shared, context: Context<'_>) {
     }
     shared.in_force.shielded = None;
     shared.changes.drop_where(|_, kind| kind == Kind::Score);
-}
-
-pub(super) fn plan_shield(
-    shared: &mut Shared,
-    members: &[ProcessId],
-    points: u16,
-    context: Context<'_>,
-) {
-    shared.changes.drop_where(|reach, kind| {
-        kind == Kind::Score
-            && matches!(reach, Reach::Process(id) if members.binary_search(&id).is_err())
-    });
-    for &id in members {
-        let Some(process) = context.system.same_process(id) else {
-            continue;
-        };
-        let Ok(found) = process.oom_score_adj() else {
-            continue;
-        };
-        if lowered(found, points) < found {
-            let mut change = change(context, id, found, lowered(found, points), points);
-            change.outcome = Outcome::Planned;
-            shared.changes.note(Reach::Process(id), Kind::Score, change);
-        }
-    }
 }
 
 #[cfg(test)]

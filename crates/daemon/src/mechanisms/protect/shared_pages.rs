@@ -32,7 +32,7 @@ fn inodes(cgroup: &Cgroup, found: &mut BTreeSet<u64>) {
 fn change(limit: u64, locked: &Locked, context: Context<'_>) -> Change {
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let full = match locked.full {
-        true => ", which does not suffice for all",
+        true => ", not enough for all",
         false => "",
     };
     let to = format!(
@@ -57,6 +57,14 @@ pub struct SharedPages {
 
 impl SharedPages {
     pub(super) fn lock(&mut self, shared: &mut Shared, locking: &Locking, context: Context<'_>) {
+        if shared.is_dry_run() {
+            let mut change = change(locking.limit, &Locked::default(), context);
+            change.outcome = Outcome::Planned;
+            shared
+                .changes
+                .note(Reach::App(locking.app), Kind::Locks, change);
+            return;
+        }
         let mut reserved = BTreeSet::new();
         let home = context.front.filter(|app| app.own_home().is_some());
         if let Some(cgroup) = home.and_then(|app: &App| open_home(context.system, app)) {
@@ -126,12 +134,4 @@ impl SharedPages {
                 .note(Reach::App(locking.app), Kind::Locks, change);
         }
     }
-}
-
-pub(super) fn plan_lock(shared: &mut Shared, locking: &Locking, context: Context<'_>) {
-    let mut change = change(locking.limit, &Locked::default(), context);
-    change.outcome = Outcome::Planned;
-    shared
-        .changes
-        .note(Reach::App(locking.app), Kind::Locks, change);
 }

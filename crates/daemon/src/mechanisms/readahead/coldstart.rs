@@ -280,7 +280,7 @@ impl ColdStart {
         let Some(young) = self.young.get_mut(&pid) else {
             return Owner::Stranger;
         };
-        // Files opened after the recording time are no part of the start.
+        // Files opened after the recording time are not part of the start.
         let starting = now.saturating_sub(young.since) <= settings.record;
         if starting && young.opened.len() < FILES_MAX {
             if let Ok(stat) = FileStat::of(file) {

@@ -125,7 +125,7 @@ mod tests {
         };
         assert_eq!(disks.get(makedev(8, 0)), disk);
         assert_eq!(disks.get(makedev(8, 1)), disk);
-        // Whole requests; with pages of 64 KiB the segments are no limit.
+        // Whole requests; with pages of 64 KiB the segments are not a limit.
         assert_eq!(disk.chunk(), 1280 * 1024 / disk.scattered * disk.scattered);
         assert!(disk.chunk() <= 1280 << 10 && disk.chunk() > 640 << 10);
         assert_eq!(disks.get(makedev(0, 44)).read_ahead, 4 << 20);

@@ -8,7 +8,6 @@
 //! short.
 
 pub mod coldstart;
-mod device;
 pub mod disk;
 pub mod opens;
 pub mod reader;
@@ -24,13 +23,13 @@ use std::time::Duration;
 use limelight_core::model::{App, ProcessId, Snapshot};
 use limelight_core::policy::readahead::{follows_streams, room, Step};
 use limelight_core::settings::ReadaheadSettings;
+use limelight_sys::device::{self, Setting};
 use limelight_sys::fanotify::Fanotify;
 use limelight_sys::files::FileStat;
 use limelight_sys::keyed::Keyed;
 use tracing::{debug, info, warn};
 
 use crate::event_loop::answers::{answers, Answers, Reply};
-use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared};
 use crate::sources::pressure;
 use crate::system::System;
@@ -118,7 +117,7 @@ impl Readahead {
             readahead.eyes = Eyes::Shut("a dry run reads nothing ahead".to_owned());
         } else if settings.enabled {
             readahead.readers = start_readers(system);
-            readahead.waits = Waits::start(system);
+            readahead.waits = Waits::start(system).map_err(|error| error.to_string());
             readahead.open_eyes(system, now);
         }
         readahead
@@ -133,7 +132,7 @@ impl Readahead {
             Ok(opens) => Eyes::Open(Box::new(opens)),
             Err(why) => {
                 opens::refused(&why);
-                Eyes::Shut(why)
+                Eyes::Shut(why.to_string())
             }
         };
     }
@@ -339,7 +338,7 @@ impl Readahead {
                         self.totals.replays += 1;
                         self.totals.replayed_bytes += figures.bytes;
                         info!(
-                            "start of {}: {} KiB of {} files asked for in {} ms{}{}",
+                            "start of {}: {} KiB of {} files requested in {} ms{}{}",
                             done.program,
                             figures.bytes >> 10,
                             figures.files,
@@ -356,7 +355,11 @@ impl Readahead {
                         );
                     }
                     Err(why) => {
-                        warn!("the start of {} is not read ahead: {why}; the record is ignored until it is made anew", done.program);
+                        warn!(
+                            "the start of {} is not read ahead: {why}; the record is ignored until \
+                             a new one is made",
+                            done.program
+                        );
                         self.coldstart.spoiled(&done.record);
                     }
                 },
@@ -435,13 +438,21 @@ impl Mechanism for Readahead {
     type Step = Step;
 
     fn apply(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) -> Effect {
-        device::switch(shared, step, context);
+        let Step::Switch { factor } = *step;
+        let setting = factor.map(|factor| {
+            let to = format!("on, factor {factor}");
+            (
+                Setting::Readahead {
+                    factor: u32::from(factor),
+                },
+                to,
+            )
+        });
+        let rule = "readahead: the foreground app's reads reach further ahead";
+        if shared.set_up(device::Mechanism::Readahead, setting, rule, context) {
+            shared.in_force.device_readahead = factor;
+        }
         Effect::None
-    }
-
-    fn plan_only(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) {
-        let planned = device::change(step, context);
-        shared.changes.note(Reach::Machine, Kind::Device, planned);
     }
 }
 

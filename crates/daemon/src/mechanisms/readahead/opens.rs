@@ -112,11 +112,10 @@ pub struct Opens {
 impl Opens {
     /// Watches all file systems that lie on disks. If `everywhere` is false, watches no file
     /// system, and the queue serves only streams.
-    pub fn start(system: &System, everywhere: bool, now: Duration) -> Result<Opens, String> {
-        let queue = || Fanotify::new().map_err(|error| error.to_string());
+    pub fn start(system: &System, everywhere: bool, now: Duration) -> limelight_sys::Result<Opens> {
         let mut opens = Opens {
-            prompt: queue()?,
-            patient: queue()?,
+            prompt: Fanotify::new()?,
+            patient: Fanotify::new()?,
             take_at: None,
             mounts: BTreeMap::new(),
             opens: Watch::new(Kind::Open, now),
@@ -125,8 +124,7 @@ impl Opens {
             look_for_mounts: None,
         };
         if everywhere {
-            let changes = system.proc.mount_changes();
-            opens.changes = Some(changes.map_err(|error| error.to_string())?);
+            opens.changes = Some(system.proc.mount_changes()?);
             opens.watch_mounts(system)?;
         }
         Ok(opens)
@@ -183,8 +181,8 @@ impl Opens {
     pub fn detail(&self) -> String {
         let paused = match (self.opens.on, self.execs.on) {
             (true, true) => "",
-            (false, true) => ", opens paused: others open too many files",
-            (_, false) => ", paused: others start too many programs",
+            (false, true) => ", opens paused: other programs open too many files",
+            (_, false) => ", paused: too many programs are started",
         };
         format!("fanotify on {} file systems{paused}", self.mounts.len())
     }
@@ -209,7 +207,11 @@ impl Opens {
         ] {
             if watch.spend(events, now) {
                 let pause = watch.resume.saturating_sub(now).as_secs();
-                info!("too many files are opened or executed to follow: {:?} is not watched for {pause} s", watch.kind);
+                info!(
+                    "too many files are opened or executed: {:?} events are not watched for \
+                     {pause} s",
+                    watch.kind
+                );
                 let queue = pick(watch.kind, &self.prompt, &self.patient);
                 for mount in self.mounts.values() {
                     if let Err(error) = queue.unwatch(mount, watch.kind) {
@@ -252,8 +254,8 @@ impl Opens {
     }
 
     /// Watches new file systems. Unmounting has already removed the watches of old ones.
-    fn watch_mounts(&mut self, system: &System) -> Result<(), String> {
-        let mounts = system.proc.mounts().map_err(|error| error.to_string())?;
+    fn watch_mounts(&mut self, system: &System) -> limelight_sys::Result<()> {
+        let mounts = system.proc.mounts()?;
         let wanted: BTreeMap<(u32, u32), PathBuf> = mounts
             .iter()
             .filter(|mount| lies_on_disk(mount))
@@ -281,7 +283,7 @@ impl Opens {
             }
         }
         match refused {
-            Some(error) if self.mounts.is_empty() => Err(error.to_string()),
+            Some(error) if self.mounts.is_empty() => Err(error),
             Some(error) => {
                 debug!("{error}");
                 Ok(())
@@ -305,7 +307,7 @@ fn pick<'a>(kind: Kind, prompt: &'a Fanotify, patient: &'a Fanotify) -> &'a Fano
 
 fn take(queue: &Fanotify) -> Batch {
     queue.take().unwrap_or_else(|error| {
-        debug!("an event is lost: {error}");
+        debug!("cannot read fanotify events: {error}");
         Batch {
             events: Vec::new(),
             lost: true,
@@ -318,8 +320,8 @@ fn lies_on_disk(mount: &Mount) -> bool {
 }
 
 /// Logs why opens cannot be watched.
-pub fn refused(why: &str) {
-    warn!("files that are opened cannot be watched, starts are not recorded: {why}");
+pub fn refused(why: &limelight_sys::Error) {
+    warn!("cannot watch opened files: {why}; starts of apps are not recorded");
 }
 
 #[cfg(test)]
@@ -333,7 +335,7 @@ mod tests {
         let mut watch = Watch::new(Kind::Open, S(0));
         assert!(!watch.spend(BURST, S(0)));
         assert!(watch.spend(1, S(0)));
-        assert!(!watch.spend(1, S(0)), "given up only once");
+        assert!(!watch.spend(1, S(0)), "switched off only once");
         assert!(!watch.due(S(9)) && watch.due(S(10)));
 
         watch.on = true;

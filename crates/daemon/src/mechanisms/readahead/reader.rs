@@ -85,7 +85,7 @@ impl Reader {
         match self.jobs.try_send(job) {
             Ok(()) => true,
             Err(_) => {
-                debug!("too much to read ahead: left out");
+                debug!("the read-ahead queue is full; a job is dropped");
                 false
             }
         }

@@ -2,13 +2,13 @@
 //! Replays and makes the records on disk. Runs in a reader thread, which may wait for disks.
 
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use limelight_core::model::coldstart::{
-    Extent, FileExtents, FileVersion, Record, FILES_MAX, TEXT_MAX,
+    Extent, FileExtents, FileVersion, Flaw, Record, FILES_MAX, TEXT_MAX,
 };
 use limelight_sys::files::{FileId, FileKind, FileStat};
 use limelight_sys::pagecache::{self, cached, read_ahead, Range};
@@ -38,6 +38,50 @@ pub struct Replay {
     pub room: u64,
 }
 
+/// Why a record cannot be read, or made.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The record cannot be read.
+    #[error("{}: {error}", path.display())]
+    Unreadable {
+        /// The record.
+        path: PathBuf,
+        /// The error.
+        error: io::Error,
+    },
+    /// The record's text is not valid.
+    #[error("{}: {flaw}", path.display())]
+    Invalid {
+        /// The record.
+        path: PathBuf,
+        /// The flaw.
+        flaw: Flaw,
+    },
+    /// A record names programs by UTF-8 paths only.
+    #[error("its path is not UTF-8")]
+    NotUtf8,
+    /// The program cannot be opened.
+    #[error(transparent)]
+    Unopened(#[from] limelight_sys::Error),
+    /// The program is not a file.
+    #[error("{} is not a regular file", .0.display())]
+    NotRegular(PathBuf),
+    /// The record cannot be written.
+    #[error(
+        "cannot write {}: {error}: make {} writable, or name another [readahead] directory",
+        path.display(),
+        directory.display()
+    )]
+    Unwritable {
+        /// The record.
+        path: PathBuf,
+        /// Its directory.
+        directory: PathBuf,
+        /// The error.
+        error: io::Error,
+    },
+}
+
 /// Result of a replay.
 #[derive(Debug)]
 pub struct Replayed {
@@ -46,7 +90,7 @@ pub struct Replayed {
     /// The record's name.
     pub record: String,
     /// The figures, or why nothing was read.
-    pub outcome: Result<Figures, String>,
+    pub outcome: Result<Figures, RecordError>,
 }
 
 /// Figures of a replay.
@@ -101,7 +145,7 @@ pub struct Recorded {
     /// The program, or the script.
     pub program: String,
     /// The record, or why none could be made.
-    pub outcome: Result<Kept, String>,
+    pub outcome: Result<Kept, RecordError>,
 }
 
 /// The record of a start.
@@ -126,7 +170,10 @@ pub fn replay(job: &Replay, disks: &mut Disks, proc: &Path) -> Replayed {
         let now = fs::File::open(&job.record)
             .and_then(|file| file.set_modified(std::time::SystemTime::now()));
         if let Err(error) = now {
-            debug!("{} keeps its age: {error}", job.record.display());
+            debug!(
+                "cannot update the modification time of {}: {error}",
+                job.record.display()
+            );
         }
         read_all(&record, job.room, disks, proc)
     });
@@ -186,15 +233,16 @@ fn memory_is_short(proc: &Path, looked: &mut u64, bytes: u64) -> bool {
     }
 }
 
-/// Reads a record; every error names the file.
-pub fn load(path: &Path) -> Result<Record, String> {
-    let failed = |why: String| format!("{}: {why}", path.display());
+/// Reads a record.
+pub fn load(path: &Path) -> Result<Record, RecordError> {
+    let file = || path.to_owned();
     let mut text = String::new();
-    let file = fs::File::open(path).map_err(|error| failed(error.to_string()))?;
-    file.take(TEXT_MAX)
-        .read_to_string(&mut text)
-        .map_err(|error| failed(error.to_string()))?;
-    Record::decode(&text).map_err(|flaw| failed(flaw.to_string()))
+    let read = fs::File::open(path).and_then(|open| open.take(TEXT_MAX).read_to_string(&mut text));
+    read.map_err(|error| RecordError::Unreadable {
+        path: file(),
+        error,
+    })?;
+    Record::decode(&text).map_err(|flaw| RecordError::Invalid { path: file(), flaw })
 }
 
 /// Determines which parts of the files are cached, and stores them as the program's record.
@@ -209,8 +257,8 @@ pub fn record(job: &Recording) -> Recorded {
     }
 }
 
-fn keep(job: &Recording, program: &Candidate) -> Result<Kept, String> {
-    let path = utf8(&program.path).ok_or("its path is not UTF-8")?;
+fn keep(job: &Recording, program: &Candidate) -> Result<Kept, RecordError> {
+    let path = utf8(&program.path).ok_or(RecordError::NotUtf8)?;
     let (_, stat) = open(&program.path)?;
     let files = job.files.iter().take(FILES_MAX).filter_map(survey);
     let mut record = Record::new(path, version(&stat.id), files.collect(), job.bytes_max);
@@ -240,12 +288,11 @@ fn keep(job: &Recording, program: &Candidate) -> Result<Kept, String> {
         kept.name = None;
         return Ok(kept);
     }
-    write(&job.directory, &at, &record.encode()).map_err(|error| {
-        format!(
-            "cannot write {}: {error}: make {} writable, or name another [readahead] directory",
-            at.display(),
-            job.directory.display()
-        )
+    let written = write(&job.directory, &at, &record.encode());
+    written.map_err(|error| RecordError::Unwritable {
+        path: at,
+        directory: job.directory.clone(),
+        error,
     })?;
     kept.written = true;
     kept.removed = prune(&job.directory, job.records_max);
@@ -273,12 +320,12 @@ fn survey(candidate: &Candidate) -> Option<FileExtents> {
     })
 }
 
-fn open(path: &Path) -> Result<(fs::File, FileStat), String> {
-    let file = pagecache::open(path).map_err(|error| error.to_string())?;
-    let stat = FileStat::of(&file).map_err(|error| error.to_string())?;
+fn open(path: &Path) -> Result<(fs::File, FileStat), RecordError> {
+    let file = pagecache::open(path)?;
+    let stat = FileStat::of(&file)?;
     match stat.kind {
         FileKind::Regular => Ok((file, stat)),
-        _ => Err(format!("{} is no regular file", path.display())),
+        _ => Err(RecordError::NotRegular(path.to_owned())),
     }
 }
 

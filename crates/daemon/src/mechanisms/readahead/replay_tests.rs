@@ -50,7 +50,7 @@ impl Place {
         record(recording).outcome.unwrap()
     }
 
-    fn replay(&self, kept: &Kept, room: u64) -> Result<Figures, String> {
+    fn replay(&self, kept: &Kept, room: u64) -> Result<Figures, RecordError> {
         let job = Replay {
             program: "app".into(),
             record: self
@@ -123,7 +123,7 @@ fn damaged_record_is_refused_by_name_and_replaced_by_the_next_start() {
         .join(kept.name.as_ref().unwrap());
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, &text[..text.len() / 2]).unwrap();
-    let why = place.replay(&kept, u64::MAX).unwrap_err();
+    let why = place.replay(&kept, u64::MAX).unwrap_err().to_string();
     assert!(why.contains(path.to_str().unwrap()), "{why}");
     assert!(why.contains("checksum"), "{why}");
     assert!(place.record(&place.recording()).written);
@@ -186,6 +186,7 @@ fn least_recently_used_records_are_removed() {
 fn directory_that_cannot_be_made_is_named_with_a_cure() {
     let place = Place::new();
     fs::write(place.path("state"), "in the way").unwrap();
-    let why = record(&place.recording()).outcome.unwrap_err();
+    let error = record(&place.recording()).outcome.unwrap_err();
+    let why = error.to_string();
     assert!(why.contains("[readahead] directory"), "{why}");
 }

@@ -19,9 +19,15 @@ impl Readahead {
         let user = process.owner_uid().ok()?;
         let path = program.display();
         Some(if self.coldstart.knows(&program, user) {
-            format!("what {path} reads when it starts is recorded and read ahead at its next start")
+            format!(
+                "the files that {path} reads at its start are recorded, and are read ahead at its \
+                 next start"
+            )
         } else {
-            format!("there is no record of what {path} reads when it starts: one is made when it comes to the front within a minute of its start")
+            format!(
+                "there is no record of the files that {path} reads at its start: one is made when \
+                 it enters the foreground within a minute of its start"
+            )
         })
     }
 
@@ -67,10 +73,10 @@ impl Readahead {
     pub fn streams_detail(&self) -> String {
         let waits = match &self.waits {
             Ok(waits) => format!("{} threads watched for waits", waits.watched()),
-            Err(why) => format!("waits are not seen: {why}"),
+            Err(why) => format!("waits are not detected: {why}"),
         };
         format!(
-            "{} streams followed, {} of them resting, {waits}, {} MiB read ahead",
+            "{} streams followed, {} of them idle, {waits}, {} MiB read ahead",
             self.streams.followed(),
             self.streams.resting(),
             self.streams.bytes() >> 20

@@ -27,6 +27,7 @@ use tracing::debug;
 
 use crate::mechanisms::readahead::reader::Reader;
 use crate::mechanisms::readahead::streams::Streams;
+use crate::system::unusable::Unusable;
 use crate::system::System;
 
 const SYSTEM: &str = "filemap";
@@ -72,13 +73,12 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Finds the tracepoint; watches no thread yet. Fails with the reason as text.
-    pub fn start(system: &System) -> Result<Waits, String> {
-        let text = |error: limelight_sys::Error| error.to_string();
-        let tracefs = Dir::open(system.tracefs()?).map_err(text)?;
+    /// Finds the tracepoint; watches no thread yet.
+    pub fn start(system: &System) -> Result<Waits, Unusable> {
+        let tracefs = Dir::open(system.tracefs()?)?;
         Ok(Waits {
-            tracepoint: Tracepoint::find(&tracefs, SYSTEM, EVENT).map_err(text)?,
-            queue: epoll::create(CreateFlags::CLOEXEC).map_err(|error| error.to_string())?,
+            tracepoint: Tracepoint::find(&tracefs, SYSTEM, EVENT)?,
+            queue: epoll::create(CreateFlags::CLOEXEC)?,
             watches: BTreeMap::new(),
             files: HashMap::new(),
             forget_at: Duration::ZERO,
@@ -125,7 +125,7 @@ impl Waits {
                 Ok(watch) => {
                     self.watches.insert(tid, watch);
                 }
-                Err(error) => debug!("{error}: its waits are not seen"),
+                Err(error) => debug!("{error}: its waits are not detected"),
             }
         }
     }
@@ -205,7 +205,7 @@ impl Waits {
             tv_nsec: 0,
         };
         if let Err(error) = epoll::wait(&self.queue, spare_capacity(&mut ready), Some(&at_once)) {
-            debug!("threads that have ended cannot be told: {error}");
+            debug!("cannot detect threads that have ended: {error}");
         }
         for event in &ready {
             let flags = event.flags;

@@ -114,7 +114,7 @@ impl Swap {
                             bytes: swapped,
                             took: Some(took),
                             reason: format!(
-                                "it is topmost; {} MiB of its files were asked for too",
+                                "it is in the foreground; {} MiB of its files were requested too",
                                 files >> 20
                             ),
                             gauge: None,
@@ -157,16 +157,16 @@ fn why_killed(report: &Report) -> String {
     let gauge = &report.gauge;
     let candidate = &report.candidate;
     let who = match (candidate.leaks, report.burst) {
-        (true, _) => "it takes memory without end".to_owned(),
+        (true, _) => "its memory grows without end".to_owned(),
         (false, Some(grown)) => format!("it grew by {} MiB just now", grown >> 20),
         (false, None) => format!(
-            "of those that are {} it was used longest ago",
+            "of the apps of class {}, it was used longest ago",
             candidate.class
         ),
     };
     let late = match report.freed {
         Some(_) => "",
-        None => "; its memory has not come back within a second",
+        None => "; its memory was not free after a second",
     };
     format!(
         "{} MiB available and {} MiB of swap free ({}); {who}{late}",

@@ -36,8 +36,7 @@ impl KillTargets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use limelight_core::model::apps::{AppMemory, Apps, Found};
-    use limelight_core::model::class::{Class, Reasoned};
+    use limelight_core::model::apps::{Apps, Found};
     use limelight_core::model::App;
 
     const APP: AppKey = AppKey::Cgroup { inode: 7 };
@@ -46,26 +45,13 @@ mod tests {
     #[test]
     fn app_is_remembered_for_as_long_as_its_report_may_take() {
         let mut apps = Apps::default();
-        let found = Found {
-            app: App {
-                key: APP,
-                name: "app".to_owned(),
-                process: None,
-                home: None,
-            },
-            uid: 1000,
-            started: S(1),
-            class: Reasoned {
-                class: Class::Disposable,
-                why: String::new(),
-            },
-            uses: Vec::new(),
-            untouchable: None,
-            part_of: None,
-            memory: AppMemory::default(),
-            members: Vec::new(),
+        let app = App {
+            key: APP,
+            name: "app".to_owned(),
+            process: None,
+            home: None,
         };
-        apps.observe(vec![found], S(1));
+        apps.observe(vec![Found::new(app, 1000)], S(1));
         let known = apps.get(APP).unwrap();
         let mut armed = KillTargets::default();
         armed.renew([known].into_iter(), S(1));

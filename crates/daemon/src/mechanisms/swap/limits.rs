@@ -4,18 +4,18 @@
 use limelight_core::model::apps::Known;
 use limelight_core::model::{AppKey, Home};
 use limelight_proto::Outcome;
-use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
+use limelight_sys::cgroup::{Cgroup, Limit, MemoryKnob};
 
 use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::controllers::hand_down;
 use crate::mechanisms::shared::{failed, Context, Shared};
 use crate::mechanisms::swap::{change, own_group};
-use crate::restore::undo::{open_place, undo, Undone};
+use crate::restore::undo::{open_place, Undone};
 use crate::restore::{Entry, Place};
 use crate::system::MEMORY;
 
-pub(super) const SWAP_MAX: &str = "memory.swap.max";
-pub(super) const FREEZE: &str = "cgroup.freeze";
+const SWAP_MAX: &str = "memory.swap.max";
+const FREEZE: &str = "cgroup.freeze";
 
 /// Whether an entry records this kind of limit on the cgroup with this inode.
 pub(super) fn is_about(entry: &Entry, kind: Kind, inode: u64) -> bool {
@@ -35,14 +35,14 @@ pub(super) fn exempt(
 ) {
     // The app is marked before the attempt, so that a failed attempt is not repeated at each scan.
     shared.in_force.swapping.exempt.push(app);
-    let handed_down = match CgroupPath::parse(&home.path) {
-        Some(path) => hand_down(shared, &path, MEMORY, context).map(|_| ()),
-        None => Err(format!("{} is no cgroup path", home.path)),
-    };
+    let handed_down = hand_down(shared, &home.path, MEMORY, context);
     let knob = context.system.cgroup_file(&home.path, SWAP_MAX);
     let (from, outcome) = match handed_down {
-        Ok(()) => forbid_swap(shared, home, context),
-        Err(why) => (String::new(), Outcome::Inert { why }),
+        Ok(_) => forbid_swap(shared, home, context),
+        Err(error) => {
+            let why = error.to_string();
+            (String::new(), Outcome::Inert { why })
+        }
     };
     let change = change(context, knob, from, "0", rule, outcome);
     shared.changes.note(Reach::App(app), Kind::SwapMax, change);
@@ -59,21 +59,16 @@ fn forbid_swap(shared: &mut Shared, home: &Home, context: Context<'_>) -> (Strin
     };
     if found == Limit::ZERO {
         keep(shared, Kind::SwapMax, home);
-        return (found.to_string(), Outcome::Applied);
+        return (found.to_string(), shared.done());
     }
     let entry = Entry::SwapMax {
         cgroup: Place::from(home),
         original: found.to_string(),
     };
-    if let Err(error) = shared.ledger.intend([entry.clone()]) {
-        return (found.to_string(), failed(error));
-    }
-    let outcome = match group.set_limit(MemoryKnob::SwapMax, Limit::ZERO) {
-        Ok(()) => verified(&group),
-        Err(error) => {
-            shared.ledger.forget(&entry);
-            failed(error)
-        }
+    let set = || group.set_limit(MemoryKnob::SwapMax, Limit::ZERO);
+    let outcome = match shared.write(&entry, set) {
+        Outcome::Applied => verified(&group),
+        outcome => outcome,
     };
     (found.to_string(), outcome)
 }
@@ -95,6 +90,15 @@ pub(super) fn freeze(
     stopped
 }
 
+/// Lets a frozen app run again.
+pub(super) fn thaw(shared: &mut Shared, app: AppKey, context: Context<'_>) {
+    put_back(shared, app, Kind::Freeze, context);
+    let in_force = &mut shared.in_force.swapping;
+    in_force.frozen.retain(|(key, _)| *key != app);
+    in_force.thawed.retain(|(key, _)| *key != app);
+    in_force.thawed.push((app, context.now));
+}
+
 fn stop(shared: &mut Shared, home: &Home, context: Context<'_>) -> Outcome {
     let Some(group) = open_place(context.system, &Place::from(home)) else {
         return failed(format!("{} has ended", home.path));
@@ -112,21 +116,12 @@ fn stop(shared: &mut Shared, home: &Home, context: Context<'_>) -> Outcome {
     let entry = Entry::Frozen {
         cgroup: Place::from(home),
     };
-    if let Err(error) = shared.ledger.intend([entry.clone()]) {
-        return failed(error);
-    }
-    match group.set_freeze(true) {
-        Ok(()) => Outcome::Applied,
-        Err(error) => {
-            shared.ledger.forget(&entry);
-            failed(error)
-        }
-    }
+    shared.write(&entry, || group.set_freeze(true))
 }
 
 /// Returns whether the daemon has already set this knob. If so, cancels its pending restore.
 fn keep(shared: &mut Shared, kind: Kind, home: &Home) -> bool {
-    let mut entries = shared.ledger.entries().iter();
+    let mut entries = shared.recorded().iter();
     let entry = entries.find(|entry| is_about(entry, kind, home.inode));
     let entry = entry.cloned();
     entry.inspect(|entry| shared.ledger.keep(entry)).is_some()
@@ -137,7 +132,7 @@ pub(super) fn put_back(shared: &mut Shared, app: AppKey, kind: Kind, context: Co
     let known = context.apps.iter().find(|known| known.key() == app);
     let home = |known: &Known| Some(known.found.app.home.as_ref()?.inode);
     let inode = own_group(&app).or_else(|| known.and_then(home));
-    let results = undo(&mut shared.ledger, context.system, |entry| {
+    let results = shared.undo(context.system, |entry| {
         inode.is_some_and(|inode| is_about(entry, kind, inode))
     });
     for (entry, undone) in results {
@@ -159,7 +154,7 @@ fn verified(group: &Cgroup) -> Outcome {
     match group.limit(MemoryKnob::SwapMax) {
         Ok(Limit::ZERO) => Outcome::Applied,
         Ok(found) => Outcome::Inert {
-            why: format!("the kernel says {found}"),
+            why: format!("the kernel reports {found}"),
         },
         Err(error) => failed(error),
     }

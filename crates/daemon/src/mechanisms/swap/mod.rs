@@ -28,13 +28,12 @@ use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared, UNDONE_BY_STOP};
 use crate::reconcile::gate::dependents::served;
 use crate::reconcile::gate::{Blocked, Gate};
-use crate::restore::undo::undo;
 use crate::restore::Place;
 use crate::system::System;
 
 use guard::{Guard, Victim};
 use kill_targets::KillTargets;
-use limits::{is_about, put_back, FREEZE, SWAP_MAX};
+use limits::{is_about, put_back};
 use oom_daemons::OomDaemons;
 use pending_units::PendingUnits;
 use swapper::{Errand, Squeeze, Swapper};
@@ -113,7 +112,15 @@ impl Swap {
         });
     }
 
-    fn squeeze(&mut self, shared: &mut Shared, job: Squeeze, rule: &str) {
+    fn squeeze(&mut self, shared: &mut Shared, job: Squeeze, rule: &str, context: Context<'_>) {
+        if let (true, Some(place)) = (shared.is_dry_run(), &job.place) {
+            let knob = context.system.cgroup_file(&place.path, "memory.reclaim");
+            let rule = format!("{rule}: {} MiB", job.bytes >> 20);
+            let planned = change(context, knob, String::new(), "", &rule, Outcome::Planned);
+            shared
+                .changes
+                .note(Reach::App(job.app), Kind::Reclaim, planned);
+        }
         let Some(swapper) = &self.swapper else {
             return;
         };
@@ -192,7 +199,7 @@ impl Swap {
         swapping.working_sets.retain(|(app, _)| !gone.contains(app));
         // Undo the limits of these apps: a cgroup may outlive its app and get another process.
         let inodes: Vec<u64> = gone.iter().filter_map(own_group).collect();
-        undo(&mut shared.ledger, system, |entry| {
+        shared.undo(system, |entry| {
             let about = |kind| inodes.iter().any(|inode| is_about(entry, kind, *inode));
             about(Kind::SwapMax) || about(Kind::Freeze)
         });
@@ -214,6 +221,7 @@ impl Mechanism for Swap {
             report_refusal(shared, app, harm, blocked, context);
             return Effect::None;
         }
+        let dry = shared.is_dry_run();
         let in_force = &mut shared.in_force.swapping;
         match step {
             Step::Exempt { app, home, rule } => limits::exempt(shared, *app, home, rule, context),
@@ -233,13 +241,11 @@ impl Mechanism for Swap {
                 }
             },
             Step::Thaw { app, rule } => {
-                put_back(shared, *app, Kind::Freeze, context);
-                let in_force = &mut shared.in_force.swapping;
-                in_force.frozen.retain(|(key, _)| key != app);
-                in_force.thawed.retain(|(key, _)| key != app);
-                in_force.thawed.push((*app, context.now));
+                limits::thaw(shared, *app, context);
                 self.did(context.now, *app, MemoryAction::Thaw, rule);
             }
+            // A dry run tells nobody.
+            Step::Ask { .. } | Step::Warn { .. } if dry => {}
             Step::Ask { level, next } => {
                 in_force.asked = Some((*level, context.now));
                 self.notices.push(MemoryNotice::Level {
@@ -269,7 +275,7 @@ impl Mechanism for Swap {
                     bytes: *bytes,
                     dry: *dry,
                 };
-                self.squeeze(shared, job, rule);
+                self.squeeze(shared, job, rule, context);
             }
             Step::Return { app, members, most } => {
                 in_force.returned = Some(*app);
@@ -288,35 +294,6 @@ impl Mechanism for Swap {
             }
         }
         Effect::None
-    }
-
-    fn plan_only(&mut self, step: &Step, shared: &mut Shared, context: Context<'_>) {
-        let (app, home, (kind, file), to, rule) = match step {
-            Step::Exempt { app, home, rule } => {
-                (app, home, (Kind::SwapMax, SWAP_MAX), "0", rule.clone())
-            }
-            Step::Freeze { app, home, rule } => {
-                (app, home, (Kind::Freeze, FREEZE), "1", rule.clone())
-            }
-            Step::Squeeze {
-                app,
-                home,
-                bytes,
-                rule,
-                ..
-            } => {
-                let rule = format!("{rule}: {} MiB", bytes >> 20);
-                let Some(home) = home else {
-                    return;
-                };
-                (app, home, (Kind::Reclaim, "memory.reclaim"), "", rule)
-            }
-            // A dry run has nothing in force to restore, and a notice sets no knob.
-            _ => return,
-        };
-        let knob = context.system.cgroup_file(&home.path, file);
-        let change = change(context, knob, String::new(), to, &rule, Outcome::Planned);
-        shared.changes.note(Reach::App(*app), kind, change);
     }
 }
 

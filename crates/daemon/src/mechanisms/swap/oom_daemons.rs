@@ -68,26 +68,31 @@ const KNOWN: [(&str, &str, &str); 9] = [
     (
         "nohang",
         "nohang",
-        "warns and kills single processes by rules of its own (/etc/nohang/nohang.conf)",
+        "warns and kills single processes by its own rules (/etc/nohang/nohang.conf)",
     ),
     (
         "low-memory-moni",
         "low-memory-monitor",
         "asks apps for memory, and triggers the kernel's OOM killer",
     ),
-    ("oomd", "oomd", "kills cgroups by rules of its own"),
+    ("oomd", "oomd", "kills cgroups by its own rules"),
     (
         "psi-notify",
         "psi-notify",
-        "only tells the user of shortages",
+        "only notifies the user of shortages",
     ),
     (
         "uresourced",
         "uresourced",
-        "kills no app, and reserves memory for the active user's session: that comes out of protect's budget",
+        "kills no app, and reserves memory for the active user's session, which counts against \
+         protect's budget",
     ),
     ("bustd", "bustd", "kills single processes"),
-    ("lmkd", "lmkd", "kills apps by their oom_score_adj (Android)"),
+    (
+        "lmkd",
+        "lmkd",
+        "kills apps by their oom_score_adj (Android)",
+    ),
 ];
 
 /// All of these programs that run. `root` holds `/etc`, `/run` and `/usr`.

@@ -26,7 +26,7 @@ impl Told {
         let wanted = device.device().is_some_and(|device| {
             let answer = device.has_windows();
             answer.unwrap_or_else(|error| {
-                warn!("{error}: the kernel is not told of response windows");
+                warn!("{error}: response windows are not reported to the kernel");
                 false
             })
         });
@@ -58,13 +58,13 @@ impl Told {
             return;
         };
         if self.failed == 1 {
-            warn!("{error}: the kernel does not know when the user waits");
+            warn!("{error}: a response window was not reported to the kernel");
         }
         let to = match step {
             Step::Open { .. } => "open",
             Step::Close => "closed",
         };
-        let rule = "window: the kernel is told while the user waits";
+        let rule = "window: the kernel knows when a response window is open";
         let change = Change {
             from: "closed".to_owned(),
             outcome: failed(error),
@@ -83,16 +83,16 @@ impl Told {
         } = *self;
         let (state, detail) = match (device.device(), wanted) {
             (None, _) => {
-                let why = "/dev/limelight is not used: windows are limelightd's alone";
+                let why = "/dev/limelight is not used: only limelightd knows the windows";
                 (State::Unavailable, why)
             }
             (Some(_), false) => {
-                let why =
-                    "this kernel's /dev/limelight knows no windows: they are limelightd's alone";
+                let why = "this kernel's /dev/limelight does not support windows: only limelightd \
+                           knows them";
                 (State::Unavailable, why)
             }
-            (Some(_), true) if open => (State::Active, "told through /dev/limelight"),
-            (Some(_), true) => (State::Idle, "told through /dev/limelight"),
+            (Some(_), true) if open => (State::Active, "reported through /dev/limelight"),
+            (Some(_), true) => (State::Idle, "reported through /dev/limelight"),
         };
         KernelWindows {
             state,

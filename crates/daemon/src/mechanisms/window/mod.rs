@@ -140,7 +140,4 @@ impl Mechanism for Window {
         self.told.tell(*step, shared, context);
         Effect::None
     }
-
-    // The device is not opened in a dry run, and a window sets no lasting knob.
-    fn plan_only(&mut self, _: &Step, _: &mut Shared, _: Context<'_>) {}
 }

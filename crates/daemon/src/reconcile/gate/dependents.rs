@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(
             why(peer_id, &[]),
             None,
-            "a connected socket alone is no service"
+            "a connected socket alone is not a service"
         );
         if let Ok(fuse) = File::open("/dev/fuse") {
             let (mut mounted, id) = child(Stdio::from(fuse));

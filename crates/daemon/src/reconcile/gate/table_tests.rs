@@ -69,18 +69,13 @@ fn memory(mib: u64) -> AppMemory {
 
 fn found(number: u64, class: Class) -> Found {
     Found {
-        app: app(number),
-        uid: 1000,
         started: Duration::from_secs(1),
         class: Reasoned {
             class,
             why: String::new(),
         },
-        uses: Vec::new(),
-        untouchable: None,
-        part_of: None,
         memory: memory(20),
-        members: Vec::new(),
+        ..Found::new(app(number), 1000)
     }
 }
 
@@ -378,13 +373,18 @@ fn when(closed: &[Closed], usual: &[Closed], classes: &[Class]) -> String {
     } else if closed == [Closed::First] {
         "first"
     } else {
-        "in no way that the table has words for"
+        "an outcome that the table does not describe"
     };
     text.to_owned()
 }
 
 fn untouchable(found: &mut Found) {
-    found.untouchable = Some("the source of apps says so".to_owned());
+    found.untouchable = Some("exempt".to_owned());
+}
+
+fn starts_slowly(found: &mut Found) {
+    found.started = NOW - Duration::from_secs(5);
+    found.cpu = Duration::from_secs(60);
 }
 
 fn guarded(why: Why) -> Trait {
@@ -445,12 +445,16 @@ fn rows_of_places() -> BTreeMap<&'static str, Row> {
         ("an app of class `keep`", of_class(Class::Keep)),
         ("an app of class `normal`", of_class(Class::Normal)),
         ("an app of class `disposable`", of_class(Class::Disposable)),
+        (
+            "an app of class `disposable` whose start takes longer than reading it back from swap",
+            (vec![edited(starts_slowly)], vec![Class::Disposable]),
+        ),
     ])
 }
 
 /// Rows about an app's activity or missing features of the machine; `servers` are processes that
 /// accept connections.
-fn rows_of_deeds(servers: Vec<ProcessId>) -> BTreeMap<&'static str, Row> {
+fn rows_of_traits(servers: Vec<ProcessId>) -> BTreeMap<&'static str, Row> {
     let uses: [fn(&mut Found); 6] = [
         |found| found.uses = vec![Use::Audio],
         |found| found.uses = vec![Use::Inhibitor],
@@ -534,7 +538,7 @@ fn system() -> (tempfile::TempDir, System) {
     (temp, system.unwrap())
 }
 
-const NO_APP: &str = "what is no app: a service, a container, a nightly build";
+const NO_APP: &str = "not an app: a service, a container, a nightly build";
 
 #[test]
 fn documented_table_matches_policy_and_gate() {
@@ -542,7 +546,7 @@ fn documented_table_matches_policy_and_gate() {
     let server = Server::start();
     let id = system.process(server.0.id() as i32).unwrap().0;
     let mut rows = rows_of_places();
-    rows.extend(rows_of_deeds(vec![id]));
+    rows.extend(rows_of_traits(vec![id]));
     let mut documented = documented();
     let no_app = documented.remove(NO_APP).expect("a row about services");
     assert_eq!(no_app, cells_of_services(&system), "{NO_APP}");

@@ -372,13 +372,13 @@ mod tests {
             let (found, _) = made_since(&system, [&LINEAGE].into_iter()).unwrap();
             found.iter().map(|stat| stat.pid).collect()
         };
-        assert_eq!(found(), [50, 102], "the kernel does not tell");
+        assert_eq!(found(), [50, 102], "the kernel does not report forks");
         kernel(200, 1100);
         assert_eq!(found(), [102]);
         kernel(101, 1100);
         assert_eq!(found(), [102], "forked since the last pid was read");
         kernel(60, 1100);
-        assert_eq!(found(), [50, 102], "pids began anew");
+        assert_eq!(found(), [50, 102], "pids wrapped around");
         kernel(200, 1000 + 32768);
         assert_eq!(found(), [50, 102], "perhaps they did");
         assert!(made_since(&system, [].into_iter()).unwrap().0.is_empty());

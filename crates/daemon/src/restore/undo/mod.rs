@@ -147,9 +147,9 @@ pub fn undo_all(ledger: &mut Ledger, system: &System) -> usize {
     for (entry, undone) in &results {
         match undone {
             Undone::Restored => info!("put back: {entry}"),
-            Undone::Gone => debug!("gone meanwhile: {entry}"),
+            Undone::Gone => debug!("nothing to put back, because the target is gone: {entry}"),
             Undone::Theirs { found } => {
-                info!("left alone, another program has changed it to {found}: {entry}");
+                info!("not put back, because another program has changed it ({found}): {entry}");
             }
             Undone::Failed { why } => {
                 failed += 1;
@@ -214,7 +214,7 @@ fn undo_limit(
         "memory.min" => MemoryKnob::Min,
         "memory.low" => MemoryKnob::Low,
         "memory.swap.max" => MemoryKnob::SwapMax,
-        other => return failed(format!("{other} is no knob of ours")),
+        other => return failed(format!("{other} is not a knob of Limelight")),
     };
     let Ok(original) = original.parse::<Limit>() else {
         return failed(format!("{original} is not a value of {}", knob.file()));
@@ -255,7 +255,7 @@ fn undo_weight(
     let all = [WeightKnob::Cpu, WeightKnob::Io, WeightKnob::Bfq];
     let Some(knob) = all.into_iter().find(|known| known.file() == knob) else {
         return Ok(Undone::Failed {
-            why: format!("{knob} is no knob of ours"),
+            why: format!("{knob} is not a knob of Limelight"),
         });
     };
     let Some(cgroup) = find_place(system, place)? else {
@@ -440,7 +440,7 @@ fn finish_given(results: &mut [(Entry, Undone)], search: Search) {
         let given = entry.lineage().is_some();
         *undone = match (&search.error, undone.clone()) {
             (Some(error), _) => Undone::Failed {
-                why: format!("the search for children that inherited failed: {error}"),
+                why: format!("the search for children that inherited the value failed: {error}"),
             },
             (None, _) if given && (search.left > 0 || search.missed) => Undone::Failed {
                 why: "processes fork or end faster than they can be checked".to_owned(),

@@ -192,7 +192,7 @@ impl<'a> Inheritance<'a> {
                 return Ok(0);
             };
             if let Err(error) = done {
-                debug!("a child's inherited oom_score_adj stays: {error}");
+                debug!("cannot restore a child's inherited oom_score_adj: {error}");
             }
             Ok(found)
         })
@@ -311,7 +311,7 @@ mod tests {
     proptest! {
         /// A restored value is not restored again.
         #[test]
-        fn restoring_ends(
+        fn restoring_terminates(
             family in prop::collection::vec((-20i16..20, 1i16..20), 1..4),
             value in -40i16..40,
         ) {

@@ -15,7 +15,7 @@ pub(crate) fn empty(system: &System, entry: &Entry, path: &str) -> limelight_sys
     };
     let Some(parsed) = CgroupPath::parse(path) else {
         return Ok(Undone::Failed {
-            why: format!("{path} is no cgroup path"),
+            why: format!("{path} is not a cgroup path"),
         });
     };
     let scope = system.cgroups.open(&parsed)?;
@@ -72,7 +72,7 @@ fn send_home(system: &System, home: &Place, pid: i32) -> Result<(), String> {
 pub(crate) fn remove(system: &System, path: &str) -> Undone {
     let Some(path) = CgroupPath::parse(path) else {
         return Undone::Failed {
-            why: format!("{path} is no cgroup path"),
+            why: format!("{path} is not a cgroup path"),
         };
     };
     let Some(parent) = path.parent() else {

@@ -23,6 +23,8 @@ use crate::sources::apps::walk::{self, Places, Unit};
 pub struct Member {
     pub id: ProcessId,
     pub comm: String,
+    /// Processor time that it has used, in clock ticks.
+    pub cpu_ticks: u64,
 }
 
 /// An app that has been found but not yet identified.
@@ -190,6 +192,7 @@ fn member(system: &System, pid: i32) -> Result<Option<Member>> {
             starttime: stat.start_ticks,
         },
         comm: stat.comm,
+        cpu_ticks: stat.cpu_ticks,
     }))
 }
 
@@ -253,6 +256,7 @@ fn of_trees(tree: &ProcessTree, trees: &[&App], others: &[Sighted]) -> Vec<Sight
                         starttime: stat.start_ticks,
                     },
                     comm: stat.comm.clone(),
+                    cpu_ticks: stat.cpu_ticks,
                 })
             })
             .collect();

@@ -47,7 +47,8 @@ pub fn limit_named(system: &System, found: &mut [Found], by_name: &BTreeSet<AppK
             *sum = sum.saturating_sub(one.memory.allocated());
             let why = one.untouchable.take().unwrap_or_default();
             one.class.why.push_str(&format!(
-                "; not exempt although {why}: those of uid {} hold more than 1/{NAMED_PART} of memory",
+                "; not exempt although {why}: the exempt apps of uid {} use more than \
+                 1/{NAMED_PART} of memory",
                 one.uid
             ));
         }
@@ -95,7 +96,9 @@ impl<'a> Untouchable<'a> {
                 && runs_installed(system, member.id, &member.comm)
             {
                 let comm = &member.comm;
-                return Some(format!("it holds {comm} (pid {pid}), which others need"));
+                return Some(format!(
+                    "it holds {comm} (pid {pid}), which other apps need"
+                ));
             }
         }
         if let Some(why) = in_terminal(system, app) {
@@ -109,7 +112,7 @@ impl<'a> Untouchable<'a> {
     /// locker.
     pub fn why_locked(&self, uid: u32) -> Option<String> {
         let locked = self.locked.contains(&uid);
-        locked.then(|| "its session is locked, and it may be what locks it".to_owned())
+        locked.then(|| "its session is locked, and it may be the screen locker".to_owned())
     }
 }
 
@@ -127,15 +130,15 @@ fn in_terminal(system: &System, app: &Sighted) -> Option<String> {
     };
     let own = app.main().and_then(|main| uid(main.id));
     app.members.iter().find_map(|member| {
-        let Member { id, comm } = member;
+        let Member { id, comm, .. } = member;
         if is_multiplexer(comm) && runs_installed(system, *id, program_of(comm)) {
             return Some(format!(
-                "it holds {comm} (pid {}), which keeps other shells",
+                "it holds {comm} (pid {}), which runs other shells",
                 id.pid
             ));
         }
         let root = own != Some(0) && uid(*id) == Some(0);
-        root.then(|| format!("it holds {comm} (pid {}), which root runs", id.pid))
+        root.then(|| format!("it holds {comm} (pid {}), which runs as root", id.pid))
     })
 }
 

@@ -53,7 +53,7 @@ static struct mm_struct *fake_mm(struct kunit *test, u64 generation)
 	return mm;
 }
 
-static void core_test_nobody_is_a_member_of_no_set(struct kunit *test)
+static void core_test_generation_0_has_no_members(struct kunit *test)
 {
 	struct mm_struct *mm = fake_mm(test, 0);
 
@@ -85,7 +85,7 @@ static void core_test_a_closed_device_has_no_members(struct kunit *test)
 	static_branch_enable(&limelight_key);
 }
 
-static void core_test_a_set_of_nobody_is_no_set(struct kunit *test)
+static void core_test_an_empty_set_clears_the_generation(struct kunit *test)
 {
 	u64 last = limelight_last_generation;
 
@@ -94,7 +94,7 @@ static void core_test_a_set_of_nobody_is_no_set(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, limelight_last_generation, last + 1);
 }
 
-static void core_test_numbers_are_not_used_twice(struct kunit *test)
+static void core_test_generations_are_not_used_twice(struct kunit *test)
 {
 	u64 first, second;
 
@@ -117,7 +117,7 @@ static void core_test_kernel_threads_are_skipped(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, limelight_generation, 0);
 }
 
-static void core_test_what_a_kernel_thread_executes_is_no_member(struct kunit *test)
+static void core_test_exec_by_a_kernel_thread_joins_no_set(struct kunit *test)
 {
 	struct mm_struct *mm = fake_mm(test, 7);
 
@@ -176,7 +176,7 @@ static void core_test_children_of_members_are_members(struct kunit *test)
 #endif
 }
 
-static void core_test_children_of_others_are_others(struct kunit *test)
+static void core_test_children_of_other_tasks_are_no_members(struct kunit *test)
 {
 	struct mm_struct *parent = fake_mm(test, 6);
 	struct mm_struct *child = fake_mm(test, 7);
@@ -280,6 +280,7 @@ static void fake_zone(struct zone *zone, unsigned long managed,
 {
 	atomic_long_set(&zone->managed_pages, managed);
 	atomic_long_set(&zone->vm_stat[NR_FREE_PAGES], free);
+	zone->_watermark[WMARK_LOW] = high / 2;
 	zone->_watermark[WMARK_HIGH] = high;
 	zone->lowmem_reserve[gfp_zone(GFP_HIGHUSER_MOVABLE)] = reserve;
 }
@@ -303,22 +304,38 @@ static void core_test_room_leaves_the_reserves_of_low_zones(struct kunit *test)
 	vfree(node);
 }
 
+/* Free memory between the watermarks is room for faults only. */
+static void core_test_faults_have_room_between_the_watermarks(struct kunit *test)
+{
+	struct pglist_data *node = vzalloc(sizeof(*node));
+	struct zone *zone = node ? node->node_zones : NULL;
+
+	KUNIT_ASSERT_NOT_NULL(test, node);
+	fake_zone(zone, 700000, 900, 1000, 100);
+	KUNIT_EXPECT_EQ(test, limelight_node_room(node), 0);
+	KUNIT_EXPECT_EQ(test, limelight_node_fault_room(node), 300);
+	fake_zone(zone, 700000, 600, 1000, 100);
+	KUNIT_EXPECT_EQ(test, limelight_node_fault_room(node), 0);
+	vfree(node);
+}
+
 static struct kunit_case core_test_cases[] = {
-	KUNIT_CASE(core_test_nobody_is_a_member_of_no_set),
+	KUNIT_CASE(core_test_generation_0_has_no_members),
 	KUNIT_CASE(core_test_only_the_set_in_force_counts),
 	KUNIT_CASE(core_test_a_closed_device_has_no_members),
-	KUNIT_CASE(core_test_a_set_of_nobody_is_no_set),
-	KUNIT_CASE(core_test_numbers_are_not_used_twice),
+	KUNIT_CASE(core_test_an_empty_set_clears_the_generation),
+	KUNIT_CASE(core_test_generations_are_not_used_twice),
 	KUNIT_CASE(core_test_kernel_threads_are_skipped),
-	KUNIT_CASE(core_test_what_a_kernel_thread_executes_is_no_member),
+	KUNIT_CASE(core_test_exec_by_a_kernel_thread_joins_no_set),
 	KUNIT_CASE(core_test_memory_is_counted_for_the_new_set),
 	KUNIT_CASE(core_test_children_of_members_are_members),
-	KUNIT_CASE(core_test_children_of_others_are_others),
+	KUNIT_CASE(core_test_children_of_other_tasks_are_no_members),
 	KUNIT_CASE(core_test_a_child_born_while_stamping_is_a_member),
 	KUNIT_CASE(core_test_exec_separates_tags),
 	KUNIT_CASE(core_test_a_set_that_comes_during_exec_counts),
 	KUNIT_CASE(core_test_usage_is_summed_up_in_batches),
 	KUNIT_CASE(core_test_room_leaves_the_reserves_of_low_zones),
+	KUNIT_CASE(core_test_faults_have_room_between_the_watermarks),
 	{}
 };
 

@@ -183,7 +183,7 @@ static void device_test_mechanisms_have_their_own_parameters(struct kunit *test)
 }
 
 /* strace and seccomp filters rely on the direction and size in the number. */
-static void device_test_numbers_tell_direction_and_size(struct kunit *test)
+static void device_test_ioctl_numbers_encode_direction_and_size(struct kunit *test)
 {
 	const unsigned int nr = _IOC_NR(LIMELIGHT_SET_WINDOW);
 	const u32 size = sizeof(struct limelight_window);
@@ -215,7 +215,7 @@ static void device_test_numbers_tell_direction_and_size(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, limelight_in_window());
 }
 
-static void device_test_info_is_as_large_as_asked_for(struct kunit *test)
+static void device_test_info_has_the_requested_size(struct kunit *test)
 {
 	const u32 size = sizeof(struct limelight_info);
 	struct {
@@ -290,8 +290,8 @@ static struct kunit_case device_test_cases[] = {
 	KUNIT_CASE(device_test_close_ends_the_window),
 	KUNIT_CASE(device_test_older_programs_still_work),
 	KUNIT_CASE(device_test_mechanisms_have_their_own_parameters),
-	KUNIT_CASE(device_test_numbers_tell_direction_and_size),
-	KUNIT_CASE(device_test_info_is_as_large_as_asked_for),
+	KUNIT_CASE(device_test_ioctl_numbers_encode_direction_and_size),
+	KUNIT_CASE(device_test_info_has_the_requested_size),
 	KUNIT_CASE(device_test_a_stopped_daemon_loses_its_set),
 	KUNIT_CASE(device_test_each_call_renews_the_lease),
 	{}

@@ -18,7 +18,7 @@ static void footprint_test_back_needs_an_eighth_less(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, limelight_over_budget(true, 700, 800));
 }
 
-static void footprint_test_what_others_map_counts_if_it_is_kept(struct kunit *test)
+static void footprint_test_kept_pages_of_other_tasks_count(struct kunit *test)
 {
 	const struct limelight_usage usage = { .anon = 100, .file = 50 };
 
@@ -130,7 +130,7 @@ static void footprint_test_counts_take_a_share_of_time(struct kunit *test)
 static struct kunit_case footprint_test_cases[] = {
 	KUNIT_CASE(footprint_test_over_needs_more_than_the_budget),
 	KUNIT_CASE(footprint_test_back_needs_an_eighth_less),
-	KUNIT_CASE(footprint_test_what_others_map_counts_if_it_is_kept),
+	KUNIT_CASE(footprint_test_kept_pages_of_other_tasks_count),
 	KUNIT_CASE(footprint_test_budget_is_a_share_of_memory),
 	KUNIT_CASE(footprint_test_budget_is_refused_outside_its_range),
 	KUNIT_CASE(footprint_test_reset_forgets_only_the_devices_budget),

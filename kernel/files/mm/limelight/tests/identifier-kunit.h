@@ -257,7 +257,7 @@ static bool tag_protects(struct folio *folio, u32 tag)
 	return limelight_folio_tagged(folio);
 }
 
-static void identifier_test_what_members_execute_joins_the_set(struct kunit *test)
+static void identifier_test_exec_by_a_member_joins_the_set(struct kunit *test)
 {
 	struct folio *folio = test_folio(test, 0);
 	struct limelight_tags *tags = limelight_tags_alloc(1, 7);
@@ -339,7 +339,7 @@ static void identifier_test_mapped_files_need_confirmation(struct kunit *test)
 	folio_put(folio);
 }
 
-static void identifier_test_nobody_inherits(struct kunit *test)
+static void identifier_test_a_new_owner_replaces_the_tag(struct kunit *test)
 {
 	struct mm_struct *mm = kunit_kzalloc(test, sizeof(*mm), GFP_KERNEL);
 	struct folio *folio = test_folio(test, 0);
@@ -358,7 +358,7 @@ static void identifier_test_nobody_inherits(struct kunit *test)
 	folio_put(folio);
 }
 
-static void identifier_test_no_table_no_tags(struct kunit *test)
+static void identifier_test_without_a_table_no_page_is_tagged(struct kunit *test)
 {
 	struct folio *folio = test_folio(test, 0);
 
@@ -382,11 +382,11 @@ static struct kunit_case identifier_test_cases[] = {
 	KUNIT_CASE(identifier_test_hugetlb_folios_have_no_tag),
 	KUNIT_CASE(identifier_test_a_range_may_end_in_another_chunk),
 	KUNIT_CASE(identifier_test_only_tags_of_the_set_protect),
-	KUNIT_CASE(identifier_test_what_members_execute_joins_the_set),
+	KUNIT_CASE(identifier_test_exec_by_a_member_joins_the_set),
 	KUNIT_CASE(identifier_test_mapped_anonymous_pages_count),
 	KUNIT_CASE(identifier_test_mapped_files_need_confirmation),
-	KUNIT_CASE(identifier_test_nobody_inherits),
-	KUNIT_CASE(identifier_test_no_table_no_tags),
+	KUNIT_CASE(identifier_test_a_new_owner_replaces_the_tag),
+	KUNIT_CASE(identifier_test_without_a_table_no_page_is_tagged),
 	{}
 };
 

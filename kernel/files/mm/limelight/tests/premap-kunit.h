@@ -4,7 +4,7 @@
  */
 #include <kunit/test.h>
 
-static void premap_test_no_evidence_no_window(struct kunit *test)
+static void premap_test_without_growth_there_is_no_window(struct kunit *test)
 {
 	KUNIT_EXPECT_EQ(test, window_wanted(0, 0, false, 100, false), 0);
 	/* A hole between mapped pages alone does not justify a window. */
@@ -37,7 +37,7 @@ static void premap_test_an_extension_is_mapped_to_its_end(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, window_wanted(0, 1, false, 33, false), 4);
 }
 
-static void premap_test_windows_that_pay_grow(struct kunit *test)
+static void premap_test_windows_that_are_used_grow(struct kunit *test)
 {
 	KUNIT_EXPECT_EQ(test, next_shift(3, 8, 0, 6), 4);
 	KUNIT_EXPECT_EQ(test, next_shift(6, 64, 2, 6), 6);
@@ -48,7 +48,7 @@ static void premap_test_windows_that_pay_grow(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, next_shift(6, 64, 0, 4), 4);
 }
 
-static void premap_test_windows_that_do_not_pay_shrink(struct kunit *test)
+static void premap_test_windows_that_are_not_used_shrink(struct kunit *test)
 {
 	KUNIT_EXPECT_EQ(test, next_shift(5, 32, 4, 6), 5);
 	KUNIT_EXPECT_EQ(test, next_shift(5, 32, 5, 6), 4);
@@ -77,7 +77,7 @@ static void premap_test_folios_are_aligned(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, singles_at(base + PAGE_SIZE, 64, 64, 0), 64);
 }
 
-static void premap_test_never_means_never(struct kunit *test)
+static void premap_test_mthp_never_allows_no_folios(struct kunit *test)
 {
 #ifdef CONFIG_TRANSPARENT_HUGEPAGE
 	const unsigned long always = huge_anon_orders_always;
@@ -149,7 +149,7 @@ static void premap_test_windows_are_found_where_they_end(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, taken.nr, 4);
 }
 
-static void premap_test_what_is_unmapped_untouched_counts(struct kunit *test)
+static void premap_test_pages_unmapped_untouched_count(struct kunit *test)
 {
 	struct limelight_premap record = { .shift = 6 };
 	int i;
@@ -167,7 +167,7 @@ static void premap_test_what_is_unmapped_untouched_counts(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, record.shift, 5);
 }
 
-static void premap_test_a_process_gets_another_chance(struct kunit *test)
+static void premap_test_a_process_may_try_again_later(struct kunit *test)
 {
 	struct limelight_premap record = {};
 	int i;
@@ -199,17 +199,17 @@ static void premap_test_values_out_of_range_are_refused(struct kunit *test)
 }
 
 static struct kunit_case premap_test_cases[] = {
-	KUNIT_CASE(premap_test_no_evidence_no_window),
+	KUNIT_CASE(premap_test_without_growth_there_is_no_window),
 	KUNIT_CASE(premap_test_windows_double),
 	KUNIT_CASE(premap_test_an_extension_is_mapped_to_its_end),
-	KUNIT_CASE(premap_test_windows_that_pay_grow),
-	KUNIT_CASE(premap_test_windows_that_do_not_pay_shrink),
+	KUNIT_CASE(premap_test_windows_that_are_used_grow),
+	KUNIT_CASE(premap_test_windows_that_are_not_used_shrink),
 	KUNIT_CASE(premap_test_folios_are_aligned),
-	KUNIT_CASE(premap_test_never_means_never),
+	KUNIT_CASE(premap_test_mthp_never_allows_no_folios),
 	KUNIT_CASE(premap_test_windows_end_with_a_folio),
 	KUNIT_CASE(premap_test_windows_are_found_where_they_end),
-	KUNIT_CASE(premap_test_what_is_unmapped_untouched_counts),
-	KUNIT_CASE(premap_test_a_process_gets_another_chance),
+	KUNIT_CASE(premap_test_pages_unmapped_untouched_count),
+	KUNIT_CASE(premap_test_a_process_may_try_again_later),
 	KUNIT_CASE(premap_test_values_out_of_range_are_refused),
 	{}
 };

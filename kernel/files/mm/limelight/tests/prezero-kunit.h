@@ -15,7 +15,7 @@ static void prezero_test_the_target_is_a_share_of_memory(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, prezero_clamp_target(1, 11), 0);
 }
 
-static void prezero_test_refuses_nonsense(struct kunit *test)
+static void prezero_test_invalid_values_are_refused(struct kunit *test)
 {
 	static const struct limelight_mechanism nonsense[] = {
 		{ .flags = LIMELIGHT_MECHANISM_ON, .engine = LIMELIGHT_ENGINE_DMA + 1 },
@@ -108,7 +108,7 @@ static void prezero_test_on_and_off(struct kunit *test)
 
 static struct kunit_case prezero_test_cases[] = {
 	KUNIT_CASE(prezero_test_the_target_is_a_share_of_memory),
-	KUNIT_CASE(prezero_test_refuses_nonsense),
+	KUNIT_CASE(prezero_test_invalid_values_are_refused),
 	KUNIT_CASE(prezero_test_trust_needs_raw_io),
 	KUNIT_CASE_SLOW(prezero_test_on_and_off),
 	{}

@@ -270,14 +270,14 @@ static void dma_test_a_timeout_keeps_the_pages(struct kunit *test)
 	dma_test_expect_pages_kept(test);
 }
 
-static void dma_test_what_cannot_be_stopped_keeps_its_pages(struct kunit *test)
+static void dma_test_a_channel_that_cannot_be_stopped_keeps_its_pages(struct kunit *test)
 {
 	KUNIT_EXPECT_EQ(test, dma_test_zero(test, DMA_TEST_RUNAWAY, -ETIMEDOUT), 0);
 	dma_test_expect_pages_kept(test);
 }
 
 /* Some drivers report success for failed transfers: ptdma, dw_dmac. */
-static void dma_test_a_lie_is_found_by_default(struct kunit *test)
+static void dma_test_false_success_is_found_by_default(struct kunit *test)
 {
 	struct dma_test_state *state = test->priv;
 	struct prezero_filler filler = {};
@@ -335,8 +335,8 @@ static struct kunit_case dma_test_cases[] = {
 	KUNIT_CASE(dma_test_descriptors_run_out),
 	KUNIT_CASE(dma_test_no_descriptor_is_an_error),
 	KUNIT_CASE(dma_test_a_timeout_keeps_the_pages),
-	KUNIT_CASE(dma_test_what_cannot_be_stopped_keeps_its_pages),
-	KUNIT_CASE(dma_test_a_lie_is_found_by_default),
+	KUNIT_CASE(dma_test_a_channel_that_cannot_be_stopped_keeps_its_pages),
+	KUNIT_CASE(dma_test_false_success_is_found_by_default),
 	KUNIT_CASE(dma_test_missing_reports_the_last_attempt),
 	{}
 };

@@ -151,7 +151,7 @@ static void filler_test_errors_give_pages_back(struct kunit *test)
 	expect_no_page_lost(test, 0);
 }
 
-static void filler_test_short_batches_count_for_what_they_are(struct kunit *test)
+static void filler_test_short_batches_count_with_their_pages(struct kunit *test)
 {
 	struct fake_state *state = test->priv;
 
@@ -160,7 +160,7 @@ static void filler_test_short_batches_count_for_what_they_are(struct kunit *test
 	expect_no_page_lost(test, 5);
 }
 
-static void filler_test_rubbish_is_found(struct kunit *test)
+static void filler_test_pages_that_are_not_zero_are_found(struct kunit *test)
 {
 	struct fake_state *state = test->priv;
 
@@ -273,7 +273,7 @@ static void filler_test_poisoned_folios_are_not_freed(struct kunit *test)
 	KUNIT_ASSERT_EQ(test, prezero_fill_folios(&state->pool, state->nid,
 						  &state->filler, 2), 0);
 	KUNIT_ASSERT_EQ(test, state->nr, 2 * PREZERO_FOLIO_PAGES);
-	/* The fake's references, and nobody else's. */
+	/* Only the fake holds references. */
 	KUNIT_EXPECT_EQ(test, page_count(state->pages[0]), PREZERO_FOLIO_PAGES);
 
 	folio = page_folio(state->pages[state->nr - 1]);
@@ -286,7 +286,7 @@ static void filler_test_poisoned_folios_are_not_freed(struct kunit *test)
 #endif
 }
 
-static void filler_test_who_works(struct kunit *test)
+static void filler_test_names_the_device_only_while_it_is_used(struct kunit *test)
 {
 	static const struct prezero_engine device = { .device = true };
 	struct fake_state *state = test->priv;
@@ -327,13 +327,13 @@ static void filler_test_the_cpu_stops_for_a_window(struct kunit *test)
 static struct kunit_case filler_test_cases[] = {
 	KUNIT_CASE(filler_test_zeroed_pages_are_pooled),
 	KUNIT_CASE(filler_test_errors_give_pages_back),
-	KUNIT_CASE(filler_test_short_batches_count_for_what_they_are),
-	KUNIT_CASE(filler_test_rubbish_is_found),
+	KUNIT_CASE(filler_test_short_batches_count_with_their_pages),
+	KUNIT_CASE(filler_test_pages_that_are_not_zero_are_found),
 	KUNIT_CASE(filler_test_pages_may_stay_with_the_engine),
 	KUNIT_CASE(filler_test_engines_are_dropped),
 	KUNIT_CASE(filler_test_folios_are_zero_as_a_whole),
 	KUNIT_CASE(filler_test_poisoned_folios_are_not_freed),
-	KUNIT_CASE(filler_test_who_works),
+	KUNIT_CASE(filler_test_names_the_device_only_while_it_is_used),
 	KUNIT_CASE(filler_test_the_cpu_stops_for_a_window),
 	{}
 };

@@ -59,6 +59,19 @@ static void manager_test_rests(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, rest_after(0, 25, NSEC_PER_SEC, PREZERO_BATCH), 0);
 }
 
+static void manager_test_polls_less_often_without_memory(struct kunit *test)
+{
+	unsigned long poll = POLL;
+	int i;
+
+	for (i = 0; i < 10; i++)
+		poll = next_poll(poll, true);
+	KUNIT_EXPECT_EQ(test, poll, POLL_MAX);
+	KUNIT_EXPECT_EQ(test, next_poll(POLL, true), 2 * POLL);
+	/* A window or a pause ends soon. */
+	KUNIT_EXPECT_EQ(test, next_poll(POLL_MAX, false), POLL);
+}
+
 static DECLARE_COMPLETION(manager_test_quiesced);
 
 static int manager_test_quiesce(void *unused)
@@ -72,13 +85,13 @@ static int manager_test_quiesce(void *unused)
  * Isolation of a range must not hold `filling` while it waits for threads_lock: the
  * holder of threads_lock may wait for a thread that waits for `filling`.
  */
-static void manager_test_a_range_does_not_wait_for_a_join(struct kunit *test)
+static void manager_test_quiesce_unlocks_before_threads_lock(struct kunit *test)
 {
 	struct task_struct *isolates;
 	bool released = false;
 	int i;
 
-	/* A thread is filling: the isolation waits for it. */
+	/* A thread is filling: the quiesce waits for it. */
 	reinit_completion(&manager_test_quiesced);
 	down_read(&filling);
 	isolates = kthread_run(manager_test_quiesce, NULL, "limelight-test");
@@ -90,7 +103,7 @@ static void manager_test_a_range_does_not_wait_for_a_join(struct kunit *test)
 		msleep(20);
 	KUNIT_EXPECT_TRUE(test, rwsem_is_contended(&filling));
 
-	/* As if kthread_stop() of that thread began while it fills once more. */
+	/* Simulates a kthread_stop() of that thread while it fills again. */
 	mutex_lock(&threads_lock);
 	up_read(&filling);
 	for (i = 0; i < 250 && !released; i++) {
@@ -134,8 +147,9 @@ static struct kunit_case manager_test_cases[] = {
 	KUNIT_CASE(manager_test_leaves_memory_free),
 	KUNIT_CASE(manager_test_folios_are_most_of_the_target),
 	KUNIT_CASE(manager_test_rests),
+	KUNIT_CASE(manager_test_polls_less_often_without_memory),
 	KUNIT_CASE(manager_test_a_failed_start_leaves_no_pages),
-	KUNIT_CASE_SLOW(manager_test_a_range_does_not_wait_for_a_join),
+	KUNIT_CASE_SLOW(manager_test_quiesce_unlocks_before_threads_lock),
 	{}
 };
 

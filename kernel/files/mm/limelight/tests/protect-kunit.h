@@ -146,7 +146,7 @@ static void protect_test_only_a_pass_that_skipped_is_repeated_once(struct kunit 
 	KUNIT_EXPECT_FALSE(test, __limelight_retry_unprotected(&reclaim, NULL, 0));
 }
 
-static void protect_test_trickles_in_a_row_end_protection(struct kunit *test)
+static void protect_test_repeated_small_progress_ends_protection(struct kunit *test)
 {
 	struct limelight_suspend suspend = {};
 
@@ -169,7 +169,7 @@ static bool trickled(struct limelight_reclaim *reclaim, bool swept)
 					    swept, 1, 0);
 }
 
-static void protect_test_a_trickle_is_no_reason_to_keep(struct kunit *test)
+static void protect_test_small_progress_counts_only_after_a_skip(struct kunit *test)
 {
 	struct limelight_suspend *suspend = &node_suspend[numa_mem_id()];
 	struct limelight_suspend before = *suspend;
@@ -194,7 +194,7 @@ static void protect_test_a_trickle_is_no_reason_to_keep(struct kunit *test)
 	*suspend = before;
 }
 
-static void protect_test_what_a_mapping_says(struct kunit *test)
+static void protect_test_a_mapping_gives_tag_and_access_pattern(struct kunit *test)
 {
 	struct limelight_reclaim reclaim = {};
 	struct vm_area_struct *vma = kunit_kzalloc(test, sizeof(*vma), GFP_KERNEL);
@@ -238,9 +238,9 @@ static struct kunit_case protect_test_cases[] = {
 	KUNIT_CASE(protect_test_another_app_starts_afresh),
 	KUNIT_CASE(protect_test_suspension_survives_a_wrap_of_jiffies),
 	KUNIT_CASE(protect_test_only_a_pass_that_skipped_is_repeated_once),
-	KUNIT_CASE(protect_test_trickles_in_a_row_end_protection),
-	KUNIT_CASE(protect_test_a_trickle_is_no_reason_to_keep),
-	KUNIT_CASE(protect_test_what_a_mapping_says),
+	KUNIT_CASE(protect_test_repeated_small_progress_ends_protection),
+	KUNIT_CASE(protect_test_small_progress_counts_only_after_a_skip),
+	KUNIT_CASE(protect_test_a_mapping_gives_tag_and_access_pattern),
 	{}
 };
 

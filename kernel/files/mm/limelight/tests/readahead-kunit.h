@@ -51,7 +51,7 @@ static void readahead_test_blocks(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, ahead_block(64), NEIGHBOURS);
 }
 
-static void readahead_test_waste_lowers_and_use_raises(struct kunit *test)
+static void readahead_test_waste_lowers_and_use_raises_the_level(struct kunit *test)
 {
 	KUNIT_EXPECT_EQ(test, ahead_next_level(0, 512, 0), 0);
 	KUNIT_EXPECT_EQ(test, ahead_next_level(0, 384, 128), 0);
@@ -260,7 +260,7 @@ static struct kunit_case readahead_test_cases[] = {
 	KUNIT_CASE(readahead_test_around_a_fault_is_half_of_it),
 	KUNIT_CASE(readahead_test_levels_lead_to_the_default),
 	KUNIT_CASE(readahead_test_blocks),
-	KUNIT_CASE(readahead_test_waste_lowers_and_use_raises),
+	KUNIT_CASE(readahead_test_waste_lowers_and_use_raises_the_level),
 	KUNIT_CASE(readahead_test_outcomes_are_judged_in_epochs),
 	KUNIT_CASE(readahead_test_a_kind_that_is_down_tries_again),
 	KUNIT_CASE(readahead_test_holes_have_no_marks),

@@ -36,7 +36,7 @@ static void window_test_lasts_until_its_deadline(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, window_is_open(15 * SECOND, 5 * SECOND));
 }
 
-static void window_test_no_wrap_makes_one_last(struct kunit *test)
+static void window_test_ends_although_the_clock_wraps(struct kunit *test)
 {
 	KUNIT_EXPECT_TRUE(test, window_is_open(SECOND, -SECOND));
 	KUNIT_EXPECT_TRUE(test, window_is_open(U64_MAX, U64_MAX - 1));
@@ -124,7 +124,7 @@ static void window_test_refuses_nonsense(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, limelight_window_until, until);
 }
 
-static void window_test_nobody_waits_for_nobody(struct kunit *test)
+static void window_test_an_empty_set_closes_the_window(struct kunit *test)
 {
 	limelight_window_request(LIMELIGHT_WINDOW_OPEN, 10 * SECOND);
 	limelight_topmost_clear();
@@ -145,12 +145,12 @@ static void window_test_a_closed_device_has_none(struct kunit *test)
 
 static struct kunit_case window_test_cases[] = {
 	KUNIT_CASE(window_test_lasts_until_its_deadline),
-	KUNIT_CASE(window_test_no_wrap_makes_one_last),
+	KUNIT_CASE(window_test_ends_although_the_clock_wraps),
 	KUNIT_CASE(window_test_opens_and_closes),
 	KUNIT_CASE(window_test_ends_by_itself),
 	KUNIT_CASE(window_test_deadlines_move),
 	KUNIT_CASE(window_test_refuses_nonsense),
-	KUNIT_CASE(window_test_nobody_waits_for_nobody),
+	KUNIT_CASE(window_test_an_empty_set_closes_the_window),
 	KUNIT_CASE(window_test_a_closed_device_has_none),
 	{}
 };

@@ -75,7 +75,10 @@ impl Alarm {
         let sys = Dir::open(&system.roots.sys).map_err(Missing::for_good)?;
         let tickless = sys.read_text(TICKLESS).unwrap_or_default();
         if !list::parse(&tickless).is_empty() {
-            let why = format!("processors {} run without a tick", tickless.trim());
+            let why = format!(
+                "processors {} run without a timer tick (nohz_full)",
+                tickless.trim()
+            );
             return Err(Missing::for_good(why));
         }
         let tracefs = system.tracefs().map_err(Missing::for_good)?;
@@ -91,7 +94,7 @@ impl Alarm {
         match Alarm::on(&list::parse(&before), &points) {
             Ok(alarm) if online()? == before => Ok(alarm),
             Ok(_) => Err(Missing {
-                why: "processors come and go".to_owned(),
+                why: "processors go online and offline".to_owned(),
                 passing: true,
             }),
             Err(error) => Err(Missing {
@@ -259,6 +262,6 @@ mod tests {
         while rings(&alarm) {}
         work(time);
         assert!(!rings(&alarm));
-        assert!(!alarm.set(MS(19) * processors), "a clock does as well");
+        assert!(!alarm.set(MS(19) * processors), "a timer suffices");
     }
 }

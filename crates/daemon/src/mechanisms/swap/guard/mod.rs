@@ -34,6 +34,7 @@ use rustix::event::{eventfd, EventfdFlags};
 use tracing::{debug, info, warn};
 
 use crate::reconcile::gate::Gate;
+use crate::system::unusable::Unusable;
 use crate::system::System;
 use alarm::Alarm;
 pub use target::{Killed, Target};
@@ -231,10 +232,9 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// A message: procfs lacks `meminfo` or `vmstat`, or a descriptor or the thread could not be
-    /// created.
-    pub fn start(system: &System, thresholds: Thresholds, gate: Gate) -> Result<Guard, String> {
-        let files = GaugeFiles::open(&system.proc).map_err(|error| error.to_string())?;
+    /// procfs lacks `meminfo` or `vmstat`, or a descriptor or the thread could not be created.
+    pub fn start(system: &System, thresholds: Thresholds, gate: Gate) -> Result<Guard, Unusable> {
+        let files = GaugeFiles::open(&system.proc)?;
         let trigger = Trigger::arm(system.proc.dir(), PRESSURE, StallKind::Some, STALL, WINDOW);
         let (alarm, by_work, again) = open_alarm(system);
         let by_stall = match &trigger {
@@ -242,10 +242,10 @@ impl Guard {
                 "any stall on memory within {} ms",
                 trigger.window().as_millis()
             ),
-            Err(error) => format!("no stall on memory ({error})"),
+            Err(error) => format!("no PSI trigger ({error})"),
         };
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let event = || eventfd(0, flags).map_err(|errno| format!("no eventfd: {errno}"));
+        let event = || eventfd(0, flags).map_err(Unusable::NoEventfd);
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 shortage: Shortage::new(thresholds),
@@ -275,7 +275,7 @@ impl Guard {
                 drop(thread_ready);
                 watch.run();
             })
-            .map_err(|error| format!("no thread: {error}"))?;
+            .map_err(Unusable::NoThread)?;
         ready.wait();
         let guard = Guard {
             shared,
@@ -313,7 +313,10 @@ impl Guard {
         }
         // With `again` set, the thread notifies the loop again at its next turn.
         if !again {
-            info!("guard: other processors are in service; {}", self.detail());
+            info!(
+                "guard: the set of online processors has changed; {}",
+                self.detail()
+            );
             self.shared.wake_thread();
         }
     }

@@ -179,7 +179,7 @@ impl Swapper {
     /// Queues a job for the thread that brings memory back.
     pub fn ask(&self, errand: Errand) {
         if self.errands.try_send(errand).is_err() {
-            debug!("too much to bring back: left out");
+            debug!("the queue for reading memory back is full; a job is dropped");
         }
     }
 

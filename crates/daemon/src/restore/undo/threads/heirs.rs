@@ -143,7 +143,7 @@ impl<'a> Inheritance<'a> {
                 };
                 found += 1;
                 if let Err(error) = restore_thread(&heir, slice) {
-                    debug!("what a child inherited stays: {error}");
+                    debug!("cannot restore the scheduling that a child inherited: {error}");
                 }
             }
             Ok(found)
@@ -197,7 +197,7 @@ impl Family {
         let highest = |all: &mut dyn Iterator<Item = Given>| all.max_by_key(|g| g.original.nice);
         let near = || self.near.iter().copied();
         let far = || self.far.iter().copied();
-        // An I/O priority alone is no evidence: any program may choose it.
+        // An I/O priority alone is not evidence: any program may choose it.
         let is_evidence = |given: &Given| given.has_slice() || given.lowers() && found.nice < 0;
         let any = |(given, roots): &(Given, bool)| {
             !roots && given.is_partly(found) && (found.nice < 0 || is_slice(given, found))

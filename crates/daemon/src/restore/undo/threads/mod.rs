@@ -63,7 +63,7 @@ pub fn own_slice_ns() -> u64 {
     match ask() {
         Ok(slice) => slice,
         Err(error) => {
-            debug!("{error}: slices are not told from the kernel's own");
+            debug!("cannot determine the kernel's default slice: {error}");
             0
         }
     }

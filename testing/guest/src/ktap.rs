@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Parses the results of the kernel's KUnit tests: KTAP version 1 on the console.
+//! Parses the results of the kernel's own tests: KUnit's on the console (KTAP version 1), and the
+//! output of a selftest (TAP version 13).
 
 /// One test, or a suite that has no tests below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -171,12 +172,18 @@ fn result(text: &str) -> Option<(Outcome, &str)> {
     number.parse::<u32>().ok()?;
     let rest = rest.trim_start_matches("- ");
     let (name, directive) = rest.split_once('#').unwrap_or((rest, ""));
-    let outcome = match (passed, directive.trim_start().starts_with("SKIP")) {
-        (_, true) => Outcome::Skipped,
-        (true, false) => Outcome::Passed,
-        (false, false) => Outcome::Failed,
+    let (name, skipped) = (name.trim(), directive.trim_start().strip_prefix("SKIP"));
+    let outcome = match (passed, skipped) {
+        (_, Some(_)) => Outcome::Skipped,
+        (true, None) => Outcome::Passed,
+        (false, None) => Outcome::Failed,
     };
-    Some((outcome, name.trim()))
+    // A selftest's skipped test has a reason, but no name.
+    let name = match skipped {
+        Some(reason) if name.is_empty() => reason.trim(),
+        _ => name,
+    };
+    Some((outcome, name))
 }
 
 /// Strips `[    1.234567] ` and keeps the indentation after it.
@@ -268,6 +275,21 @@ mod tests {
             "KTAP version 1\n1..1\n    KTAP version 1\n    # Subtest: s\n    1..1\n    ok 1 a\nnot ok 1 s\n",
             &[("s.a", Outcome::Passed), ("s", Outcome::Failed)],
         );
+    }
+
+    #[test]
+    fn selftest_output_is_parsed() {
+        expect(
+            "TAP version 13\n1..3\nok 1 an empty set ends it\n# a diagnostic\n\
+             not ok 2 a child is a member\nok 3 # SKIP protect is not built in\n\
+             # Totals: pass:1 fail:1 xfail:0 xpass:0 skip:1 error:0\n",
+            &[
+                ("an empty set ends it", Outcome::Passed),
+                ("a child is a member", Outcome::Failed),
+                ("protect is not built in", Outcome::Skipped),
+            ],
+        );
+        expect("TAP version 13\n1..0 # SKIP no /dev/limelight\n", &[]);
     }
 
     #[test]

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Whether closing a disposable app costs the user more than swapping it.
+//!
+//! SWAP never swaps a disposable app, because it restores itself from a few bytes. A program on a
+//! desktop may take a second to start, and its memory can be read back in a fifth of that. Closing
+//! costs the processor time of a start, which the first scans after the app's last start have
+//! measured. Swapping costs the time to read back the memory that the app will need. SWAP's reason
+//! was the wear of flash; the daily write budget limits that.
+
+use std::time::Duration;
+
+use crate::model::apps::Known;
+use crate::model::snapshot::Snapshot;
+
+/// While an app is swapped, it stays so until closing it costs less than this part (divisor) of
+/// swapping it. Without it, a small change of size would exempt the app and admit it again.
+const STAYS_PART: u32 = 2;
+
+/// Whether swapping the disposable app costs less than closing it. An app whose start no scan has
+/// seen is not dear.
+pub fn is_dear(known: &Known, snapshot: &Snapshot) -> bool {
+    let storage = &snapshot.storage;
+    if !snapshot.settings.swap.by_cost || !storage.is_there() {
+        return false;
+    }
+    let back = storage.read_time(needed(known, snapshot));
+    let is_exempt = snapshot.in_force.swapping.exempt.contains(&known.key());
+    let back = if is_exempt { back } else { back / STAYS_PART };
+    let worth = |start: Duration| start > Duration::ZERO && start >= back;
+    known.start().is_some_and(worth)
+}
+
+/// Bytes that the app would read back if all of its memory were in swap: its working set, or all of
+/// its memory while the working set is unknown.
+fn needed(known: &Known, snapshot: &Snapshot) -> u64 {
+    let sets = &snapshot.in_force.swapping.working_sets;
+    let set = sets.iter().find(|(app, _)| *app == known.key());
+    let all = known.found.memory.allocated();
+    set.map_or(all, |(_, set)| all.min(*set))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::order::{candidates, pick};
+    use super::super::tests::{key, one, snapshot, with_topmost, S};
+    use super::super::*;
+    use super::*;
+    use crate::model::class::Class;
+    use crate::model::storage::Storage;
+
+    /// A disposable app of 20 MiB, which flash reads back in a second; a normal app; and the
+    /// foreground app.
+    fn machine(available: u64, swap: u64, start: Option<Duration>) -> Snapshot {
+        let apps = [
+            one(Class::Disposable, 1),
+            one(Class::Normal, 2),
+            one(Class::Normal, 3),
+        ];
+        let mut machine = with_topmost(snapshot(&apps, available, swap), 2);
+        let disposable = machine.apps.remove(0);
+        machine.apps.insert(
+            0,
+            match start {
+                Some(start) => disposable.with_start(start),
+                None => disposable,
+            },
+        );
+        machine.settled = true;
+        machine
+    }
+
+    fn exempt(machine: &Snapshot) -> bool {
+        let steps = grant(&Event::Tick, machine);
+        let mut exempt = steps.iter();
+        exempt.any(|step| matches!(step, Step::Exempt { app, .. } if *app == key(0)))
+    }
+
+    fn squeezed(machine: &Snapshot) -> Option<AppKey> {
+        let steps = grant(&Event::Tick, machine);
+        steps.iter().find_map(|step| match step {
+            Step::Squeeze { app, .. } => Some(*app),
+            _ => None,
+        })
+    }
+
+    fn killed(machine: &Snapshot) -> Option<AppKey> {
+        let all = candidates(machine);
+        let held: Vec<u64> = all.iter().map(|one| one.held).collect();
+        let place = pick(&all, &held, &machine.shortage.situation())?;
+        Some(all[place].app)
+    }
+
+    #[test]
+    fn app_that_starts_fast_is_closed_and_not_swapped() {
+        for start in [None, Some(Duration::ZERO), Some(S(1) / 3)] {
+            let machine = machine(5, 100, start);
+            assert!(exempt(&machine), "{start:?}");
+            assert_eq!(squeezed(&machine), Some(key(1)), "{start:?}");
+            assert_eq!(killed(&machine), Some(key(0)), "{start:?}");
+        }
+    }
+
+    #[test]
+    fn app_that_starts_slowly_is_swapped_and_not_closed() {
+        let machine = machine(5, 100, Some(S(2)));
+        assert!(!exempt(&machine));
+        assert_eq!(squeezed(&machine), Some(key(0)));
+        assert_eq!(killed(&machine), None);
+    }
+
+    #[test]
+    fn app_that_starts_slowly_is_still_closed_before_a_normal_app() {
+        let machine = machine(2, 0, Some(S(2)));
+        assert_eq!(killed(&machine), Some(key(0)));
+    }
+
+    #[test]
+    fn without_swap_the_start_does_not_matter() {
+        let mut machine = machine(5, 0, Some(S(2)));
+        machine.storage = Storage::default();
+        assert!(!is_dear(&machine.apps[0], &machine));
+        assert_eq!(killed(&machine), Some(key(0)));
+    }
+
+    #[test]
+    fn setting_keeps_disposable_apps_out_of_swap() {
+        let mut machine = machine(5, 100, Some(S(2)));
+        machine.settings.swap.by_cost = false;
+        assert!(exempt(&machine));
+        assert_eq!(killed(&machine), Some(key(0)));
+    }
+
+    #[test]
+    fn swapped_app_stays_swapped_until_closing_it_costs_half() {
+        let mut machine = machine(5, 100, Some(S(1) * 3 / 4));
+        assert!(is_dear(&machine.apps[0], &machine));
+        machine.in_force.swapping.exempt.push(key(0));
+        assert!(!is_dear(&machine.apps[0], &machine));
+    }
+
+    #[test]
+    fn only_the_working_set_counts_where_it_is_known() {
+        let mut machine = machine(5, 100, Some(S(1) / 3));
+        assert!(!is_dear(&machine.apps[0], &machine));
+        machine.in_force.swapping.working_sets = vec![(key(0), 4 << 20)];
+        assert!(is_dear(&machine.apps[0], &machine));
+    }
+}

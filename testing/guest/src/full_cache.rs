@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Checks premap, readahead and prezero on a machine whose memory is full of page cache, the state
+//! of every machine after an hour of use. Free memory then stays near the watermarks, and all of the
+//! cache can be reclaimed.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{bail, Context, Result};
+use limelight_sys::device::{Device, Mechanism, Setting, Zeroing, DEVICE_PATH};
+use limelight_sys::perf::PageFaults;
+use limelight_sys::pidfd::Pidfd;
+
+use crate::counters::keyed;
+use crate::disk::Disk;
+use crate::dispatch::Stage;
+use crate::guest_setup::{drop_caches, memory_kib, wait};
+use crate::heap;
+use crate::memory::MIB;
+use crate::pool;
+use crate::prezero_rules::Found;
+use crate::process::{named, Conversation, Start};
+use crate::reading;
+use crate::record::Reporter;
+use crate::scenario::{Growth, Pattern};
+use crate::store::{Extent, Store};
+
+/// Pages by which the app's heap grows in a round: PREMAP's smaller browser.
+const GROWTH: u32 = 9_500;
+/// premap's largest window, the daemon's default.
+const WINDOW: u32 = 64;
+/// Rounds for each state of the page cache.
+const ROUNDS: u32 = 3;
+/// Highest share of the pages that may fault while the page cache is empty, and while it is full.
+/// Then the app takes pages while kswapd frees others, so the number of faults varies with the speed
+/// of both.
+const FAULTS_PERCENT: [u64; 2] = [20, 60];
+/// Size of the file that is read in order.
+const FILE_MIB: u32 = 24;
+/// Read-ahead factor, the daemon's default.
+const FACTOR: u32 = 8;
+/// The topmost reader must need at most a background reader's requests divided by this.
+const FEWER: u64 = 2;
+/// Target of the pool of zeroed pages, and pages that the app takes.
+const TARGET: u32 = 2048;
+const TAKEN: usize = 1500;
+/// Time until the zeroing thread polls at its longest interval, and time to count its polls.
+const SETTLES: Duration = Duration::from_secs(8);
+/// Most polls in that time. The shortest interval is 250 ms, the longest one 4 s.
+const MOST_POLLS: u64 = 16;
+/// Pages that the thread zeroes between two sleeps.
+const BATCH: u64 = 64;
+/// Amount of page cache that is added at once.
+const STEP: usize = MIB / 4;
+/// Zone of user memory: `ZONE_MOVABLE`.
+const HIGHEST: usize = 3;
+
+/// Runs the test.
+pub fn run(mut stage: Stage) -> Result<()> {
+    let mut store = stage.store()?;
+    let front = store.file("front", FILE_MIB)?;
+    let behind = store.file("behind", FILE_MIB)?;
+    let mut test = Test {
+        cache: Cache::new(&store)?,
+        device: Device::open(Path::new(DEVICE_PATH))?,
+        reporter: &mut stage.reporter,
+    };
+    test.premap()?;
+    test.readahead(&front, &behind)?;
+    test.prezero()?;
+    stage.reporter.finish()
+}
+
+struct Test<'a> {
+    cache: Cache,
+    device: Device,
+    reporter: &'a mut Reporter,
+}
+
+impl Test<'_> {
+    fn topmost(&self, app: &Conversation) -> Result<()> {
+        let pidfd = Pidfd::open(app.process.pid())?;
+        Ok(self.device.set_topmost(&[pidfd])?)
+    }
+
+    fn premap(&mut self) -> Result<()> {
+        let spec = heap::Spec {
+            growth: Growth::Swipe { pages: GROWTH },
+            seed: 1,
+        };
+        let mut app = Start::PLAIN.conversation("heap", &spec)?;
+        let _ready: bool = app.hear()?;
+        self.topmost(&app)?;
+        self.device.switch_on(Setting::Premap {
+            window_pages: WINDOW,
+        })?;
+        let faults = PageFaults::of(app.process.pid())?;
+        for (full, most) in [false, true].into_iter().zip(FAULTS_PERCENT) {
+            let (mut faulted, mut pages) = (0, 0);
+            for _ in 0..ROUNDS {
+                self.set(full)?;
+                let before = faults.count()?;
+                let round: heap::Round = app.ask("grow")?;
+                faulted += faults.count()? - before;
+                pages += round.used_pages;
+            }
+            let name = word(full);
+            self.reporter
+                .value(format!("premap_faults_{name}"), faulted);
+            self.reporter.check(
+                format!("premap saves faults while the page cache is {name}"),
+                faulted * 100 <= pages * most,
+                format!("{faulted} faults for {pages} pages, at most {most} %"),
+            )?;
+        }
+        Ok(self.device.switch_off(Mechanism::Premap)?)
+    }
+
+    fn readahead(&mut self, front: &Extent, behind: &Extent) -> Result<()> {
+        self.device
+            .switch_on(Setting::Readahead { factor: FACTOR })?;
+        for full in [false, true] {
+            let (alone, _) = self.read(behind, full, false)?;
+            let (requests, state) = self.read(front, full, true)?;
+            let name = word(full);
+            self.reporter
+                .value(format!("readahead_requests_{name}"), requests);
+            self.reporter
+                .value(format!("readahead_requests_{name}_background"), alone);
+            self.reporter.check(
+                format!(
+                    "the topmost app takes half of the requests while the page cache is {name}"
+                ),
+                requests * FEWER <= alone,
+                format!("{requests} requests, a background process {alone}; {state}"),
+            )?;
+        }
+        Ok(self.device.switch_off(Mechanism::Readahead)?)
+    }
+
+    /// Reads a file that is not in the page cache. Returns the number of requests.
+    fn read(&mut self, file: &Extent, full: bool, front: bool) -> Result<(u64, String)> {
+        let state = self.set(full)?;
+        let spec = reading::Spec {
+            file: file.clone(),
+            pattern: Pattern::Sequential { bytes: 4096 },
+            seed: 0,
+        };
+        let mut reader = Start::PLAIN.conversation("reader", &spec)?;
+        let _ready: bool = reader.hear()?;
+        match front {
+            true => self.topmost(&reader)?,
+            false => self.device.set_topmost::<Pidfd>(&[])?,
+        }
+        let disk = Disk::of(&file.path)?;
+        let before = disk.requests()?;
+        let _done: reading::Finished = reader.ask("read")?;
+        Ok((disk.requests()?.since(before).reads, state))
+    }
+
+    /// The pool takes only free memory, so it is not filled while the page cache is full.
+    fn prezero(&mut self) -> Result<()> {
+        let mut app = Start::PLAIN.conversation("zero-checker", &())?;
+        let _ready: bool = app.hear()?;
+        self.topmost(&app)?;
+        let state = self.set(true)?;
+        self.device.switch_on(Setting::Prezero {
+            target_pages: TARGET,
+            engine: Zeroing::Cpu,
+        })?;
+        sleep(SETTLES);
+        let thread = named("kprezerod0")?.context("there is no zeroing thread")?;
+        let before = (sleeps(thread)?, counter("zeroed")?);
+        sleep(SETTLES);
+        // kswapd frees a little more than necessary, which the pool may take.
+        let batches = (counter("zeroed")? - before.1) / BATCH;
+        let polls = (sleeps(thread)? - before.0).saturating_sub(batches);
+        let pooled = pool::number("pooled")?;
+        let reporter = &mut self.reporter;
+        reporter.value("prezero_pooled_full", pooled);
+        reporter.value("prezero_polls_full", polls);
+        reporter.check(
+            "the zeroing thread polls rarely while the page cache is full",
+            polls <= MOST_POLLS,
+            format!("{polls} times in {SETTLES:?}, {pooled} pages in the pool; {state}"),
+        )?;
+        self.cache.evict()?;
+        let filled = wait(|| Ok(pool::number("pooled")? * 8 >= u64::from(TARGET) * 7))?;
+        let pooled = pool::number("pooled")?;
+        self.reporter.check(
+            "the pool of zeroed pages is filled when memory is free again",
+            filled,
+            format!("{pooled} of {TARGET} pages; {}", zones()?),
+        )?;
+        let before = counter("served")?;
+        let found: Found = app.ask(&TAKEN.to_string())?;
+        let served = counter("served")? - before;
+        self.reporter.check(
+            "the topmost app gets these pages",
+            served * 100 >= TAKEN as u64 * 90 && found.is_clean(),
+            format!("{served} of {TAKEN} pages, {found:?}"),
+        )?;
+        Ok(self.device.switch_off(Mechanism::Prezero)?)
+    }
+
+    /// Empties the page cache, or fills memory with it. Describes the result.
+    fn set(&mut self, full: bool) -> Result<String> {
+        drop_caches()?;
+        if full {
+            self.cache.fill()?;
+        }
+        Ok(format!(
+            "{}, {} KiB of page cache",
+            zones()?,
+            memory_kib("Cached")?
+        ))
+    }
+}
+
+fn word(full: bool) -> &'static str {
+    match full {
+        true => "full",
+        false => "empty",
+    }
+}
+
+/// A sparse file that is larger than all memory. Its pages need no disk.
+struct Cache {
+    file: File,
+    /// First byte that was never read.
+    next: usize,
+}
+
+impl Cache {
+    fn new(store: &Store) -> Result<Cache> {
+        let Store::Directory(directory) = store else {
+            bail!("this test needs a data disk with a file system");
+        };
+        let path = directory.join("sparse");
+        let create = || -> std::io::Result<File> {
+            fs::File::create(&path)?.set_len(64 << 30)?;
+            File::open(&path)
+        };
+        let file = create().with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(Cache { file, next: 0 })
+    }
+
+    /// Frees the page cache. `drop_caches` would also drain the pool of zeroed pages.
+    fn evict(&self) -> Result<()> {
+        // SAFETY: no pointers are passed.
+        match unsafe { libc::posix_fadvise(self.file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) }
+        {
+            0 => Ok(()),
+            error => Err(std::io::Error::from_raw_os_error(error)).context("posix_fadvise failed"),
+        }
+    }
+
+    /// Adds page cache until memory has been reclaimed and no zone has memory above its high
+    /// watermark.
+    fn fill(&mut self) -> Result<()> {
+        let total = (memory_kib("MemTotal")? as usize) << 10;
+        let start = self.next;
+        loop {
+            // SAFETY: no pointers are passed.
+            let done =
+                unsafe { libc::readahead(self.file.as_raw_fd(), self.next as libc::off64_t, STEP) };
+            if done != 0 {
+                return Err(std::io::Error::last_os_error()).context("readahead failed");
+            }
+            self.next += STEP;
+            let read = self.next - start;
+            if read > total && zones()?.room == 0 {
+                return Ok(());
+            }
+            if read > 4 * total {
+                bail!("after {} MiB of page cache: {}", read / MIB, zones()?);
+            }
+        }
+    }
+}
+
+/// Free memory, in pages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Zones {
+    free: u64,
+    low: u64,
+    high: u64,
+    /// Free pages above the high watermarks, without what low zones reserve.
+    room: u64,
+}
+
+impl std::fmt::Display for Zones {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Zones {
+            free,
+            low,
+            high,
+            room,
+        } = self;
+        write!(
+            f,
+            "{free} pages free, watermarks {low} and {high}, {room} usable above the high ones"
+        )
+    }
+}
+
+fn zones() -> Result<Zones> {
+    let text = fs::read_to_string("/proc/zoneinfo").context("cannot read /proc/zoneinfo")?;
+    Ok(sum_of_zones(&text))
+}
+
+fn sum_of_zones(zoneinfo: &str) -> Zones {
+    let mut sum = Zones::default();
+    let (mut free, mut high) = (0, 0);
+    for line in zoneinfo.lines() {
+        // "high: 6" belongs to a per-CPU page list.
+        if line.contains(':') && !line.contains("protection") {
+            continue;
+        }
+        let words: Vec<&str> = line
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .filter(|word| !word.is_empty())
+            .collect();
+        let number = |index: usize| words.get(index).and_then(|word| word.parse::<u64>().ok());
+        match (words.as_slice(), number(1), number(2)) {
+            (["pages", "free", _], _, Some(value)) => free = value,
+            (["low", _], Some(value), _) => sum.low += value,
+            (["high", _], Some(value), _) => high = value,
+            (["protection", ..], ..) => {
+                sum.free += free;
+                sum.high += high;
+                let kept = high + number(1 + HIGHEST).unwrap_or(0);
+                sum.room += free.saturating_sub(kept);
+                (free, high) = (0, 0);
+            }
+            _ => {}
+        }
+    }
+    sum
+}
+
+/// How often a thread has gone to sleep.
+fn sleeps(thread: i32) -> Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{thread}/status"))?;
+    text.lines()
+        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))
+        .and_then(|rest| rest.trim().parse().ok())
+        .context("the thread's status has no voluntary_ctxt_switches")
+}
+
+fn counter(name: &str) -> Result<u64> {
+    keyed(
+        Path::new("/proc/vmstat"),
+        &format!("limelight_prezero_{name}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{sum_of_zones, Zones};
+
+    #[test]
+    fn room_excludes_what_low_zones_reserve() {
+        let text = "Node 0, zone      DMA\n  pages free     3840\n        boost    0\n        \
+                    min      60\n        low      75\n        high     90\n        promo    105\n  \
+                    protection: (0, 201, 201, 201)\n  pagesets\n    cpu: 0\n              \
+                    high:  6\n              low:  3\nNode 0, zone    DMA32\n  pages free     \
+                    1000\n        low      900\n        high     1200\n        protection: (0, \
+                    0, 0, 0)\n";
+        let expected = Zones {
+            free: 4840,
+            low: 975,
+            high: 1290,
+            room: 3840 - 90 - 201,
+        };
+        assert_eq!(sum_of_zones(text), expected);
+    }
+}
