@@ -98,14 +98,12 @@ fn make_image(tar: &Path, dir: &Path, image: &Path) -> Result<()> {
     std::fs::create_dir(&tree).with_context(|| format!("cannot create {}", tree.display()))?;
     let root = rustix::process::geteuid().is_root();
     let within = |program: &str| {
-        let command = if root {
-            Command::new(program)
-        } else {
-            let mut unshare = Command::new("unshare");
-            unshare.args(["--map-auto", "--map-root-user", program]);
-            unshare
-        };
-        command
+        if root {
+            return Command::new(program);
+        }
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--map-auto", "--map-root-user", program]);
+        unshare
     };
     let device_nodes = "--exclude=./dev/*";
     shell::run(
