@@ -30,6 +30,8 @@ fail() {
 }
 
 case ${SERIES_COMPILE:-yes} in yes | no) ;; *) fail "SERIES_COMPILE=$SERIES_COMPILE: there are yes and no" ;; esac
+# The kernel's makefiles must not inherit the options of `make series`: a jobserver adds a warning.
+unset MAKEFLAGS MFLAGS
 # Without the compiler, the checks need the files that the series changes and the kernel's scripts.
 wanted=()
 if [ "${SERIES_COMPILE:-yes}" = no ]; then
@@ -52,6 +54,7 @@ fi
 # Compiles the code that the series touches; a warning is an error.
 compile() {
     [ "${SERIES_COMPILE:-yes}" = yes ] || return 0
+    local started=$SECONDS
     make --silent olddefconfig
     make --silent "-j$(nproc)" "${compiler[@]}" "${touched[@]}" 2>"$work/messages" || true
     if [ -s "$work/messages" ]; then
@@ -59,7 +62,7 @@ compile() {
         cat "$work/messages" >&2
         exit 1
     fi
-    echo "$1: compiles without a warning"
+    echo "$1: compiles without a warning ($((SECONDS - started)) s)"
 }
 
 # Checks the patch that `git am` has just applied.
