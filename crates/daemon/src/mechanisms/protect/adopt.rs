@@ -34,8 +34,8 @@ fn change(context: Context<'_>, root: ProcessId, from: &str, to: &str, outcome: 
     }
 }
 
-/// Moves the app into a cgroup of its own. Returns the app with that cgroup, or `None` if it was not
-/// moved.
+/// Moves the app into a cgroup of its own. Returns the app with that cgroup, or `None` if it was
+/// not moved.
 pub(super) fn adopt(shared: &mut Shared, key: AppKey, context: Context<'_>) -> Option<App> {
     let (Some(app), AppKey::Tree(root)) = (context.front, key) else {
         return None;
