@@ -148,8 +148,8 @@ pub enum Command {
     /// Show or set the class of an app, which decides what happens to it when memory is short.
     ///
     /// keep: may be swapped, never killed. normal: may be swapped, and is killed when no disposable
-    /// app is left. disposable: killed first, least recently used app first; swapped only if a new
-    /// start would take longer than reading it back.
+    /// app is left. disposable: killed first, least recently used app first; not
+    /// swapped.
     #[command(subcommand)]
     Class(ClassCommand),
 

@@ -258,7 +258,7 @@ impl Default for SwapSettings {
             kill_percent: 0,
             swap_percent: 0,
             write_budget: 16 << 30,
-            by_cost: true,
+            by_cost: false,
             ask: true,
             services: true,
             freeze: true,

@@ -11,8 +11,7 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
-    /// Killed first, the least recently used app before the others; swapped only if starting it
-    /// again would cost the user more.
+    /// Killed first, least recently used app first; not swapped.
     Disposable,
     /// May be swapped; killed only when nothing disposable is left.
     #[default]

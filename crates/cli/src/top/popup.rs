@@ -142,7 +142,7 @@ fn meaning(class: Option<Class>) -> (&'static str, &'static str) {
             "normal",
             "may be swapped, closed if no disposable app is left",
         ),
-        Some(Class::Disposable) => ("disposable", "closed first"),
+        Some(Class::Disposable) => ("disposable", "not swapped, closed first"),
         None => ("auto", "the app's default class"),
     }
 }

@@ -174,7 +174,7 @@ fn every_key_reaches_the_configuration() {
         kill_percent = 4
         swap_percent = 12
         write_budget_mib = 9
-        by_cost = false
+        by_cost = true
         ask = false
         services = false
         freeze = false
@@ -244,7 +244,7 @@ fn every_key_reaches_the_configuration() {
         kill_percent: 4,
         swap_percent: 12,
         write_budget: 9 << 20,
-        by_cost: false,
+        by_cost: true,
         ask: false,
         services: false,
         freeze: false,

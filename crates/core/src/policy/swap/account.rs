@@ -19,7 +19,7 @@ pub enum Unsqueezed<'a> {
     Topmost,
     /// It contains a process that no action may affect.
     Untouchable(&'a str),
-    /// It is disposable, and closing it costs no more than swapping it.
+    /// It is disposable, and not one that costs less to swap than to close.
     Disposable,
     /// It is in use.
     InUse(Use),

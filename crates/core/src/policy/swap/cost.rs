@@ -67,6 +67,7 @@ mod tests {
             },
         );
         machine.settled = true;
+        machine.settings.swap.by_cost = true;
         machine
     }
 

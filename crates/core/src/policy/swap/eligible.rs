@@ -21,7 +21,7 @@ use crate::model::snapshot::Snapshot;
 use super::cost;
 
 /// The reason why a disposable app is kept out of swap, for display.
-pub const DISPOSABLE: &str = "closing this disposable app costs no more than swapping it";
+pub const DISPOSABLE: &str = "disposable apps are not swapped";
 
 /// Reciprocal of a share of the memory that zram does not take. Apps that the storage cannot hold
 /// are exempt only until they and the disposable apps reach this share. More would leave reclaim

@@ -4,8 +4,8 @@
 //! Five kinds of steps; each kind is easier to undo than the next:
 //!
 //! 1. *Exempt*: disposable apps are not swapped, because they restore themselves from little data,
-//!    so swapping them out would cost the storage more than a new start. If the start of one is
-//!    known to cost more ([`cost`]), it is swapped like the other apps. Of all apps that may be
+//!    so swapping them out would cost the storage more than a new start. With `[swap] by_cost`, one
+//!    whose start is known to cost more ([`cost`]) is swapped like the other apps. Of all apps that may be
 //!    swapped, only as many are swapped as the storage can hold, least recently used first. An app
 //!    with only its working set in memory keeps the working set, as far as there is room.
 //! 2. *Ask*: listening apps are asked to free memory.

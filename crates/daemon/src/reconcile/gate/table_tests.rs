@@ -90,6 +90,8 @@ struct Trait {
     /// A process in its cgroup is protected for this reason.
     guarded: Option<Why>,
     no_swap: bool,
+    /// `[swap] by_cost` is on.
+    by_cost: bool,
     members: Vec<ProcessId>,
 }
 
@@ -199,6 +201,7 @@ impl Machine<'_> {
                 ..Storage::default()
             };
         }
+        snapshot.settings.swap.by_cost = self.subject.by_cost;
         snapshot.memory.total = TOTAL;
         snapshot.memory.available = available * MIB;
         snapshot.memory.free = available * MIB / 2;
@@ -419,6 +422,10 @@ fn rows_of_places() -> BTreeMap<&'static str, Row> {
     };
     let all = CLASSES.to_vec();
     let of_class = |class| (vec![Trait::default()], vec![class]);
+    let slow = Trait {
+        by_cost: true,
+        ..edited(starts_slowly)
+    };
     BTreeMap::from([
         (
             "the foreground app, its terminal tabs, its children",
@@ -448,8 +455,8 @@ fn rows_of_places() -> BTreeMap<&'static str, Row> {
         ("an app of class `normal`", of_class(Class::Normal)),
         ("an app of class `disposable`", of_class(Class::Disposable)),
         (
-            "an app of class `disposable` whose start takes longer than reading it back from swap",
-            (vec![edited(starts_slowly)], vec![Class::Disposable]),
+            "with `[swap] by_cost`, a disposable app whose start takes longer than reading it back from swap",
+            (vec![slow], vec![Class::Disposable]),
         ),
     ])
 }
