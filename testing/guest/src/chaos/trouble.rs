@@ -20,8 +20,8 @@ use crate::process::run;
 const BALLAST: &str = "ballast";
 /// Length of troubles that end by themselves.
 const MOMENT: Duration = Duration::from_millis(500);
-/// Most lines that the daemon may log while it has no free descriptor: it must log the problem, not
-/// each occurrence.
+/// Maximum number of lines that the daemon may log while it has no free descriptor: it must not log
+/// every failure.
 const LINES_MAX: usize = 40;
 /// limelightd's exit code when it has no permission to change values.
 const NO_PERMISSION: i32 = 13;
