@@ -224,8 +224,8 @@ pub(crate) fn graphical(program: &str, arguments: &[&str], log: &str) -> Result<
 }
 
 /// Waits until the kernel has reclaimed as many pages as the machine has, or until `limit` has
-/// passed. No fixed time is long enough: the speed of real programs depends on the host's disk and
-/// on the host's other load.
+/// passed. A fixed time cannot replace this, because the speed of real programs depends on the
+/// host's disk and on its other load.
 fn wait_for_pressure(limit: Duration) -> Result<()> {
     let memory_pages = guest_setup::memory_kib("MemTotal")? * 1024 / PAGE as u64;
     let before = Counters::now()?.reclaimed_pages();

@@ -42,7 +42,7 @@ const GROUPS: [&str; 4] = [LOAD, "other", "c1", "machine.slice/ctr-web.scope/pay
 
 /// Duration of the load. The freeze that this scenario guards against came after 3 to 6 s.
 const UNDER_LOAD: Duration = Duration::from_secs(14);
-/// The foreground app must make progress in the last part of [`UNDER_LOAD`], which is this long.
+/// The foreground app must make progress in this last part of [`UNDER_LOAD`].
 const LAST: Duration = Duration::from_secs(4);
 const SAMPLE: Duration = Duration::from_millis(20);
 /// During a shortage, the daemon may send at most one notice in this interval.

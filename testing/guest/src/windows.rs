@@ -73,7 +73,7 @@ impl Seen {
         found.map_or("", |source| source["state"].as_str().unwrap_or_default())
     }
 
-    /// Waits until a condition holds; returns the status then, or at the timeout.
+    /// Waits until a condition holds; returns the status at that time, or at the timeout.
     pub(crate) fn when(holds: impl Fn(&Seen) -> bool) -> Result<Seen> {
         let deadline = Instant::now() + LIMIT;
         loop {
