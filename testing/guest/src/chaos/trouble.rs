@@ -44,7 +44,8 @@ pub enum Trouble {
     /// `kill -9` of limelightd and its watcher while /sys is read-only. With Limelight's device,
     /// the successor restores values later; without it, the successor refuses to start.
     KilledReadOnly,
-    /// `kill -9` of the session's agent, or of the process that holds an agent's claim.
+    /// `kill -9` of the session's agent. Without a session, the connection that holds an agent's
+    /// claim is closed instead.
     AgentKilled,
     /// `kill -9` of the session's X server.
     ServerKilled,

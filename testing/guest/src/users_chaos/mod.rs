@@ -391,7 +391,8 @@ fn mingle(world: &mut World, operations: u32) -> Result<()> {
     Ok(())
 }
 
-/// One user takes more memory than the machine has. Returns the number of MiB.
+/// One user takes more memory than the machine has. Returns how many MiB the user's app was to
+/// take.
 fn press(world: &mut World, with_daemon: bool) -> Result<f64> {
     let begun = Instant::now();
     let mut taken = 0;
