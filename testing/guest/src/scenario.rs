@@ -452,8 +452,9 @@ pub enum RealLoad {
 
 /// Parameters of `focus-move`.
 ///
-/// Values: `first_resident_pages`, `second_resident_pages` (mapped and anonymous pages of each app
-/// after the load), `footprint_pages`, `vmstat_*`.
+/// Values: `first_resident_pages`, `second_resident_pages` (pages of each app in memory after the
+/// load), `{first,second}_{photos,heap,thumbnails,library}_pages` (the same by kind),
+/// `footprint_pages`, `vmstat_*`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FocusMove {
     /// Memory of each of the two apps.
