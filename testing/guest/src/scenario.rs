@@ -138,7 +138,7 @@ pub enum Work {
     KillLatency(KillLatency),
     /// Everything that `limelightd` depends on fails.
     Chaos(Chaos),
-    /// An hour of use, accelerated: apps in turn, leaks, storms.
+    /// An hour of use, accelerated: apps in random order, leaks, storms.
     SwapSoak(SwapSoak),
 }
 
@@ -297,7 +297,8 @@ pub struct SwapSoak {
 /// Values without a class: `first_mean_us`, `living_apps` at the end,
 /// `{files,swap}_{read,written}_kib` of the disks, `swap_{reads,writes}` in requests,
 /// `swap_blocks_used` and `swap_block_hottest` (accesses of the most accessed block), `vmstat_*`,
-/// `oom_kills`. Series: `launch_us`.
+/// `oom_kills`; with limelightd `daemon_launch_us` (its mean CPU time per launch) and
+/// `daemon_launch_us_<thread>`. Series: `launch_us`.
 ///
 /// In the first round every app is new. That round counts only in `first_mean_us`, `kills`,
 /// `failed_launches`, `swapped_*`, `refaulted_*` and `swap_block*`.
@@ -392,11 +393,11 @@ pub enum Family {
 /// cgroup) and `read_miss_pages` (sums over all swipes), `response_us` (median over the swipes of
 /// the shortest pause), `response_mean_us`, `pause_<ms>_worst_us`,
 /// `resident_{photos,heap,thumbnails,library}_pages` after the last swipe and `footprint_pages`,
-/// `viewer_alive` (0 or 1), `oom_kills`, `load_{copy,index_read,index_mapping,grow}_kib_per_s`,
-/// `daemon_cpu_us` and `kswapd_cpu_us` (CPU time within the measured time), `measured_us`,
-/// `vmstat_*` (differences over the measured time), `psi_{memory,io}_{some,full}_us`. Series, one
-/// sample per swipe: `pause_<ms>_response_us`, `pause_<ms>_major_faults`,
-/// `pause_<ms>_read_miss_pages`.
+/// `viewer_alive` (0 or 1), `oom_kills`, `load_{copy,index_read,index_mapping,grow}_kib_per_s` and
+/// `load_*_alive` (0 or 1), `daemon_cpu_us` and `kswapd_cpu_us` (CPU time within the measured
+/// time), `measured_us`, `vmstat_*` (differences over the measured time),
+/// `psi_{memory,io}_{some,full}_us`. Series, one sample per swipe: `pause_<ms>_response_us`,
+/// `pause_<ms>_major_faults`, `pause_<ms>_read_miss_pages`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gallery {
     /// The viewer's memory.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Apps come to the foreground in turn for a long time, with occasional leaks and process storms.
-//! Measures the daemon's resource usage, and whether it keeps running.
+//! Apps come to the foreground in random order for a long time, with regular leaks and process
+//! storms. Measures the daemon's resource usage, and whether it keeps running.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
