@@ -38,8 +38,9 @@ const GAME: &str = "game";
 const FORGER: &str = "x\nkilled: all";
 /// Duration of the flood of requests.
 const FLOOD: Duration = Duration::from_millis(2500);
-/// Most `apps` requests served to one user during [`FLOOD`]: a burst of 50, then 10 a second, plus
-/// slack for a slow machine. The test counts answers because timing under emulation is unreliable.
+/// Maximum number of `apps` requests served to one user during [`FLOOD`]: a burst of 50, then 10 a
+/// second, plus slack for a slow machine. The test counts answers because timing under emulation is
+/// unreliable.
 const SERVED_MAX: u32 = 120;
 const CONNECTIONS: usize = 14;
 const KEY_A: u16 = 30;

@@ -22,7 +22,7 @@ const FRONT: i32 = 0;
 const CACHED: i32 = 900;
 const TOP_APP: &str = "top-app";
 const BACKGROUND: &str = "background";
-/// Length of the idle period, and most wakeups of the daemon's main thread in that time.
+/// Length of the idle period, and the maximum number of wakeups of the daemon's main thread in it.
 const REST: Duration = Duration::from_secs(10);
 const WAKE_UPS_MAX: u64 = 4;
 
@@ -99,7 +99,7 @@ pub fn run(stage: Stage) -> Result<()> {
         .collect::<Result<_>>()?;
     make_cpuset(TOP_APP)?;
     make_cpuset(BACKGROUND)?;
-    // At the end of the test they are in this cpuset again, so that their cgroups compare equal.
+    // The test moves the apps back to this cpuset at its end, so that their cgroups compare equal.
     for pid in pids {
         put(BACKGROUND, "cgroup.procs", pid)?;
     }
@@ -219,7 +219,7 @@ pub fn run(stage: Stage) -> Result<()> {
         no_app,
         format!("{:?}", topmost()?),
     )?;
-    // Restores its value from before the daemon's start.
+    // The app's value from before the daemon's start.
     a.set_score(CACHED)?;
     daemon.stop(reporter)?;
     let seen = standing(a.pid(), None)?;

@@ -144,7 +144,8 @@ fn start(
     .conversation("spinner", &spec)
 }
 
-/// Nice value of the app at its start: without cgroups, -20 is the best manual setting.
+/// Nice value of the app at its start: -20 in the arm `BestStock` if the app has no cgroup of its
+/// own, where that is the best manual setting; otherwise 0.
 fn by_hand_nice(stage: &Stage, own: bool) -> i32 {
     match stage.arm {
         Arm::BestStock if !own => -20,

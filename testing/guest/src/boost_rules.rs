@@ -23,7 +23,7 @@ use crate::record::Reporter;
 /// Longer than the daemon's scan interval for an app.
 const SCAN_WAIT: Duration = Duration::from_millis(1500);
 
-/// Number of busy loops, which exceeds the number of CPUs, and the nice value that they get.
+/// Number of busy loops (more than CPUs), and the nice value that the daemon gives them.
 const LOOPS: usize = 6;
 const COMPETITOR_NICE: i32 = 7;
 /// Timeout; only a hang takes this long.

@@ -28,7 +28,7 @@ pub enum Role {
     Background = 2,
 }
 
-/// A page-aligned page. The low 12 bits of a load's address in it encode the message.
+/// One page, page-aligned. A load from it is a message; the low 12 bits of its address encode it.
 #[repr(align(4096))]
 struct Page([u8; PAGE]);
 static PAGE_OF_WORDS: Page = Page([1; PAGE]);
@@ -67,8 +67,8 @@ pub fn begin() {
     say(BEGIN, 0);
 }
 
-/// Ends modelling; the counters become the report of the plan's cell `index`. The returned number
-/// is the cell's value `cache_report`.
+/// Ends modelling, and has the model report its counters for cell `index` of the plan. Returns the
+/// number to report as the cell's value `cache_report`.
 pub fn end(index: usize) -> Result<f64> {
     if index > 0xff {
         bail!("the cache model has reports for cells 0 to 255, and this is cell {index}");

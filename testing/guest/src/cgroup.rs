@@ -99,8 +99,8 @@ impl Cgroup {
         fs::remove_dir(&self.0).with_context(|| format!("cannot remove {}", self.0.display()))
     }
 
-    /// Writes a control file of this cgroup and of every ancestor below the root. Each ancestor's
-    /// value caps memory.low and memory.min.
+    /// Writes a control file of this cgroup and of every ancestor below the root. An ancestor's
+    /// value limits that of its descendants, for example for memory.min.
     pub fn set_chain(&self, file: &str, value: &str) -> Result<()> {
         let mut directory = self.0.as_path();
         while directory != Path::new(ROOT) {
@@ -225,7 +225,7 @@ pub fn kill_below(slice: &str, limit: Duration) -> Result<()> {
     })?;
     for directory in directories.iter().skip(1) {
         let killed = write(&directory.join("cgroup.kill"), "1");
-        // systemd removes an empty scope by itself.
+        // The write may have failed because systemd removed the empty scope.
         if directory.is_dir() {
             killed?;
         }
@@ -233,7 +233,7 @@ pub fn kill_below(slice: &str, limit: Duration) -> Result<()> {
     let deadline = Instant::now() + limit;
     for directory in directories.iter().skip(1).rev() {
         while let Err(error) = fs::remove_dir(directory) {
-            // systemd removes an empty scope as well.
+            // systemd has removed the empty scope.
             if error.kind() == ErrorKind::NotFound {
                 break;
             }

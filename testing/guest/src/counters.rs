@@ -36,7 +36,7 @@ impl Counters {
         let vmstat = fs::read_to_string("/proc/vmstat").context("cannot read /proc/vmstat")?;
         let mut values = parse_vmstat(&vmstat);
         for resource in ["memory", "io"] {
-            // A kernel without PSI has no such values.
+            // A kernel without PSI has no such files.
             if let Ok(text) = fs::read_to_string(format!("/proc/pressure/{resource}")) {
                 values.extend(parse_pressure(resource, &text));
             }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn pressure_yields_both_totals() {
+    fn pressure_yields_the_totals_of_some_and_full() {
         let values = parse_pressure(
             "memory",
             "some avg10=0.00 avg60=0.00 avg300=0.00 total=12\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5\n",

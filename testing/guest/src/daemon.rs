@@ -32,7 +32,8 @@ pub const SOCKET: &str = "/run/limelight/control.sock";
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
-/// Files that exist only while the daemon has changed values.
+/// The restore record, and a damaged one that was set aside. Neither may exist after the daemon has
+/// stopped.
 const RESTORE_RECORDS: [&str; 2] = [
     "/run/limelight/private/record/restore.json",
     "/run/limelight/private/record/restore.json.corrupt",
@@ -245,8 +246,8 @@ impl Daemon {
         Ok(self.before)
     }
 
-    /// Kills the daemon with SIGKILL and starts a successor, which must remove the trace instance
-    /// of the killed one.
+    /// Kills the daemon with SIGKILL and starts a successor, which must remove the killed daemon's
+    /// trace instance, the directory `instance`.
     pub fn succeed(self, instance: &Path, reporter: &Reporter) -> Result<Daemon> {
         let before = self.kill()?;
         let left = instance.exists();
@@ -337,7 +338,7 @@ pub fn write_config(text: &str) -> Result<()> {
     fs::write(CONFIG, text).with_context(|| format!("cannot write {CONFIG}"))
 }
 
-/// A connection to the daemon's control socket, as a compositor has one.
+/// A persistent connection to the daemon's control socket, like a compositor's.
 pub struct Line {
     stream: UnixStream,
     answers: BufReader<UnixStream>,

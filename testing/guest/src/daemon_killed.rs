@@ -17,7 +17,7 @@ use crate::gallery::{prepare_arm, set_up, swipe};
 use crate::guest_setup::memory_kib;
 use crate::scenario::Gallery;
 
-/// Largest trace buffer of the daemon's own instance, in KiB per CPU.
+/// Maximum size of the trace buffer in the daemon's own instance, in KiB per CPU.
 const TRACE_KIB: u64 = 128;
 
 /// Tolerance for the machine's locked memory, in KiB: the kernel counts it in batches.

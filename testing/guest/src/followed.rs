@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Measures how fast protection and boost follow a focus change. They have followed when, of all
-//! app cgroups, only the newly focused app's cgroup has them.
+//! Measures how fast protection and boost follow a focus change. They have followed when the newly
+//! focused app's cgroup is the only app cgroup that has them.
 
 use std::fs;
 use std::path::Path;
@@ -69,8 +69,8 @@ pub fn check_round<App>(
     Ok(())
 }
 
-/// Waits until, of all app cgroups, only the cgroup of the app that `pid` belongs to has protection
-/// and boost; `None` on timeout.
+/// Waits until the cgroup of `pid` is the only app cgroup with protection, and the only one with
+/// boost. Returns the time that each took since `started`; `None` on timeout.
 fn moved(pid: i32, started: Instant) -> Result<Option<Moved>> {
     let (mut protect, mut boost) = (None, None);
     while started.elapsed() < LIMIT {

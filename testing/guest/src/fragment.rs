@@ -19,8 +19,8 @@ use crate::scenario::Pages;
 /// Bytes left free in the first step, for the kernel's reserves, which grow during the
 /// fragmentation, and for the per-CPU page lists.
 const LEFT: u64 = 24 << 20;
-/// The fragmenter stops when at most this many free bytes are in blocks of 16 KiB or more. More
-/// than twice as many at the end are an error.
+/// The fragmenter stops when at most this many free bytes are in blocks of 16 KiB or more. If more
+/// than twice as many are left at the end, it fails.
 const LARGE_LEFT: usize = 2 * MIB;
 /// Order of the smallest folio of anonymous memory that is not a single page.
 const LARGE_ORDER: usize = 2;

@@ -249,7 +249,7 @@ pub fn report_resident(prefix: &str, resident: &Resident, reporter: &mut Reporte
     }
 }
 
-/// Prepares the loads, none in the idle arm, and starts the viewer.
+/// Prepares the loads (none in the idle arm), and starts the viewer.
 pub fn set_up(stage: &Stage, gallery: &Gallery) -> Result<(Prepared, Viewer)> {
     let mut store = stage.store()?;
     let wanted = if stage.arm == Arm::Idle {

@@ -39,7 +39,7 @@ const INSIDE: &str = "/mnt";
 const SPACE: u32 = 0x20;
 /// Timeout for the agent and the daemon to name the topmost app.
 const FOCUS_LIMIT: Duration = Duration::from_secs(30);
-/// Most attempts at starting the X session.
+/// Maximum number of attempts at starting the X session.
 const ATTEMPTS: u32 = 3;
 const SETTLE: Duration = Duration::from_secs(2);
 
@@ -224,8 +224,8 @@ pub(crate) fn graphical(program: &str, arguments: &[&str], log: &str) -> Result<
 }
 
 /// Waits until the kernel has reclaimed as many pages as the machine has, or until `limit` has
-/// passed. A fixed time would not do, because the speed of real programs depends on the host's disk
-/// and its other users.
+/// passed. A fixed time cannot replace this, because the speed of real programs depends on the
+/// host's disk and on its other load.
 fn wait_for_pressure(limit: Duration) -> Result<()> {
     let memory_pages = guest_setup::memory_kib("MemTotal")? * 1024 / PAGE as u64;
     let before = Counters::now()?.reclaimed_pages();
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn topmost_app_is_searched_below_topmost_only() {
+    fn pid_is_searched_below_topmost_only() {
         let status = r#"{"topmost": {"app": {"pids": [5, 77]}}, "previous": {"pid": 9}}"#;
         assert!(names_topmost(status, 77).unwrap());
         assert!(!names_topmost(status, 9).unwrap());

@@ -42,7 +42,7 @@ const GROUPS: [&str; 4] = [LOAD, "other", "c1", "machine.slice/ctr-web.scope/pay
 
 /// Duration of the load. The freeze that this scenario guards against came after 3 to 6 s.
 const UNDER_LOAD: Duration = Duration::from_secs(14);
-/// The foreground app has to make progress in the last part of that time.
+/// The foreground app must make progress in this last part of [`UNDER_LOAD`].
 const LAST: Duration = Duration::from_secs(4);
 const SAMPLE: Duration = Duration::from_millis(20);
 /// During a shortage, the daemon may send at most one notice in this interval.
@@ -69,8 +69,9 @@ pub struct Spec {
     pub contained: bool,
 }
 
-/// The app's process. `start SPEC` starts another app as its child by vfork and exec, in the same
-/// cgroup, and prints the child's pid.
+/// The app's process, which prints its PID when it has its memory. For each line `start SPEC` on
+/// standard input it starts another app as its child, in the same cgroup, and prints the child's
+/// PID.
 pub fn app(spec: &Spec) -> Result<()> {
     let counter = Counter::open(&spec.counter)?;
     let mut random = Random::new(u64::from(spec.mib));
@@ -106,8 +107,8 @@ pub fn app(spec: &Spec) -> Result<()> {
                 children.push(child);
             }
             Err(RecvTimeoutError::Timeout) => {}
-            // Standard input has ended: it is /dev/null in a child, and elsewhere the runner may
-            // have exited.
+            // Standard input has ended: a child's is /dev/null, and another app's ends if the
+            // runner exits.
             Err(RecvTimeoutError::Disconnected) => sleep(BEAT),
         }
         let page = random.below(heap.pages() as u64) as usize;
@@ -463,8 +464,7 @@ fn check_load_first(reporter: &Reporter, entries: &[HistoryEntry]) -> Result<()>
         let cgroup = entry.app.as_ref().and_then(|app| app.cgroup.as_deref());
         entry.action == MemoryAction::Squeeze && cgroup == Some(&format!("/{LOAD}"))
     };
-    // The history gets a squeeze's entry when the squeeze has ended, with the time at which it
-    // began.
+    // A squeeze enters the history when it ends, but its entry has the time at which it began.
     let begun = |which: &dyn Fn(&HistoryEntry) -> bool| {
         let all = entries.iter().filter(|entry| which(entry));
         all.map(|entry| entry.at_ms).min()

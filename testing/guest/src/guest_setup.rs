@@ -25,8 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 const RTC: &str = "/sys/class/rtc/rtc0/wakealarm";
 const POWER: &str = "/sys/power/state";
-/// File that selects the depth of suspend. The alarm does not wake the lab's machine from a depth
-/// other than `deep`.
+/// File that selects the depth of suspend. The RTC alarm wakes the lab's machine only from the
+/// depth `deep`.
 const DEPTH: &str = "/sys/power/mem_sleep";
 
 /// Mount point of the data disk.
@@ -64,8 +64,8 @@ pub fn mount_kernel_file_systems() -> Result<()> {
         mount(source, target, kind, options)?;
     }
     fs::create_dir_all("/var/lib")?;
-    // Kernels without these still run most scenarios; a scenario that needs one fails with an
-    // error.
+    // A kernel without one of these file systems still runs most scenarios; a scenario that needs
+    // it fails with an error.
     for (kind, target) in [
         ("tracefs", "/sys/kernel/tracing"),
         ("configfs", "/sys/kernel/config"),

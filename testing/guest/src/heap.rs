@@ -17,7 +17,7 @@ use crate::scenario::Growth;
 
 /// Pages by which glibc grows the heap: M_TOP_PAD plus the request that did not fit.
 const STEP: usize = 33;
-/// Distance between two writes to a used page, in bytes.
+/// Distance between two writes in a used page, in bytes.
 const LINE: usize = 64;
 /// Pages reserved for a thread's arena.
 const ARENA: usize = 64 << 8;
@@ -145,8 +145,8 @@ impl Piece {
     }
 }
 
-/// A browser's allocations for one swipe: most extend the heap, larger ones are separate mappings.
-/// They have at least `pages` pages in total.
+/// A browser's allocations for one swipe, at least `pages` pages in total. Most of them extend the
+/// heap; larger ones are separate mappings.
 fn swipe(pages: usize, random: &mut Random) -> Result<Round> {
     let mut mapped: Vec<Piece> = Vec::with_capacity(pages);
     let mut grown = 0;

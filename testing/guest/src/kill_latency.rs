@@ -86,7 +86,8 @@ pub fn run(mut stage: Stage, work: &KillLatency) -> Result<()> {
     stage.reporter.finish()
 }
 
-/// The history entry of the kill of the app `name`; `None` if another program killed the app first.
+/// The history entry of the kill of the app `name`; `None` if there is none after [`NOTED`],
+/// because another program killed the app first.
 fn noted(name: &str) -> Result<Option<HistoryEntry>> {
     let group = format!(".{name}-");
     let began = Instant::now();

@@ -353,8 +353,8 @@ impl Display {
         })
     }
 
-    /// Shows the next frame. Returns when it was on the display, in microseconds of
-    /// `CLOCK_MONOTONIC`.
+    /// Shows the next frame, and waits until it is on the display. Returns the time of that, in
+    /// microseconds of `CLOCK_MONOTONIC`.
     fn flip(&mut self) -> Result<u64> {
         self.shown ^= 1;
         let mut flip = PageFlip {

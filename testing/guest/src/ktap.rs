@@ -23,7 +23,7 @@ pub enum Outcome {
 }
 
 /// Parses all tests in `console`, which may contain other messages in between. Lines may begin with
-/// a printk timestamp. A test that began and never ended is a failure.
+/// a printk timestamp. Planned tests that did not end are failures: one case for each suite.
 pub fn parse(console: &str) -> Vec<Case> {
     let mut reader = Reader::default();
     for line in console.lines().map(without_time) {
@@ -138,8 +138,8 @@ impl Reader {
         }
     }
 
-    /// Closes the innermost level. Returns the number of its tests; tests that were planned and did
-    /// not end are added as failures.
+    /// Closes the innermost level. If planned tests did not end, adds one failure for all of them.
+    /// Returns the number of the level's tests, including these.
     fn close(&mut self) -> usize {
         let missing = self.levels.last().map_or(0, |level| {
             level.planned.unwrap_or(0).saturating_sub(level.seen)

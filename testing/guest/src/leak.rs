@@ -36,12 +36,12 @@ const PINNING_IN: &str = "/tmp/pinning";
 
 const LEAKING_MIB: u32 = 8;
 
-/// Least memory swapped out before the first kill on behalf of the topmost app, in bytes.
+/// When the topmost app leaks, at least this many bytes must be swapped out before the first kill.
 const SQUEEZED: u64 = 1 << 20;
 
 /// Timeout for a leak to end.
 const END: Duration = Duration::from_secs(120);
-/// Time after a leak in which further apps may die.
+/// Wait after a leak, to detect apps that die late.
 const AFTERMATH: Duration = Duration::from_secs(3);
 /// Time for the daemon to scan all apps.
 const SCAN: Duration = Duration::from_secs(3);

@@ -16,11 +16,11 @@ use crate::swap_app::{App, Spec, KEEP};
 const SYSFS: &str = "/sys/kernel/mm/limelight";
 /// Length of the lease: `LIMELIGHT_LEASE_MS` in mm/limelight.
 const LEASE: Duration = Duration::from_secs(300);
-/// The kernel's timers are late by up to an eighth of their time (kernel/time/timer.c).
+/// The kernel's timers expire late by up to an eighth of their duration (kernel/time/timer.c).
 const LATE: Duration = Duration::from_secs(300 / 8);
 const MIB: u32 = 16;
 
-/// The kernel's topmost set: its number (0 for none) and the number of its members.
+/// The kernel's topmost set: its generation (0 if there is no set), and its number of processes.
 #[derive(Debug, PartialEq, Eq)]
 struct Topmost {
     generation: u64,

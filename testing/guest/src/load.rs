@@ -75,7 +75,8 @@ pub fn name(load: &Load) -> &'static str {
     }
 }
 
-/// The number of KiB that a load has copied, read or touched.
+/// A counter in a file that two processes map. A load counts the KiB that it has copied, read or
+/// touched.
 pub struct Counter(Mapping);
 
 impl Counter {
@@ -109,7 +110,7 @@ impl Counter {
         self.0.word().fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// KiB done so far.
+    /// The count so far; of a load, in KiB.
     pub fn kib(&self) -> u64 {
         self.0.word().load(Ordering::Relaxed)
     }

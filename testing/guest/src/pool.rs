@@ -32,7 +32,7 @@ pub fn number(name: &str) -> Result<u64> {
     number_in(&Path::new(POOL).join(name))
 }
 
-/// Switches the kernel's check of each page that the pool hands out.
+/// Switches the kernel's check of each page that the pool hands out on or off.
 pub fn set_verify(on: bool) -> Result<()> {
     let path = format!("{POOL}/verify");
     fs::write(&path, if on { "1" } else { "0" }).with_context(|| format!("cannot write {path}"))

@@ -61,7 +61,8 @@ pub enum Case {
     OnFault,
     /// mlock(): all pages are present already.
     Locked,
-    /// userfaultfd: each page of a range needs its own request.
+    /// userfaultfd: the kernel must request each missing page of the range, so none may be mapped
+    /// ahead.
     Userfault,
     /// Pages mapped ahead are copied on write between parent and child.
     Fork,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! An X client that answers each key press by presenting an unchanged pixmap. Only the Present
-//! extension reports such a frame; there is no damage event. Games and video players show their
-//! frames in this way. With [`Spec::animates`], the client presents frames continuously instead.
+//! An X client that answers each key press by presenting a pixmap of which no region is updated.
+//! There is no damage event for such a frame; only the Present extension reports it. Games and
+//! video players show their frames in this way. With [`Spec::animates`], the client presents frames
+//! continuously instead.
 
 use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};

@@ -86,7 +86,8 @@ pub fn run(mut stage: Stage, work: &Prezero) -> Result<()> {
             for _ in 0..work.runs {
                 if zeroes {
                     // In exact mode, time jumps ahead while the machine is idle, so filling the
-                    // pool from a host-backed disk seems slow. It must not delay the next run.
+                    // pool from a host-backed disk seems slow. Waiting here keeps the filling out
+                    // of the run's time.
                     pool::wait_full()?;
                 }
                 front.run()?;

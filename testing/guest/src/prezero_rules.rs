@@ -39,9 +39,9 @@ const OPENINGS: usize = 1000;
 /// Number of times an app grows its heap in its first window, and pages per growth.
 const GROWTHS: usize = 4;
 const GROWTH: usize = 2048;
-/// Time for the pool to fill.
+/// Wait for the pool to fill, or for the daemon to read the kernel's counters.
 const FILLS: Duration = Duration::from_secs(3);
-/// Allowed loss of free memory: per-CPU page lists, slab.
+/// Allowed loss of free memory, in KiB: to per-CPU page lists and slab.
 const SLACK_KIB: u64 = 6 << 10;
 /// The zeroing thread's share of a CPU in percent, and the slack for one clock tick.
 const SHARE: f64 = 25.0;
@@ -222,7 +222,7 @@ impl Rules<'_> {
         )
     }
 
-    /// The pool counts as available memory.
+    /// Checks that the pool counts as available memory.
     fn available(&self) -> Result<()> {
         // Pages that the kernel frees late must not be attributed to the pool.
         let free = settled_free_kib()?;
@@ -242,7 +242,8 @@ impl Rules<'_> {
         self.off()
     }
 
-    /// The zeroing thread's CPU time is bounded, and the thread yields to every other one.
+    /// Checks that the zeroing thread's CPU time is bounded, and that the thread yields to every
+    /// other.
     fn time(&mut self) -> Result<()> {
         self.on(TARGET, Zeroing::Cpu)?;
         let (start, spent) = (Instant::now(), zero_us()?);
@@ -290,7 +291,7 @@ impl Rules<'_> {
         self.off()
     }
 
-    /// Pool pages cannot be migrated, so compaction frees them.
+    /// Checks that compaction frees the pool's pages, which it cannot migrate.
     fn compaction(&self) -> Result<()> {
         self.on(TARGET, Zeroing::Cpu)?;
         let full = wait(|| Ok(pooled()? >= u64::from(TARGET) * 7 / 8))?;

@@ -52,8 +52,8 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// Prepares `command` to start with this cgroup, session and nice value, and with
-    /// oom_score_adj 0; the cell's runner has another one.
+    /// Prepares `command` to start with this cgroup, session and nice value, and with oom_score_adj
+    /// 0 instead of the value of the cell's runner.
     pub fn prepare(&self, command: &mut Command) -> Result<()> {
         let procs: Option<File> = match self.cgroup {
             None => None,

@@ -24,11 +24,11 @@ const ROUNDS: u32 = 4;
 const GOES: usize = 1;
 /// CPU time of one burst of work.
 const WORK: Duration = Duration::from_secs(2);
-/// Least wakeups of the guard during [`WORK`]. On the lab's machine, the guard's period is far
-/// below a tenth of that time.
+/// Minimum number of wakeups of the guard during [`WORK`]. On the lab's machine, the guard's period
+/// is far below a tenth of that time, so many more are expected.
 const NOTICED: u64 = 4;
-/// Length of the idle period, and most wakeups of the guard in it. The guard's fallback, polling on
-/// a timer, would cause more.
+/// Length of the idle period, and the maximum number of wakeups of the guard in it. The guard's
+/// fallback, polling on a timer, would cause more.
 const REST: Duration = Duration::from_secs(5);
 const SELDOM: u64 = 4;
 

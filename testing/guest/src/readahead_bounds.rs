@@ -17,15 +17,15 @@ use crate::record::Reporter;
 use crate::scenario::{Access, Pattern};
 use crate::store::Extent;
 
-/// Distance between the watermarks, in ten thousandths of memory.
+/// Sysctl: distance between the watermarks, in ten-thousandths of memory.
 const SCALE: &str = "/proc/sys/vm/watermark_scale_factor";
 /// Value of [`SCALE`] that puts the high watermark at a fifth of memory.
 const FAR: &str = "1000";
 /// Free memory as a percentage of the high watermark: too much to wake `kswapd`, and so little that
 /// memory freed meanwhile by other processes does not reach the watermark.
 const FREE_PERCENT: u64 = 65;
-/// Boost of the watermarks after an allocation has mixed migrate types. It is switched off because
-/// it would wake `kswapd`.
+/// Sysctl: boost of the watermarks after an allocation has mixed migrate types. The check switches
+/// the boost off because it would wake `kswapd`.
 const BOOST: &str = "/proc/sys/vm/watermark_boost_factor";
 const NEIGHBOURS: &str = "/sys/kernel/mm/limelight/readahead/neighbours_factor";
 
@@ -85,7 +85,8 @@ fn waste(file: &Extent, clusters: u32, reporter: &Reporter) -> Result<()> {
     let access = Access::Read;
     read(file, Pattern::Clusters { access, clusters }, true)?;
     limelight(&["focus", "--none"])?;
-    // Evicts pages that the reader never accessed; memory.reclaim's error at the end is expected.
+    // Evicts the page cache, with the pages that were read ahead and never used. memory.reclaim
+    // fails if it evicts less than requested, which is expected.
     let all = (memory_kib("Cached")? << 10).to_string();
     let lowered = wait(|| {
         let _ = fs::write("/sys/fs/cgroup/memory.reclaim", &all);
@@ -126,7 +127,7 @@ mod tests {
     use super::sum_of_high;
 
     #[test]
-    fn per_cpu_lists_are_not_watermarks() {
+    fn high_mark_of_a_per_cpu_list_is_no_watermark() {
         let text = "Node 0, zone      DMA\n  pages free     3840\n        high     66\n\
                     pagesets\n    cpu: 0\n              high:  6\n\
                     Node 0, zone    DMA32\n        high     1200\n";

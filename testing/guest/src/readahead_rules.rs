@@ -38,7 +38,8 @@ const FILE_MIB: u32 = 4;
 const STREAM_MIB: u32 = 8;
 /// Number of clusters that are read in such a file.
 const CLUSTERS: u32 = 24;
-/// The topmost reader must need at most a background reader's requests divided by this.
+/// Without Limelight, the same read must take at least this many times the topmost reader's
+/// requests.
 const FEWER: u64 = 2;
 
 /// The app's reads when it starts.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::record::Reporter;
 
-/// The response times.
+/// Collected response times.
 #[derive(Debug, Default)]
 pub struct Responses {
     /// Pause before the response in milliseconds, and response time in microseconds.
@@ -19,8 +19,9 @@ impl Responses {
         reporter.sample(series(pause_ms, "response_us"), response_us);
     }
 
-    /// Reports `response_us`, the median after the shortest pause, `response_mean_us`, the mean
-    /// over all, and `pause_<ms>_worst_us` for each length; nothing without responses.
+    /// Reports `response_us` (median after the shortest pause), `response_mean_us` (mean over all
+    /// pauses) and `pause_<ms>_worst_us` (maximum for each length of pause). Reports nothing if
+    /// there are no responses.
     pub fn report(&self, reporter: &mut Reporter) {
         if self.all.is_empty() {
             return;
@@ -60,7 +61,7 @@ pub fn series(pause_ms: u32, what: &str) -> String {
     format!("pause_{pause_ms}_{what}")
 }
 
-/// The median of the samples, which are sorted in place; 0 without any.
+/// The median of the samples, which are sorted in place; 0 if there are none.
 pub fn median(samples: &mut [f64]) -> f64 {
     samples.sort_by(f64::total_cmp);
     let middle = samples.len() / 2;
@@ -71,7 +72,8 @@ pub fn median(samples: &mut [f64]) -> f64 {
     }
 }
 
-/// The `q`-quantile (0..=1) of ascending samples, at least one, by the nearest-rank method.
+/// The `q`-quantile (`q` in 0..=1) by the nearest-rank method. There must be at least one sample,
+/// and the samples must be in ascending order.
 pub fn quantile(sorted: &[f64], q: f64) -> f64 {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn typical_response_follows_the_shortest_pause() {
+    fn typical_response_is_the_median_after_the_shortest_pause() {
         let responses = Responses {
             all: vec![(2000, 900.0), (200, 3.0), (200, 1.0), (200, 2.0)],
         };

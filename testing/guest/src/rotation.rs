@@ -45,16 +45,17 @@ use self::table::Class;
 
 pub use self::app::run as app;
 
-/// Seed purpose of the order of launches.
+/// `purpose` of the [`seed`] for the order of launches.
 const PURPOSE: u64 = 0x7207_a710;
 /// Time before the first launch.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// Memory management settings of a phone. Phones use no huge pages, so the kernel keeps no free
-/// memory for them. The kernel's own reserve must not depend on the memory that the lab's disks
-/// take. It is 3 MiB: at the guest's scale, the reserve of a 2 GB phone with Android's
-/// `extra_free_kbytes`. Android (`init.rc`) does not boost the watermarks when migrate types are
-/// mixed: a pageblock is a hundredth of this guest's memory, but a thousandth of the phone's.
+/// memory for them. The kernel's reserve is set to 3 MiB: the reserve of a 2 GB phone with
+/// Android's `extra_free_kbytes`, at the guest's scale. The kernel's default would depend on the
+/// memory that the lab's disks take. The watermarks are not boosted when migrate types are mixed,
+/// as in Android's `init.rc`. A boost is at least a pageblock, which is a hundredth of this guest's
+/// memory, but a thousandth of the phone's.
 const SETTINGS: [(&str, &str); 3] = [
     ("/sys/kernel/mm/transparent_hugepage/enabled", "never"),
     ("/proc/sys/vm/min_free_kbytes", "3072"),
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn configuration_lists_every_apps_class() {
+    fn configuration_lists_the_class_of_every_app() {
         let text = configuration(&[
             ("bank", Class::Keep),
             ("mail", Class::Keep),

@@ -13,7 +13,7 @@ pub use crate::innocents::Day;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "scenario", rename_all = "kebab-case")]
 pub enum Work {
-    /// Runs a static program of the initramfs and passes on its output and exit code.
+    /// Runs a static program of the initramfs and reports its output. Value: `exit_code`.
     Command {
         /// Program and arguments.
         argv: Vec<String>,
@@ -57,7 +57,7 @@ pub enum Work {
     Siblings,
     /// Checks that the kernel empties the topmost set when a stopped daemon's lease has run out.
     Lease,
-    /// Runs the kernel series' own selftest.
+    /// Runs the kernel series' own selftest. Value: `tests`.
     Kselftest,
     /// Checks the promises of `readahead`.
     ReadaheadRules,
@@ -68,12 +68,14 @@ pub enum Work {
     /// Checks that premap respects limits, boundaries and other kernel mechanisms.
     PremapRules,
     /// Checks prezero's promises: all pages are zeroed, even if the engine fails, and no allocation
-    /// fails because of the pool.
+    /// fails because of the pool. Value: `pages_looked_at` (pages checked).
     PrezeroRules {
         /// Number of times the app takes 1,500 pages with each engine.
         rounds: u32,
     },
-    /// Measures how much of an app's first response window prezero serves.
+    /// Measures how much of an app's first response window prezero serves. Values:
+    /// `served_unseen_percent`, `served_seen_once_percent`, `served_seen_twice_percent` (share of
+    /// the pages that came from the pool, by the number of earlier starts that the daemon saw).
     PrezeroFirstWindow,
     /// Checks premap, readahead and prezero while memory is full of page cache.
     FullCache,
@@ -95,10 +97,11 @@ pub enum Work {
     Wakes,
     /// Compares the daemon's response times with those of an independent observer.
     WindowOracle(WindowOracle),
-    /// The cost of a response window. Values: `daemon_us_per_window`, the daemon's CPU time for
-    /// opening and closing a window; `elapsed_us_per_window`, the elapsed time for this, including
-    /// both socket round trips; `ioctl_us_per_window`, the time for the two ioctls alone;
-    /// `ioctl_us_for_nothing`, the time for two ioctls that close a window that is not open.
+    /// The cost of a response window. Values: `daemon_us_per_window` (the daemon's CPU time for
+    /// opening and closing a window); `elapsed_us_per_window` (elapsed time for this, including
+    /// both socket round trips); `ioctl_us_per_window` (time for the two ioctls alone);
+    /// `ioctl_us_for_nothing` (time for two ioctls that do nothing, because they close a window
+    /// that is not open).
     WindowCost,
     /// PREZERO's task, alone or with a background program.
     Prezero(Prezero),
@@ -135,7 +138,7 @@ pub enum Work {
     KillLatency(KillLatency),
     /// Everything that `limelightd` depends on fails.
     Chaos(Chaos),
-    /// An hour of use, accelerated: apps in turn, leaks, storms.
+    /// An hour of use, accelerated: apps in random order, leaks, storms.
     SwapSoak(SwapSoak),
 }
 
@@ -157,8 +160,9 @@ pub enum Leaker {
 
 /// Parameters of `innocents`.
 ///
-/// Values: `SITUATION.APP_lost` (0 or 1) for each app, `SITUATION.APP_ended` for apps that leak,
-/// `SITUATION.time_ms` including setup and teardown.
+/// Values: `SITUATION.APP_ended` (0 or 1) for each app that takes memory without end; for each
+/// other app `SITUATION.APP_lost` (0 or 1; 0 if the kernel killed it) and `SITUATION.APP_oom` (1 if
+/// the kernel killed it); `SITUATION.time_ms` including setup and teardown.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Innocents {
     /// The situations to run.
@@ -197,7 +201,7 @@ pub struct Gate {
 /// Parameters of `own-tree`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OwnTree {
-    /// Whether controllers are enabled in the root's `cgroup.subtree_control`, as OpenRC does.
+    /// Whether controllers are enabled in the root's `cgroup.subtree_control`, as by OpenRC.
     /// Otherwise they are enabled nowhere.
     pub handed_down: bool,
 }
@@ -263,9 +267,9 @@ pub struct KillLatency {
 /// Parameters of `swap-soak`.
 ///
 /// Values: `switches`, `leaks`, `storms`, `restarted` (apps that had been killed and were
-/// restarted), `kills`, `measured_us`, `daemon_cpu_percent`, `daemon_rss_kib` (maximum),
-/// `daemon_fds_first`, `daemon_fds_last` (minimum in the first and in the last tenth), `keep_lost`
-/// (apps of the class keep that died), `oom_kills`, `vmstat_*`.
+/// restarted), `kills` (absent if the history is full), `measured_us`, `daemon_cpu_percent`,
+/// `daemon_rss_kib` (maximum), `daemon_fds_first`, `daemon_fds_last` (minimum in the first and in
+/// the last tenth), `keep_lost` (apps of the class keep that died), `oom_kills`, `vmstat_*`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SwapSoak {
     /// Number of apps that come to the foreground, one after the other.
@@ -293,7 +297,8 @@ pub struct SwapSoak {
 /// Values without a class: `first_mean_us`, `living_apps` at the end,
 /// `{files,swap}_{read,written}_kib` of the disks, `swap_{reads,writes}` in requests,
 /// `swap_blocks_used` and `swap_block_hottest` (accesses of the most accessed block), `vmstat_*`,
-/// `oom_kills`. Series: `launch_us`.
+/// `oom_kills`; with limelightd `daemon_launch_us` (its mean CPU time per launch) and
+/// `daemon_launch_us_<thread>`. Series: `launch_us`.
 ///
 /// In the first round every app is new. That round counts only in `first_mean_us`, `kills`,
 /// `failed_launches`, `swapped_*`, `refaulted_*` and `swap_block*`.
@@ -388,11 +393,11 @@ pub enum Family {
 /// cgroup) and `read_miss_pages` (sums over all swipes), `response_us` (median over the swipes of
 /// the shortest pause), `response_mean_us`, `pause_<ms>_worst_us`,
 /// `resident_{photos,heap,thumbnails,library}_pages` after the last swipe and `footprint_pages`,
-/// `viewer_alive` (0 or 1), `oom_kills`, `load_{copy,index_read,index_mapping,grow}_kib_per_s`,
-/// `daemon_cpu_us` and `kswapd_cpu_us` (CPU time within the measured time), `measured_us`,
-/// `vmstat_*` (differences over the measured time), `psi_{memory,io}_{some,full}_us`. Series, one
-/// sample per swipe: `pause_<ms>_response_us`, `pause_<ms>_major_faults`,
-/// `pause_<ms>_read_miss_pages`.
+/// `viewer_alive` (0 or 1), `oom_kills`, `load_{copy,index_read,index_mapping,grow}_kib_per_s` and
+/// `load_*_alive` (0 or 1), `daemon_cpu_us` and `kswapd_cpu_us` (CPU time within the measured
+/// time), `measured_us`, `vmstat_*` (differences over the measured time),
+/// `psi_{memory,io}_{some,full}_us`. Series, one sample per swipe: `pause_<ms>_response_us`,
+/// `pause_<ms>_major_faults`, `pause_<ms>_read_miss_pages`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gallery {
     /// The viewer's memory.
@@ -427,8 +432,8 @@ pub struct RealGallery {
     pub photos: u32,
     /// Background loads; the idle arm omits them.
     pub loads: Vec<RealLoad>,
-    /// Longest time from the start of the loads to the first key. The key is sent earlier if as
-    /// many pages have been reclaimed as the machine has.
+    /// Longest time from the start of the loads to the first key. The key is sent earlier, once the
+    /// kernel has reclaimed as many pages as the machine has.
     pub warm_up_ms: u32,
     /// Keys, in this order.
     pub pauses: Vec<Pause>,
@@ -448,8 +453,9 @@ pub enum RealLoad {
 
 /// Parameters of `focus-move`.
 ///
-/// Values: `first_resident_pages`, `second_resident_pages` (mapped and anonymous pages of each app
-/// after the load), `footprint_pages`, `vmstat_*`.
+/// Values: `first_resident_pages`, `second_resident_pages` (pages of each app in memory after the
+/// load), `{first,second}_{photos,heap,thumbnails,library}_pages` (the same by kind),
+/// `footprint_pages`, `vmstat_*`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FocusMove {
     /// Memory of each of the two apps.
@@ -493,7 +499,8 @@ pub struct SelfHog {
 /// `vmstat_*`; everything else is a check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Soak {
-    /// Random steps: focus changes, forks and exits with equal probability.
+    /// Random steps: focus changes, forks and exits with equal probability. An app with three
+    /// children exits, or ends a child, instead of forking.
     pub steps: u32,
     /// Seed of the sequence.
     pub seed: u64,
@@ -504,9 +511,9 @@ pub struct Soak {
 /// Parameters of `chaos`.
 ///
 /// Values: `trouble_*`, the number of times that each trouble occurred, 0 where the machine does
-/// not support it; everything else is a check. With a root file system, the focus moves between
-/// windows of its X server, and limelight-agent reports them to the daemon; X server and agent get
-/// killed too.
+/// not support it; everything else is a check. Series: `restored_ms` (duration of each restore by a
+/// watcher). With a root file system, the focus moves between windows of its X server, and
+/// limelight-agent reports them to the daemon; X server and agent get killed too.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Chaos {
     /// Number of troubles; each occurs once before any repeats.
@@ -537,7 +544,7 @@ pub enum Spin {
     AddLoop,
     /// Systems of linear equations.
     Linpack,
-    /// A frame 60 times a second, each using a fifth of the frame time.
+    /// Draws a frame 60 times a second; drawing takes a fifth of the frame time.
     Frames,
     /// Short-lived processes, eight at a time.
     Build,
@@ -569,12 +576,14 @@ pub enum Helper {
 ///
 /// Values:
 ///
-/// - `run_us` and `run_median_us` of the app's runs, `mflops` (Linpack);
+/// - `run_us` (mean) and `run_median_us` of the app's runs, `cpu_percent` (the app's share of a CPU
+///   in its runs), `mflops` (Linpack);
 /// - for frames: `wake_p50_us`, `wake_p99_us` (from due until drawing begins), `frame_p50_us`,
 ///   `frame_p99_us` (from due until drawn), `missed_frames_percent`. With a helper, the helper
 ///   draws the frames, next to an app that never sleeps;
 /// - `daemon_percent`: the daemon's share of a CPU in the same time;
-/// - with `switches`: `switch_p50_us`, `switch_max_us` (time until the boost has moved).
+/// - with `switches`: `switch_p50_us`, `switch_max_us` (time until the boost has moved), and the
+///   series `switch_us`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Boost {
     /// The app's work.
@@ -687,8 +696,8 @@ pub struct Prezero {
     pub runs: u32,
     /// Idle time between two runs.
     pub gap_ms: u32,
-    /// Time after each gap in which the background program is stopped too, so that the machine is
-    /// idle. With 0 the program is never stopped.
+    /// After each gap, the background program is stopped too for this long, so that the machine is
+    /// idle. With 0, the program is never stopped.
     pub rest_ms: u32,
     /// Unmeasured runs at the start.
     pub warm_up: u32,
@@ -816,7 +825,7 @@ pub struct Heap {
     pub rounds: u32,
     /// The system-wide page size.
     pub pages: Pages,
-    /// Amount of memory to fragment into single free pages; if absent, none is.
+    /// Amount of memory to fragment into single free pages; if absent, no memory is fragmented.
     pub fragmented_mib: Option<u32>,
     /// Whether the run measures time; faults are then not counted.
     pub timed: bool,

@@ -22,8 +22,8 @@ use crate::counters::keyed;
 use crate::memory::now_ns;
 use crate::x11::{connect, keycode, strike, wait_readable};
 
-/// Time for which an app must neither draw nor compute nor wait for the disk to count as ready.
-/// Blinking cursors pause for longer.
+/// An app counts as ready when it has not drawn, computed or waited for the disk for this long. A
+/// blinking cursor pauses longer between two draws.
 const QUIET: Duration = Duration::from_millis(300);
 /// Sampling interval.
 const INTERVAL: Duration = Duration::from_millis(20);

@@ -21,15 +21,16 @@ use crate::swap_app::{App, Spec, Touched, KEEP};
 
 const APP_MIB: u32 = 32;
 const OTHER_MIB: u32 = 40;
-/// Memory that is allocated beyond the free memory, and the least part of it that must come from
-/// the sibling, in MiB. The sibling has nearly all reclaimable memory. If the unused part of the
-/// app's reservation protected the sibling, little could be reclaimed.
+/// Memory that is allocated beyond the free memory, and the minimum of it that must come from the
+/// sibling, in MiB. The sibling has nearly all reclaimable memory. If the unused part of the app's
+/// reservation protected the sibling, little could be reclaimed.
 const WANTED_MIB: usize = 24;
 const GIVEN_MIB: u64 = 8;
-/// More than the guest's files in memory, in MiB.
+/// Page cache to evict at the start, in MiB: more than the guest has.
 const FILES_MIB: u64 = 32;
-/// Most protection of the ancestors beyond the app's memory usage, in MiB: twice the spare of a
-/// machine of this size, plus memory that the app may have freed meanwhile.
+/// Maximum protection of the ancestors beyond the app's memory usage, in MiB: twice the spare
+/// memory that the daemon adds on a machine of this size, plus memory that the app may have freed
+/// meanwhile.
 const BEYOND_MIB: u64 = 20;
 
 /// Step in which memory is taken until it is short, in bytes.

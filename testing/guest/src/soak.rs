@@ -21,7 +21,7 @@ use crate::store::Extent;
 
 /// Number of running apps; one of them stays in the root cgroup.
 const APPS: usize = 6;
-/// Most children per app.
+/// Maximum number of children per app.
 const CHILDREN: usize = 3;
 /// Anonymous memory of an app and of each of its children, in MiB.
 const APP_MIB: usize = 4;

@@ -167,7 +167,7 @@ fn sleep_until(at_ns: u64) {
     };
 }
 
-/// Keeps a number of short-lived compilers running.
+/// Keeps [`JOBS`] short-lived compilers running.
 fn build() -> Result<()> {
     let mut jobs: Vec<Child> = Vec::new();
     loop {

@@ -53,7 +53,7 @@ pub enum Store {
 
 impl Store {
     /// A file of `mib` MiB for reading. In a directory, the file is created unless it exists with
-    /// that size. Its pages are numbered, so that no two are identical.
+    /// that size. The pages of a created file are numbered, so that no two are identical.
     pub fn file(&mut self, name: &str, mib: u32) -> Result<Extent> {
         let len = u64::from(mib) * MIB as u64;
         match self {

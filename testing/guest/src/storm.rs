@@ -29,13 +29,14 @@ const GROUP_EVERY: u64 = 20;
 /// Interval between two batches of processes.
 const TURN: Duration = Duration::from_millis(50);
 
-/// The innocent apps: class, name and memory in MiB.
+/// Apps that must survive: class, name and memory in MiB.
 const INNOCENT: [(&str, &str, u32); 2] = [(KEEP, "office", 16), (KEEP, "bank", 16)];
 const FRONT_MIB: u32 = 24;
 const BURST_MIB: u32 = 8;
 /// A burst's leak rate: two bursts exhaust memory within a second.
 const BURST_MIB_PER_S: u32 = 64;
-/// Number of concurrent bursts, and the longest life of a burst that is not killed.
+/// Number of concurrent bursts, and the longest life of a burst that is not killed, in
+/// milliseconds.
 const BURSTS: usize = 2;
 const BURST_MS: u64 = 2500;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Apps come to the foreground in turn for a long time, with occasional leaks and process storms.
-//! Measures the daemon's resource usage, and whether it keeps running.
+//! Apps come to the foreground in random order for a long time, with regular leaks and process
+//! storms. Measures the daemon's resource usage, and whether it keeps running.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -130,7 +130,8 @@ fn start(place: usize) -> Result<App> {
     App::start(class, name, &Spec::new(mib, place as u64))
 }
 
-/// Gives the focus to an app and has it touch all its memory. True when it had to be restarted.
+/// Gives the focus to an app and has it touch all its memory. Returns whether the app had to be
+/// restarted.
 fn bring_to_front(apps: &mut [App], place: usize) -> Result<bool> {
     let use_it = |app: &mut App| -> Result<bool> {
         let given = focus(app.pid());

@@ -21,7 +21,7 @@ use crate::store::{Extent, Store};
 /// Pages in a chunk, which is shown as a whole: a swipe touches chunks in random order.
 const CHUNK_PAGES: usize = 16;
 
-/// Seed purpose of its random choices.
+/// `purpose` of the seed for the viewer's random choices.
 const PURPOSE: u64 = 0x114e_1947;
 
 /// The viewer's files and parameters.

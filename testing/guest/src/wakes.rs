@@ -30,12 +30,12 @@ const KEYS: [u16; 3] = [30, 31, 32];
 /// Number of focus moves, and of key presses after each.
 const MOVES: usize = 24;
 const STROKES: usize = 6;
-/// Time that a key is held and pause until the next key, as in human typing; time for the daemon to
-/// update its guess.
+/// Time that a key is held, pause until the next key (both as in human typing), and time for the
+/// daemon to update its guess.
 const HELD: Duration = Duration::from_millis(70);
 const PAUSE: Duration = Duration::from_millis(110);
 const SETTLED: Duration = Duration::from_millis(400);
-/// Time without a key press, longer than the daemon traces after a key.
+/// Time without a key press; it is longer than the daemon keeps tracing after one.
 const QUIET: Duration = Duration::from_secs(5);
 
 /// The daemon's trace instance, its event switch, and its restore record.

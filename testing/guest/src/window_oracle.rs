@@ -31,7 +31,7 @@ fn oracle_of_x11(mut stage: Stage, work: &WindowOracle) -> Result<()> {
         session.user.press(SPACE)?.context("feh does not answer")?;
     }
     let loads = loads(work)?;
-    // A new daemon starts without the measurements so far.
+    // A new daemon has none of the measurements so far.
     let before = daemon.kill()?;
     let daemon = Daemon::start_after(before)?;
     gallery_real::wait_for_focus(session.viewer.pid())?;

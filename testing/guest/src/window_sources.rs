@@ -185,7 +185,8 @@ pub fn run(stage: Stage) -> Result<()> {
     stage.reporter.finish()
 }
 
-/// Reports one window, over a connection that stays open as long as the returned value.
+/// Reports one window as a compositor. The connection stays open until the returned value is
+/// dropped.
 fn compositor(pid: i32) -> Result<Line> {
     let mut line = Line::connect()?;
     for event in ["open", "close"] {

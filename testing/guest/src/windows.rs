@@ -73,7 +73,7 @@ impl Seen {
         found.map_or("", |source| source["state"].as_str().unwrap_or_default())
     }
 
-    /// Waits until a condition holds; returns the status then, or at the timeout.
+    /// Waits until a condition holds; returns the status at that time, or at the timeout.
     pub(crate) fn when(holds: impl Fn(&Seen) -> bool) -> Result<Seen> {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -113,7 +113,7 @@ pub(crate) fn start(stage: &Stage) -> Result<(Session, Daemon, Process)> {
     gallery_real::photos(data, PHOTOS)?;
     stage.reporter.progress("starting the X session")?;
     let session = Session::start(true)?;
-    // Cgroups that exist when the daemon starts must be unchanged after it has stopped.
+    // Created before the daemon starts: a cgroup created later would count as left behind by it.
     Cgroup::create(PRESENTER)?;
     let daemon = Daemon::start(&[session.viewer.pid()])?;
     let agent = gallery_real::start_agent()?;

@@ -20,8 +20,8 @@ use crate::process::run;
 const BALLAST: &str = "ballast";
 /// Length of troubles that end by themselves.
 const MOMENT: Duration = Duration::from_millis(500);
-/// Most lines that the daemon may log while it has no free descriptor: it must log the problem, not
-/// each occurrence.
+/// Maximum number of lines that the daemon may log while it has no free descriptor: it must not log
+/// every failure.
 const LINES_MAX: usize = 40;
 /// limelightd's exit code when it has no permission to change values.
 const NO_PERMISSION: i32 = 13;
@@ -44,7 +44,8 @@ pub enum Trouble {
     /// `kill -9` of limelightd and its watcher while /sys is read-only. With Limelight's device,
     /// the successor restores values later; without it, the successor refuses to start.
     KilledReadOnly,
-    /// `kill -9` of the session's agent, or of the process that holds an agent's claim.
+    /// `kill -9` of the session's agent. Without a session, the connection that holds an agent's
+    /// claim is closed instead.
     AgentKilled,
     /// `kill -9` of the session's X server.
     ServerKilled,

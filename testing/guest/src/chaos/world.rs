@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The daemon's directories. Each is a small file system of its own, which a trouble can fill.
 pub const RUN: &str = "/run/limelight";
 pub const STATE: &str = "/var/lib/limelight";
-/// Request for no foreground app.
+/// Claim that no app has the focus.
 pub const NO_FOCUS: &str = r#"{"op":"focus","target":"none","source":"chaos"}"#;
 /// Longest time from SIGKILL until the watcher has restored everything.
 const RESTORED_WITHIN: Duration = Duration::from_secs(2);
@@ -57,7 +57,7 @@ pub struct World {
 }
 
 impl World {
-    /// Starts everything, with a session or without.
+    /// Starts the apps and the daemon, with or without a session.
     pub fn new(session: bool) -> Result<World> {
         for directory in [RUN, STATE] {
             mount("limelight", directory, "tmpfs", "size=256k,mode=755")?;

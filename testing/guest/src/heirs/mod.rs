@@ -225,7 +225,7 @@ fn everything(app: &mut App, before: Values, elsewhere: &Cgroup) -> Result<Vec<E
     Ok(all)
 }
 
-/// Checks that no process may lower its value again without privilege.
+/// Checks that no process may lower its oom_score_adj again without privilege.
 fn check_floors(app: &mut App, all: &[Expected], reporter: &Reporter) -> Result<()> {
     let error = app.order(Order::Score(-400))?;
     reporter.check(
@@ -287,8 +287,8 @@ fn check_escaped(app: &mut App, before: Values, scope: &Cgroup, reporter: &Repor
     check_all("after the focus has left", &[expected], reporter)
 }
 
-/// Checks that processes that fork and exit faster than the daemon can scan keep nothing once they
-/// stop.
+/// Checks that processes that fork and exit faster than the daemon can scan have their original
+/// values once they stop.
 fn check_chain(app: &mut App, other: i32, before: Values, reporter: &Reporter) -> Result<()> {
     focus(app.pid())?;
     app.order(Order::Chain { ms: CHAIN_MS })?;

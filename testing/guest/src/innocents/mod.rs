@@ -34,11 +34,11 @@ const LASTS_MOST: Duration = Duration::from_secs(40);
 const AFTERMATH: Duration = Duration::from_millis(1500);
 const SAMPLE: Duration = Duration::from_millis(25);
 
-/// An app that is stopped, or makes no progress, for longer has lost something. This is twice the
-/// longest time for which the daemon stops an app.
+/// Maximum time for which an app may be stopped or make no progress; an app that exceeds it has
+/// lost something. It is twice the longest time for which the daemon stops an app.
 const STOPPED_MOST: Duration = Duration::from_secs(4);
-/// A longer wait for an answer, or a longer delay of a timer, counts as a hang, in milliseconds. On
-/// stock Linux both take 0.1 s.
+/// Maximum wait for an answer, and maximum delay of a timer, in milliseconds; more counts as a
+/// hang. On stock Linux both are 0.1 s.
 const LATE_MOST_MS: u64 = 5000;
 
 /// Runs the situations of a day that are meant for a machine with swap, or for one without.
@@ -176,8 +176,8 @@ fn judge(stage: &mut Stage, scene: &Scene, history: Option<&[HistoryEntry]>) -> 
 }
 
 impl Actor {
-    /// Whether this kill may have ended the app. An entry without a cgroup may stand for any app:
-    /// the history names no cgroup of an app that has none.
+    /// Whether this kill may have ended the app. An entry without a cgroup may be about any app: if
+    /// an app has no cgroup of its own, the history names none.
     fn may_be_target_of(&self, kill: &HistoryEntry) -> bool {
         let target = kill.app.as_ref().and_then(|app| app.cgroup.as_deref());
         target.is_none_or(|path| path == format!("/{}", self.group_path()))

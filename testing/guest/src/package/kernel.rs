@@ -17,8 +17,8 @@ use crate::plan::PACKAGES;
 use crate::process::run as run_program;
 use crate::record::Reporter;
 
-/// Modules that mount this machine's root file system. They must be in the initial file system or
-/// built into the kernel.
+/// Modules that are needed to mount this machine's root file system. They must be in the initial
+/// file system or built into the kernel.
 const ROOT_MODULES: [&str; 2] = ["/virtio_blk.ko", "/ext4.ko"];
 /// A module that no program of the guest has loaded.
 const MODULE: &str = "zram";

@@ -40,7 +40,7 @@ const NO_DEVICE: [&str; 1] = ["windows"];
 /// Highest allowed exposure of the daemon's unit in `systemd-analyze security`, in tenths, as
 /// documented in docs/packaging.md.
 const EXPOSURE: u32 = 30;
-/// Most resident memory of daemon and agent in KiB, as measured by [`own_kib`].
+/// Maximum resident memory of the daemon, and of the agent, in KiB as measured by [`own_kib`].
 const DAEMON_KIB: u64 = 10 << 10;
 const AGENT_KIB: u64 = 15 << 10;
 /// Idle time after which the daemon samples the foreground app at its lowest rate: four intervals
@@ -48,10 +48,10 @@ const AGENT_KIB: u64 = 15 << 10;
 const SETTLED: Duration = Duration::from_secs(80);
 /// Duration of the idle period in which wakeups are counted.
 const QUIET: Duration = Duration::from_secs(120);
-/// Most wakeups of all threads of a process in [`QUIET`]: below 0.1 a second. The daemon's timers
-/// cause 6: four for the guard and the watchdog's keep-alive (one a minute each), one to sample the
-/// foreground app, and one to sample the pages that it shares. The guard's other wakeups are caused
-/// by work of other programs.
+/// Maximum number of wakeups in [`QUIET`], over all threads of a process: below 0.1 a second. The
+/// daemon's timers cause 6: four for the guard and the watchdog's keep-alive (one a minute each),
+/// one to sample the foreground app, and one to sample the pages that it shares. The guard's other
+/// wakeups are caused by work of other programs.
 const WAKEUPS: u64 = 11;
 /// Runs the test.
 pub fn run(mut stage: Stage, work: &Package) -> Result<()> {
@@ -124,10 +124,11 @@ pub fn run(mut stage: Stage, work: &Package) -> Result<()> {
     stage.reporter.finish()
 }
 
-/// Enables, starts, stops and removes a service with limelightd's weight and slice, before the values
-/// for the comparison are recorded. systemd enables the CPU controller in the root cgroup for such a
-/// service. systemd 257 leaves it enabled, because an enabled unit stays loaded after it has stopped
-/// and is then dropped by a reload, which updates no controllers. That is not limelightd's change.
+/// Enables, starts, stops and removes a service with limelightd's weight and slice. systemd enables
+/// the CPU controller in the root cgroup for such a service, and systemd 257 leaves it enabled: a
+/// stopped unit that is enabled stays loaded until a reload drops it, and a reload updates no
+/// controllers. Called before the values for the comparison are recorded, so that the controller
+/// does not count as limelightd's change.
 fn run_weighted_service() -> Result<()> {
     let unit = "weighted.service";
     let path = Path::new("/run/systemd/system").join(unit);
@@ -207,7 +208,7 @@ fn check_exposure(reporter: &Reporter) -> Result<()> {
     )
 }
 
-/// Focuses an app and waits until protection and boost have followed.
+/// Focuses an app, and waits until it has protection and boost.
 fn follow(person: &mut Person, app: &App) -> Result<Option<Moved>> {
     followed::follow(app.pid, || person.focus(app))
 }

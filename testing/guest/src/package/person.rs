@@ -25,7 +25,8 @@ pub const APPS: [(&str, &str); 3] = [
 pub(super) enum Person {
     /// A user in a sway session; the agent reports the focus.
     Desktop(Box<Sway>),
-    /// Root without a session, who reports the focus with `limelight focus`; the apps' processes.
+    /// Root without a session, who reports the focus with `limelight focus`. Holds the apps'
+    /// processes.
     Root(Vec<Process>),
 }
 

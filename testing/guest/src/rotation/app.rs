@@ -32,7 +32,7 @@ const STEP_INSTRUCTIONS: u64 = 4;
 /// Parameters of the app's process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Spec {
-    /// CLOCK_MONOTONIC at the user's request.
+    /// CLOCK_MONOTONIC at the user's touch, in nanoseconds.
     pub sent_ns: u64,
     /// The file that all apps map.
     pub framework: Extent,

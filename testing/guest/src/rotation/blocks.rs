@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Counts accesses to each block of the swap disk from the kernel's request trace. Blocks that are
-//! accessed often wear flash out; SWAP measured over 200 accesses to some.
+//! accessed often wear flash out; SWAP's authors measured more than 200 accesses to some blocks.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;

@@ -21,14 +21,14 @@ use crate::guest_setup::meminfo_kib;
 
 use super::table::SCALE;
 
-/// Last value of `minfree` that vendors set for phones with up to 2 GB (55,000 pages), at the
-/// guest's scale. Cached apps are killed below it.
+/// The highest threshold in `minfree` as vendors set it for phones with up to 2 GB (55,000 pages),
+/// at the guest's scale. Cached apps are killed below it.
 const MIN_FREE_KIB: u64 = 55_000 * 4 / SCALE as u64;
 /// Free swap, in percent, at or below which swap counts as nearly full: lmkd's default.
 const SWAP_LOW_PERCENT: u64 = 10;
 /// Sampling interval while the machine is in use. The driver was called in each round of reclaim.
 const INTERVAL: Duration = Duration::from_millis(5);
-/// Longest wait for a victim's memory before the next sample.
+/// Longest wait for a victim's processes to exit before the next sample.
 const DEATH_LIMIT: Duration = Duration::from_secs(2);
 
 /// State shared by the killer and the launcher.
@@ -121,7 +121,7 @@ fn watch(shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// Kills everything in a cgroup and waits until it is empty.
+/// Kills everything in a cgroup, and waits until it is empty or [`DEATH_LIMIT`] has passed.
 fn kill(cgroup: &std::path::Path) -> Result<()> {
     let file = cgroup.join("cgroup.kill");
     match fs::write(&file, "1") {

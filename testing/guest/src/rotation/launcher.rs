@@ -19,7 +19,7 @@ use super::killer::Killer;
 use super::table::Class;
 use super::tally::{Charges, Tally};
 
-/// Most attempts at a launch if the app dies during each of them.
+/// Maximum number of attempts at a launch; an attempt fails if the app dies.
 const ATTEMPTS: u32 = 5;
 /// Longest time until a dead app's cgroup is empty.
 const EMPTY_LIMIT: Duration = Duration::from_secs(30);

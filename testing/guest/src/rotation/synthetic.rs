@@ -16,7 +16,7 @@ use super::app::{Launched, Spec};
 use super::launcher::Cast;
 use super::table::{Class, APPS, FRAMEWORK_HOT_PERCENT, FRAMEWORK_MB, SCALE};
 
-/// Seed purpose of its random choices.
+/// `purpose` of the seed for the apps' random choices.
 const PURPOSE: u64 = 0x7207_a711;
 /// Instructions per millisecond of the phone's CPU time, at the guest's scale. In exact mode, the
 /// CPU executes one instruction per nanosecond.

@@ -40,7 +40,7 @@ pub struct Charges {
 
 impl Charges {
     /// Counters of the cgroup in `directory`; `None` when it is gone. Kernels before 6.5 have no
-    /// `memory.swap.peak`; the current swap usage replaces it.
+    /// `memory.swap.peak`; the current swap usage is returned instead.
     pub fn of(directory: &Path) -> Option<Self> {
         let number = |file: &str| -> Option<u64> {
             let text = fs::read_to_string(directory.join(file)).ok()?;
@@ -77,7 +77,8 @@ impl Tally {
         self.classes.entry(class).or_default()
     }
 
-    /// Adds a launch. `first` is for the round in which every app is new; only its delays are kept.
+    /// Adds a launch. `first` is true in the round in which every app is new; of such a launch,
+    /// only the delay is kept.
     pub fn launched(&mut self, class: Class, first: bool, cold: bool, launched: &Launched) {
         let delay_us = launched.delay_ns as f64 / 1000.0;
         if first {

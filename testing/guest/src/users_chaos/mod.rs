@@ -2,7 +2,7 @@
 //! Three users of one machine run random unprivileged operations, and one of them takes all memory.
 //! This must not harm another user more than on stock Linux: no process of another user is frozen,
 //! killed, moved or slowed. No value stays changed after the daemon's end. No user learns which app
-//! another user has in the foreground, or when this app gets input.
+//! another user has in the foreground, or when that app gets input.
 
 mod app;
 mod talk;
@@ -40,11 +40,13 @@ const SESSION_TEXTS: [&str; 3] = [
     "UID=1001\nACTIVE=1\nSTATE=active\nREMOTE=1\nCLASS=user\n",
     "UID=1002\nACTIVE=0\nSTATE=online\nSEAT=seat0\nCLASS=user\n",
 ];
-/// Apps of each user: an idle one, and one that executes orders; and a cgroup to move to.
+/// Each user's cgroups: of an idle app, of an app that executes orders, and an empty one to move
+/// to.
 const PLACES: [&str; 3] = ["calm", "busy", "spare"];
 const CALM_MIB: u32 = 14;
 const BUSY_MIB: u32 = 4;
-/// Step of the user who takes memory, and duration of that phase.
+/// Memory that one `Grow` order of the third user takes, in MiB, and the duration of the phase in
+/// which that user takes memory.
 const STEP_MIB: u32 = 3;
 const PRESSURE: Duration = Duration::from_secs(15);
 /// Timeout; only a hang takes this long.
@@ -150,7 +152,8 @@ impl World {
         }
     }
 
-    /// Notes each idle app that is frozen, moved, limited or slowed, except the taker's.
+    /// Records a violation for each idle app that is frozen, moved, limited or slowed, except the
+    /// taker's.
     fn check_calm(&mut self) {
         for at in 0..self.calm.len() {
             if self.calm[at].user == TAKER {
@@ -388,7 +391,8 @@ fn mingle(world: &mut World, operations: u32) -> Result<()> {
     Ok(())
 }
 
-/// One user takes more memory than the machine has. Returns the number of MiB.
+/// One user takes more memory than the machine has. Returns how many MiB the user's app was to
+/// take.
 fn press(world: &mut World, with_daemon: bool) -> Result<f64> {
     let begun = Instant::now();
     let mut taken = 0;
