@@ -41,29 +41,36 @@ impl fmt::Display for Culprit {
 /// The culprit, if memory is short: the foreground app or a service, never [`Culprit::User`].
 /// `None` also if the culprit is a background app or an app that is starting.
 pub fn find(snapshot: &Snapshot) -> Option<Culprit> {
-    let shortage = &snapshot.shortage;
-    if shortage.level() < Level::Swap {
+    if snapshot.shortage.level() < Level::Swap {
         return None;
     }
-    let (now, total) = (snapshot.now(), shortage.thresholds().total);
-    let front = snapshot.known_topmost();
-    let started = |started| now >= STARTS.saturating_add(started);
-    let front = front.filter(|known| started(known.found.started));
-    let front = front.map_or(0, |known| known.grown_until_stalled(now));
+    let has_started = |known: &Known| snapshot.now() >= STARTS.saturating_add(known.found.started);
     let service = snapshot.services.iter().map(|service| service.grown).max();
-    let service = service.unwrap_or(0);
-    let grown = |known: &Known| known.grown_until_stalled(now);
-    let apps: u64 = snapshot.apps.iter().map(grown).sum();
-    let services: u64 = snapshot.services.iter().map(|service| service.grown).sum();
-    let all = apps.saturating_add(services);
-    let explains = |grown: u64| grown > leak(total) && grown >= all / PART;
-    if explains(front) {
+    if snapshot.known_topmost().is_some_and(has_started) && is_foreground(snapshot) {
         Some(Culprit::Foreground)
-    } else if explains(service) || is_filled_by_service(snapshot) {
+    } else if explains(snapshot, service.unwrap_or(0)) || is_filled_by_service(snapshot) {
         Some(Culprit::Service)
     } else {
         None
     }
+}
+
+/// Whether memory is short because the foreground app grows, even if that app is only starting.
+pub fn is_foreground(snapshot: &Snapshot) -> bool {
+    let front = snapshot.known_topmost();
+    let grown = front.map_or(0, |known| known.grown_until_stalled(snapshot.now()));
+    snapshot.shortage.level() >= Level::Swap && explains(snapshot, grown)
+}
+
+/// Whether one growth of this many bytes is large enough to be a leak, and at least half of all
+/// recent growth of apps and services.
+fn explains(snapshot: &Snapshot, grown: u64) -> bool {
+    let now = snapshot.now();
+    let apps = snapshot.apps.iter();
+    let apps: u64 = apps.map(|known| known.grown_until_stalled(now)).sum();
+    let services: u64 = snapshot.services.iter().map(|service| service.grown).sum();
+    let all = apps.saturating_add(services);
+    grown > leak(snapshot.shortage.thresholds().total) && grown >= all / PART
 }
 
 /// Whether one service has at least half of the memory and can be squeezed, while memory is not

@@ -309,11 +309,11 @@ fn ask(snapshot: &Snapshot) -> Option<Step> {
     Some(Step::Ask { level, next })
 }
 
-/// Warns while healthy apps are spared because the foreground app takes the memory: Limelight then
-/// kills nothing, and only the user can free memory.
+/// Warns while memory is short because the foreground app grows. Once that app has started, healthy
+/// apps are spared ([`culprit::find`]), and only the user can free memory.
 fn warn(snapshot: &Snapshot) -> Option<Step> {
     let known = snapshot.known_topmost()?;
-    if culprit::find(snapshot) != Some(culprit::Culprit::Foreground) {
+    if !culprit::is_foreground(snapshot) {
         return None;
     }
     let app = known.key();
