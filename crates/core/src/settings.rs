@@ -247,7 +247,8 @@ pub struct SwapSettings {
     pub freeze: bool,
     /// Whether apps may be killed.
     pub kill: bool,
-    /// Maximum number of bytes to read back for an app that returns to the foreground; 0: none.
+    /// Maximum number of bytes to read back for an app that returns to the foreground, once from
+    /// its files and once from swap; 0: none.
     pub prefault: u64,
 }
 

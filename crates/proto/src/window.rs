@@ -96,7 +96,7 @@ pub struct OpenWindow {
 pub struct LatencyReport {
     /// Apps with recorded answers since the daemon started, latest answer first.
     pub apps: Vec<AppLatency>,
-    /// Why other users' apps were left out, if they may have been.
+    /// Who may see other users' apps; `None` if this caller sees all apps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden: Option<String>,
 }

@@ -69,7 +69,7 @@ pub enum MemoryKnob {
     /// MGLRU. If other memory does not suffice, the kernel kills a process instead.
     Min,
     /// Up to this amount, the group's memory is reclaimed only if unprotected memory does not
-    /// suffice. Has no effect under MGLRU.
+    /// suffice. Has hardly any effect under MGLRU.
     Low,
     /// Above this amount, the group is throttled and its memory is reclaimed.
     High,
@@ -293,8 +293,8 @@ impl Hierarchy {
         path.chain().into_iter().find(lacks)
     }
 
-    /// Whether the cpu controller schedules this cgroup's processes in a group, that of the cgroup
-    /// itself or of an ancestor. Autogroups then have no effect on the processes.
+    /// Whether the cpu controller is enabled for this cgroup or an ancestor, so that the processes
+    /// are scheduled as a cgroup. Autogroups then have no effect on them.
     pub fn groups_for_cpu(&self, path: &CgroupPath) -> bool {
         let top = path.chain().into_iter().next();
         top.and_then(|top| self.open(&top).ok())

@@ -163,7 +163,7 @@ pub fn run(mut stage: Stage, work: &ColdStart) -> Result<()> {
     stage.reporter.finish()
 }
 
-/// Five loads: three random readers and two copies.
+/// The first `count` of five loads: three random readers and two copies.
 fn loads(count: u32) -> Vec<Load> {
     let index = Load::Index {
         access: Access::Read,

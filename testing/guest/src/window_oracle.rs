@@ -31,7 +31,7 @@ fn oracle_of_x11(mut stage: Stage, work: &WindowOracle) -> Result<()> {
         session.user.press(SPACE)?.context("feh does not answer")?;
     }
     let loads = loads(work)?;
-    // A new daemon has none of the measurements so far.
+    // A new daemon starts without the response times measured so far.
     let before = daemon.kill()?;
     let daemon = Daemon::start_after(before)?;
     gallery_real::wait_for_focus(session.viewer.pid())?;
@@ -79,8 +79,8 @@ fn oracle_of_kms(mut stage: Stage, work: &WindowOracle) -> Result<()> {
     let loads = loads(work)?;
     let (mut stamped, mut heard) = (Vec::new(), Vec::new());
     for key in 0..work.keys {
-        // Each of 20 answers takes slightly longer than the one before, so that the response times
-        // differ.
+        // The app's thinking time grows with each key and starts again at 0 after 20 keys, so that
+        // the response times differ.
         desk.app.say(&format!("think {}", key % 20 * 3))?;
         sleep(Duration::from_millis(work.pause_ms.into()));
         let (pressed, shown) = desk.press()?;

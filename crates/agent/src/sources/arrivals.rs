@@ -10,7 +10,7 @@ use std::time::Duration;
 use limelight_sys::inotify::Inotify;
 use rustix::fs::inotify::WatchFlags;
 
-/// Delays of the attempts after a change.
+/// Delay before each attempt, counted from the attempt before; the first, from the change.
 const ATTEMPTS: [Duration; 6] = [
     Duration::from_millis(100),
     Duration::from_millis(200),

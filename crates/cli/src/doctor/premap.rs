@@ -15,7 +15,7 @@ const THP: &str = "kernel/mm/transparent_hugepage";
 /// Useful folio sizes in KiB. Larger folios cost too much for a program that touches little.
 const WANTED_KIB: std::ops::RangeInclusive<u32> = 16..=64;
 
-/// One finding for each of these means.
+/// Adds findings on the kernel's premap, on the preloaded library and on large folios.
 pub fn examine(
     sys: &Path,
     library: &Result<PathBuf, Vec<PathBuf>>,
@@ -100,14 +100,18 @@ fn folios(sys: &Path, ours: bool, findings: &mut Findings) {
     let all = chosen(&text).unwrap_or("unknown");
     let sizes = always(&thp, all);
     let has = match sizes.as_slice() {
-        [] => format!("huge pages {all}, no smaller size for all programs"),
+        [] => format!("transparent huge pages: {all}; no smaller folio size is set to always"),
         sizes => {
             let sizes: Vec<String> = sizes.iter().map(|kib| format!("{kib} KiB")).collect();
-            format!("huge pages {all}, for all programs {}", sizes.join(", "))
+            format!(
+                "transparent huge pages: {all}; folio sizes for all programs: {}",
+                sizes.join(", ")
+            )
         }
     };
     let advice = if ours {
-        "premap needs none: it uses large folios for the foreground app where they fit"
+        "premap needs no size set to always: it gives the foreground app folios of each size that is \
+         not set to never"
     } else if sizes.iter().any(|kib| WANTED_KIB.contains(kib)) {
         "they avoid most first faults of a growing heap, as long as memory is not fragmented"
     } else if thp.contains("hugepages-64kB") {
@@ -155,7 +159,7 @@ mod tests {
         ]);
         let text = detail(&root, false);
         assert!(
-            text.contains("huge pages madvise, for all programs 16 KiB, 64 KiB;"),
+            text.contains("transparent huge pages: madvise; folio sizes for all programs: 16 KiB, 64 KiB;"),
             "{text}"
         );
         assert!(
@@ -165,13 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn advice_is_given_only_where_the_kernel_can_follow_it() {
+    fn advice_fits_the_kernel() {
         let off = [
             ("enabled", "always [madvise] never\n"),
             ("hugepages-64kB/enabled", "always inherit madvise [never]\n"),
         ];
         assert!(detail(&machine(&off), false).contains("echo always"));
-        assert!(detail(&machine(&off), true).contains("premap needs none"));
+        assert!(detail(&machine(&off), true).contains("premap needs no size"));
         assert!(detail(&machine(&off[..1]), false).contains("from 6.8 on"));
         assert!(detail(&machine(&[]), false).contains("built without"));
     }

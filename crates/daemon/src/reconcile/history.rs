@@ -308,7 +308,7 @@ impl Journal {
         }
     }
 
-    /// Warns once until writing works again: a full disk must not fill the journal too.
+    /// Warns once until writing works again, so that a full disk does not flood the log.
     fn complain(&mut self, error: &std::io::Error) {
         if !self.complained {
             self.complained = true;

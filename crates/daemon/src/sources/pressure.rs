@@ -36,7 +36,7 @@ impl PressureSource {
         match Trigger::arm(system.proc.dir(), FILE, StallKind::Full, STALL, WINDOW) {
             Ok(trigger) => {
                 let detail = format!(
-                    "PSI trigger: full {} ms in {} ms, and every tick",
+                    "PSI trigger (full stall of {} ms within {} ms); also read at every tick",
                     trigger.stall().as_millis(),
                     trigger.window().as_millis()
                 );

@@ -138,8 +138,8 @@ impl Recipe {
             .output();
         let compiler = compiler.with_context(|| {
             format!(
-                "{} is missing: install gcc, or for another architecture Debian's \
-                 gcc-riscv64-linux-gnu",
+                "{} is missing: install gcc, or Debian's gcc-riscv64-linux-gnu for the RISC-V \
+                 kernel",
                 self.architecture.compiler()
             )
         })?;
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_never_claims_more_than_the_estimate() {
+    fn estimate_is_omitted_once_it_is_exceeded() {
         assert_eq!(status(10, 20), "10 of about 20 objects");
         assert_eq!(status(21, 20), "21 objects");
     }

@@ -139,7 +139,7 @@ fn replay_stays_within_its_room() {
 }
 
 #[test]
-fn record_is_made_for_a_script_but_not_for_a_binary_wrapper() {
+fn record_belongs_to_the_script_but_not_to_a_binary_wrapper() {
     let place = Place::new();
     fs::write(place.path("tool"), "#!/bin/app\n").unwrap();
     let with = |before: &str| Recording {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The guard's thread. Nothing in its loop allocates.
+//! The guard's thread. Nothing in its main loop allocates. An app is *armed* once the event loop has
+//! prepared it as a possible victim.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -21,15 +22,17 @@ use crate::reconcile::gate::Gate;
 use crate::system::now;
 use crate::system::self_tuning::{come_first, wait_for_no_write};
 
-/// Interval of the clock once [`Level::Low`] has lasted for [`LOW_FOR`] while reclaim keeps up. It
-/// is longer because the cost of measuring grows with the number of candidates.
+/// Interval between readings once [`Level::Low`] has lasted for [`LOW_FOR`]: swapping keeps up, so no
+/// kill is urgent. It is longer than [`OFTEN`], because each reading may also measure every armed
+/// app.
 const LOW: Duration = Duration::from_millis(100);
 const LOW_FOR: Duration = Duration::from_secs(1);
 
-/// Maximum age of the paging counters while they are used only for rates, which span a longer time.
+/// Maximum age of the paging counters while no kill depends on them. Their rates are averaged over
+/// 250 ms and more, so that this age does not matter.
 const PAGED: Duration = Duration::from_millis(50);
 
-/// Interval between checks for dead armed apps, while memory is short.
+/// Interval between checks for armed apps that have died, while memory is short.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Longest wait for a victim's memory to be freed, and the poll interval during that wait.
@@ -57,11 +60,11 @@ pub struct Watch {
     files: GaugeFiles,
     trigger: Option<Trigger>,
     alarm: Option<Alarm>,
-    /// Bytes above the kill threshold at the last gauge.
+    /// Bytes above the kill threshold at the last reading of memory.
     headroom: u64,
     /// When the paging counters were read, and their values.
     paged: (Duration, Paging),
-    /// Time of the last gauge at which no kill was due.
+    /// Time of the last reading of memory at which no kill was due.
     before: Duration,
     /// Time of the last check for dead apps.
     looked: Duration,
@@ -107,7 +110,7 @@ impl Watch {
                     return;
                 }
                 if let Some(fresh) = state.alarms.fresh.take() {
-                    // Only the loop closes descriptors, not this thread.
+                    // Only the event loop closes descriptors; this thread never does.
                     state.alarms.spent = self.alarm.replace(fresh);
                 }
                 if state.alarms.again {
@@ -135,8 +138,8 @@ impl Watch {
                 if rang {
                     self.give_up_spent();
                 }
-                // Rate limit: under constant work, the clock wakes the guard less often than the
-                // alarm would.
+                // Rate limit: on busy processors the alarm rings more often than the clock. Without
+                // an alarm, the clock alone ends the pause.
                 if rang || !is_set {
                     let gone = now().saturating_sub(begun);
                     self.sleep(clock(time).saturating_sub(gone), false);
@@ -145,7 +148,7 @@ impl Watch {
         }
     }
 
-    /// Sleeps until a memory stall, a wakeup by the loop or the timeout; with `with_alarm` also
+    /// Sleeps until a memory stall, a wakeup by the event loop or the timeout; with `with_alarm` also
     /// until the alarm rings. Returns whether the alarm rang.
     fn sleep(&mut self, time: Duration, with_alarm: bool) -> bool {
         let timeout = Timespec {
@@ -195,8 +198,8 @@ impl Watch {
             (near, shortage.level(), state.kept, shortage.thresholds())
         };
         let available = left(memory, kept);
-        // Pinned memory counts as available while kswapd keeps up. The time of the next reading is
-        // planned without it.
+        // `left()` counts pinned memory as available while kswapd keeps up. For the time of the next
+        // reading, assume that none of it is.
         let sure = memory
             .available
             .saturating_sub(kept.saturating_add(memory.pinned));
@@ -222,7 +225,8 @@ impl Watch {
         if level >= Level::Swap {
             self.look_for_deaths();
         }
-        // A level may end without any work of a task, and the alarm would then not wake the guard.
+        // Until the shortage is over, the level can change while no task runs, for example because
+        // the paging rate decays. The alarm does not ring then, so read again within SELDOM.
         let over = self.shared.state().shortage.is_over(at);
         let near = until_work(if over { HARDLY } else { SELDOM });
         if level < Level::Low {
@@ -283,8 +287,8 @@ impl Watch {
         level
     }
 
-    /// Checks for armed apps that have died, for whatever reason, at most every [`LOOK`]. The guard
-    /// then waits for their memory.
+    /// Checks for armed apps that have died, for any reason, at most every [`LOOK`]. A death delays
+    /// the next kill, because the readings may not show the freed memory yet.
     fn look_for_deaths(&mut self) {
         let at = now();
         if at.saturating_sub(self.looked) < LOOK {
@@ -315,7 +319,7 @@ impl Watch {
                 return None;
             }
             // The event loop has armed other apps meanwhile, as it does when the level changes:
-            // measure them. It does not do so twice, because a plan takes longer than measuring.
+            // measure them. This repeats at most once, because measuring is faster than a plan.
             if !state.armed.measured {
                 continue;
             }
@@ -472,7 +476,11 @@ mod tests {
             swap_free: 3 * MIB,
             ..memory(2 * MIB)
         };
-        assert_eq!(left(swap, 0), 12 * MIB, "apps go instead");
+        assert_eq!(
+            left(swap, 0),
+            12 * MIB,
+            "apps' memory can go to swap instead"
+        );
     }
 
     #[test]
@@ -480,7 +488,10 @@ mod tests {
         let young = PAGED - Duration::from_millis(1);
         assert!(!is_paging_read(Level::Swap, 1, young));
         assert!(is_paging_read(Level::Swap, 1, PAGED));
-        assert!(is_paging_read(Level::Swap, 0, young), "low from now on");
+        assert!(
+            is_paging_read(Level::Swap, 0, young),
+            "without headroom, the next level is low"
+        );
         for level in [Level::Low, Level::Crowded, Level::Kill, Level::Exhausted] {
             assert!(is_paging_read(level, u64::MAX, young));
         }

@@ -64,7 +64,8 @@ pub enum Errand {
         app: AppKey,
         /// Its processes.
         members: Vec<ProcessId>,
-        /// Maximum to read of its files, and as much again of its swapped memory, in bytes.
+        /// Maximum number of bytes to read from its files. The same maximum applies separately to
+        /// its swapped memory.
         most: u64,
     },
     /// The app has been topmost for a moment: determine which memory it needed.
