@@ -159,7 +159,9 @@ mod tests {
         ]);
         let text = detail(&root, false);
         assert!(
-            text.contains("transparent huge pages: madvise; folio sizes for all programs: 16 KiB, 64 KiB;"),
+            text.contains(
+                "transparent huge pages: madvise; folio sizes for all programs: 16 KiB, 64 KiB;"
+            ),
             "{text}"
         );
         assert!(
