@@ -18,8 +18,8 @@ INSTALLED_PACKAGES = limelight-daemon limelight-cli limelight-agent limelight-pr
 PREFIX ?= /usr
 SBINDIR ?= $(PREFIX)/sbin
 SYSTEM_LIB ?= /usr/lib
-# Directory with the programs and the library for `install` and `deb`, already built. If it is empty,
-# make builds them.
+# Directory with the programs and the library for `install` and `deb`, already built. If it is
+# empty, make builds them.
 PROGRAMS ?=
 
 # Drawings that graphviz makes from text files, docs/*.dot.

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
-# `make dist`: makes the source tarball and package recipes for it. The tarball contains the files of
-# the work tree that git tracks, and the untracked files that git does not ignore. It is
+# `make dist`: makes the source tarball and package recipes for it. The tarball contains the files
+# of the work tree that git tracks, and the untracked files that git does not ignore. It is
 # reproducible: the same tree and commit give the same bytes.
 set -eu
 cd "$(dirname "$0")/.."

@@ -30,9 +30,9 @@ found=${XDG_CACHE_HOME:-$HOME/.cache}/limelight/fuzz
 failures=$work/failures
 triple=$(rustc -vV | sed -n 's/^host: //p')
 
-# cargo-fuzz's flags, without the sanitizers, which a stable compiler lacks. With --target, the flags
-# do not apply to build scripts and procedural macros, which cannot be linked with libFuzzer. cargo
-# then also reuses those that it has built for the tests.
+# cargo-fuzz's flags, without the sanitizers, which a stable compiler lacks. With --target, the
+# flags do not apply to build scripts and procedural macros, which cannot be linked with libFuzzer.
+# cargo then also reuses those that it has built for the tests.
 flags="-Cpasses=sancov-module"
 for flag in level=4 inline-8bit-counters pc-table trace-compares; do
     flags+=" -Cllvm-args=-sanitizer-coverage-$flag"

@@ -6,9 +6,9 @@
 # Usage: series-make.sh KERNEL_SOURCE OUT SCRATCH
 #   KERNEL_SOURCE  directory of an unpacked kernel source, which is only read
 #   OUT            directory for the patches; its old content is deleted
-#   SCRATCH        an empty directory. The script makes there: repository/ (the files that the series
-#                  touches, with one commit per patch), complete/ (the same files with everything
-#                  applied at once)
+#   SCRATCH        an empty directory, in which the script makes repository/ (the files that the
+#                  series touches, with one commit per patch) and complete/ (the same files with
+#                  everything applied at once)
 # The author and the sign-off are git's identity (git config user.name and user.email, or
 # GIT_AUTHOR_NAME, ...), which the entry in MAINTAINERS names as well.
 set -euo pipefail

@@ -3,7 +3,7 @@
 # `make series`: makes the kernel series in target/series/6.12 with scripts/series-make.sh; the
 # subdirectory rfc/ gets the RFC, which contains only protect. Then checks that the patches can be
 # sent:
-#   - `git am` applies them to a fresh kernel source, with exactly our files and hunks as the result;
+#   - `git am` applies them to a fresh kernel source, and the result has exactly our changes;
 #   - each patch passes checkpatch, and compiles without warnings on top of the previous patches;
 #   - the whole series compiles without warnings with each of its options disabled.
 # Code that the series does not touch is not compiled.
