@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Entry points of the project; needs make and git. If other packages are missing, scripts/deps.sh
-# installs them when make runs as root on Debian 12, and lists them otherwise.
+# Entry points of the project. They need make and git. Missing packages are installed by
+# scripts/deps.sh if make runs as root on Debian 12; otherwise the script lists them.
 
 # Fall back to rustup's cargo if the PATH has none.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -18,11 +18,11 @@ INSTALLED_PACKAGES = limelight-daemon limelight-cli limelight-agent limelight-pr
 PREFIX ?= /usr
 SBINDIR ?= $(PREFIX)/sbin
 SYSTEM_LIB ?= /usr/lib
-# Directory with programs and library that are already built, for `install` and `deb`; empty: build
-# them.
+# Directory with the programs and the library for `install` and `deb`, already built. If it is
+# empty, make builds them.
 PROGRAMS ?=
 
-# Drawings whose source is text.
+# Drawings that graphviz makes from text files, docs/*.dot.
 DRAWINGS = docs/architecture.svg docs/click.svg
 
 .DEFAULT_GOAL := help
@@ -54,7 +54,7 @@ report: deps ## Make target/lab/report.html from the results of earlier runs
 
 drawing: $(DRAWINGS) ## Make the drawings in docs from their sources, docs/*.dot (needs graphviz)
 
-# Without the comments, which name the version of graphviz.
+# sed removes the comments, which name the version of graphviz.
 %.svg: %.dot
 	@dot -Tsvg -o $@ $<
 	@sed -i -e '/<!--.*-->/d' -e '/<!--/,/-->/d' -e 's/stroke="transparent"/stroke="none"/' $@
@@ -62,7 +62,7 @@ drawing: $(DRAWINGS) ## Make the drawings in docs from their sources, docs/*.dot
 kernel: deps ## Build target/lab/kernels/limelight/bzImage
 	@$(LAB) kernel limelight
 
-series: ## Make target/series: the kernel series as patches for git am, each checked and compiled (SERIES_COMPILE=no: not)
+series: ## Make target/series: the kernel series as patches for git am, each checked and compiled (SERIES_COMPILE=no: only checked)
 	@scripts/series.sh
 
 static: deps ## Build static programs into target/lab/bin
@@ -101,7 +101,7 @@ deb: $(if $(PROGRAMS),,build) ## Make target/deb: the Debian package (needs debh
 kernel-deb: ## Make target/kernel-deb: Debian packages of a kernel with our series (hours; see scripts/kernel-deb.sh)
 	@scripts/kernel-deb.sh
 
-# Debian package of the guests' static programs, for the lab's scenario `package`.
+# Makes a Debian package of the guests' static programs, for the lab's scenario `package`.
 lab-deb: static
 	@$(CARGO) build --locked --release --package limelight-premap
 	@mkdir -p target/lab/package

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Checks the project's scripts and package recipes with shellcheck and the shells' own parsers.
-# It does not run namcap and apkbuild-lint, because Debian has no packages of them.
+# Checks the project's shell scripts and package recipes with shellcheck, and the recipes also with
+# `bash -n`. It runs neither namcap nor apkbuild-lint, because Debian has no packages of them.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -10,7 +10,8 @@ if ! command -v shellcheck >/dev/null; then
     exit 0
 fi
 shellcheck --severity=warning scripts/*.sh packaging/debian/limelight.p* packaging/alpine/limelight.p*
-# Variables set or used by makepkg, abuild and OpenRC are not defined in these files.
+# The excluded warnings are about variables that makepkg, abuild or OpenRC sets or uses, about the
+# missing #! line, and about `cd` without error handling.
 shellcheck --severity=warning --shell=bash --exclude=SC2034,SC2148,SC2154,SC2164 \
     packaging/arch/PKGBUILD.in packaging/arch/limelight.install
 shellcheck --severity=warning --shell=sh --exclude=SC2034,SC2148,SC2154 \

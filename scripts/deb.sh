@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
-# deb.sh PROGRAMS [OUT]: builds OUT/limelight_VERSION_ARCH.deb (default: target/deb) from the
-# programs and the library in the directory PROGRAMS and from the source tarball, and checks it with
-# lintian if that is installed.
+# deb.sh PROGRAMS [OUT]: builds OUT/limelight_VERSION_ARCH.deb from the source tarball and from the
+# programs and the library in the directory PROGRAMS. OUT is target/deb by default. Then checks the
+# package with lintian, if that is installed.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -11,7 +11,7 @@ version=$(scripts/version.sh)
 out=$PWD/${2:-target/deb}
 changelog=$(sed -n '1s/^limelight (\(.*\)-[^-]*) .*/\1/p' packaging/debian/changelog)
 if [ "$changelog" != "$version" ]; then
-    echo "packaging/debian/changelog has no entry for version $version, but $changelog: add one" >&2
+    echo "the newest entry of packaging/debian/changelog is for version $changelog: add one for $version" >&2
     exit 1
 fi
 for tool in dh dpkg-buildpackage; do

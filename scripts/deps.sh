@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Checks that all packages that the build and the lab need are installed. As root on Debian 12 it
-# installs missing packages; otherwise it prints them and exits with 1.
+# Checks that all packages that the build and the lab need are installed. As root on Debian 12, the
+# script installs missing packages; otherwise it prints their names and exits with 1.
 set -eu
 
 # All packages, one line per purpose: compilers; the kernel's build; guests and their images; an X
@@ -15,8 +15,8 @@ xvfb openbox i3-wm sway phoc kwin-wayland mutter dbus systemd
 debhelper lintian shellcheck
 make git ca-certificates python3
 "
-# Debian 12's default Rust packages are too old; these are Debian's newer ones. They are installed
-# only if there is no cargo 1.$rust_minimum or newer.
+# Debian 12's default Rust packages are too old; these are the newer ones that Debian 12 also has.
+# They are installed only if there is no cargo 1.$rust_minimum or newer.
 rust_packages="cargo-web rustc-web rustfmt-web rust-web-clippy"
 rust_minimum=88
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-or-later
-# `make dist`: makes the source tarball and package recipes for it. The tarball contains all files
-# of the work tree that git tracks or does not ignore. It is reproducible: the same tree gives the
-# same bytes.
+# `make dist`: makes the source tarball and package recipes for it. The tarball contains the files
+# of the work tree that git tracks, and the untracked files that git does not ignore. It is
+# reproducible: the same tree and commit give the same bytes.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -18,7 +18,7 @@ fi
 rm -rf "$out"
 mkdir -p "$out"
 time=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
-# git still lists a file that was deleted without a commit; perl drops it.
+# git also lists tracked files that were deleted in the work tree; perl drops them.
 git ls-files -z --cached --others --exclude-standard |
     perl -0 -lne 'print if -e || -l' |
     LC_ALL=C sort -z -u |

@@ -9,8 +9,8 @@
 #
 # Each target starts from the named seeds in testing/fuzz/corpus and from the inputs that earlier
 # runs found, which are stored in ~/.cache/limelight/fuzz. A failing input is stored in
-# target/fuzz/failures. Move it into the target's corpus as fault-WHAT and keep it there:
-# `cargo test -p limelight-fuzz` fails until the fault is fixed.
+# target/fuzz/failures. Move it into the target's corpus, name it fault-WHAT, and keep it there even
+# after the fix: until then, `cargo test -p limelight-fuzz` fails.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -31,8 +31,8 @@ failures=$work/failures
 triple=$(rustc -vV | sed -n 's/^host: //p')
 
 # cargo-fuzz's flags, without the sanitizers, which a stable compiler lacks. With --target, the
-# flags do not apply to build scripts and macros: these are not linked with libFuzzer, and the ones
-# built for the tests are reused.
+# flags do not apply to build scripts and procedural macros, which cannot be linked with libFuzzer.
+# cargo then also reuses those that it has built for the tests.
 flags="-Cpasses=sancov-module"
 for flag in level=4 inline-8bit-counters pc-table trace-compares; do
     flags+=" -Cllvm-args=-sanitizer-coverage-$flag"

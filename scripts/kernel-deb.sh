@@ -6,7 +6,8 @@
 #   LIMELIGHT_KERNEL_SRC  directory of a kernel source to copy; default: Debian's linux-source-6.12
 #   KERNEL_CONFIG         file with the base configuration; default: Debian's for FLAVOUR
 #   FLAVOUR               a flavour of Debian's kernel: amd64 (default), cloud-amd64, arm64, ...
-#   STEP                  config: stop after patching and configuring; package (default): build
+#   STEP                  config: stop after patching and configuring; package (default): go on and
+#                         build the packages
 # A build with Debian's configuration takes hours on two CPUs and about 25 GB of disk space.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -73,7 +74,8 @@ done
 echo "source: $(make -s kernelversion) with the series"
 
 cp "$out/base.config" .config
-# An option of a choice takes effect only if no other option of that choice is set.
+# packaging/kernel.config sets DEBUG_INFO_NONE, one option of a Kconfig choice. It takes effect only
+# if no other option of that choice is set.
 scripts/config --disable DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT --disable DEBUG_INFO_DWARF4 --disable DEBUG_INFO_DWARF5
 scripts/kconfig/merge_config.sh -m .config "$wanted" >/dev/null
 make -s "${compiler[@]}" olddefconfig
@@ -82,7 +84,7 @@ make -s "${compiler[@]}" olddefconfig
 lost=()
 while IFS= read -r line; do
     case $line in
-    # Instead of an empty string, the option may be absent.
+    # An option whose requested value is the empty string may be absent.
     CONFIG_*='""') grep -q "^${line%\"}[^\"]" .config && lost+=("$line") ;;
     CONFIG_*=*) grep -qxF -- "$line" .config || lost+=("$line") ;;
     "# CONFIG_"*" is not set")

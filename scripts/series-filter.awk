@@ -2,12 +2,13 @@
 # Prints a file as it is after one patch of the kernel series: without what later patches add.
 # Usage: awk -v name=PATH -f series-filter.awk FILE FILE
 # Lists in the environment, one entry a line:
-#   OPTIONS, FILES, SECTIONS  of later patches. A C file loses the code of these options (their #else
-#                             stays) and the #includes of these files, Kconfig and Makefile the
-#                             options' entries, the documentation the sections
-#   REGIONS                   `now LINE` or `later LINE`: the file's part from that line to the next
-#                             region's is kept or left out
-# FILE is read twice, because a region begins at the last line that matches.
+#   OPTIONS   options of later patches. C files lose the code in their #ifdef (the code after #else
+#             stays); Kconfig and Makefile lose their entries
+#   FILES     files of later patches. C files lose their #includes
+#   SECTIONS  sections of later patches. The documentation loses them
+#   REGIONS   `now LINE` or `later LINE`. A region reaches from LINE to the first line of the next
+#             region; it is kept (now) or left out (later)
+# FILE is given twice, because it is read twice: a region begins at the last line that equals LINE.
 
 function fill(list, text,    n, i, lines) {
     n = split(text, lines, "\n")
@@ -16,7 +17,8 @@ function fill(list, text,    n, i, lines) {
             list[lines[i]] = 1
 }
 
-# Prints a line. Where something was left out, empty lines become one, and none ends the file.
+# Prints a line. Where lines were left out, the empty lines around them become one. Empty lines at
+# the end of the file are not printed.
 function put(line) {
     if (line == "") {
         empty++
@@ -72,7 +74,8 @@ BEGIN {
         kind = "abi"
 }
 
-# First reading: where the regions begin. One whose line is inside a comment begins with the comment.
+# First reading: finds where the regions begin. A region whose line is inside a comment begins with
+# that comment.
 FNR == NR {
     if ($0 == "/*")
         comment = FNR
@@ -159,7 +162,7 @@ kind == "makefile" {
     next
 }
 
-# A heading is known by the line under it, so each line is held until the next one is read.
+# The line under a heading identifies it, so each line is held back until the next one is read.
 kind == "rst" {
     if (FNR > 1) {
         if (/^===+$/ && held != "")

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Makes the patches of the kernel series from their one source: the files of kernel/files and
-# kernel/series/files, and the hunks of kernel/patches and kernel/series/hunks. kernel/series/parts
-# assigns the files to the patches. Called by scripts/series.sh.
+# Makes the patches of the kernel series from the files in kernel/files and kernel/series/files and
+# the hunks in kernel/patches and kernel/series/hunks. kernel/series/parts assigns the files, and
+# parts of them, to the patches. Called by scripts/series.sh.
 # Usage: series-make.sh KERNEL_SOURCE OUT SCRATCH
-#   KERNEL_SOURCE  an unpacked kernel, which is only read
-#   OUT            a directory for the patches, which is replaced
-#   SCRATCH        an empty directory. Leaves there: repository/ (the series as commits on the files
-#                  that it touches), complete/ (the same files with everything applied at once)
+#   KERNEL_SOURCE  directory of an unpacked kernel source, which is only read
+#   OUT            directory for the patches; its old content is deleted
+#   SCRATCH        an empty directory, in which the script makes repository/ (the files that the
+#                  series touches, with one commit per patch) and complete/ (the same files with
+#                  everything applied at once)
 # The author and the sign-off are git's identity (git config user.name and user.email, or
 # GIT_AUTHOR_NAME, ...), which the entry in MAINTAINERS names as well.
 set -euo pipefail
@@ -35,7 +36,7 @@ GIT_AUTHOR_EMAIL=${author##*<}
 GIT_AUTHOR_EMAIL=${GIT_AUTHOR_EMAIL%>}
 export GIT_AUTHOR_NAME GIT_AUTHOR_EMAIL
 export GIT_COMMITTER_NAME=$GIT_AUTHOR_NAME GIT_COMMITTER_EMAIL=$GIT_AUTHOR_EMAIL
-# The same sources give the same patches.
+# A fixed date, so that the same sources give the same patches.
 if [ -z "${GIT_AUTHOR_DATE:-}" ]; then
     GIT_AUTHOR_DATE=$(git log -1 --format=%cI -- kernel 2>/dev/null || date -R)
 fi
@@ -43,12 +44,12 @@ export GIT_AUTHOR_DATE GIT_COMMITTER_DATE=$GIT_AUTHOR_DATE
 
 mapfile -t numbers < <(for file in "$ours"/patches/*.patch "$ours"/series/*.message; do basename "$file" | cut -c1-4; done | sort -u)
 
-# What kernel/series/parts says about patches after $1, of one kind.
+# The entries of kind $2 in kernel/series/parts for the patches after patch $1.
 later() {
     awk -v patch="$1" -v kind="$2" '$1 ~ /^[0-9]+$/ && $1 > patch && $2 == kind { $1 = $2 = ""; sub(/^ +/, ""); print }' "$parts"
 }
 
-# The regions of the file $2, as series-filter.awk takes them, after patch $1.
+# The regions of the file $2 after patch $1, in the format of REGIONS in series-filter.awk.
 regions() {
     local patch kind file line
     while read -r patch kind file; do
@@ -81,7 +82,7 @@ apply() {
     done
 }
 
-# The commit message of a patch: the description without the numbering.
+# The commit message of patch $1: its description without the tag [PATCH ...] and the sign-off.
 message() {
     local file
     for file in "$ours"/patches/"$1"-*.patch "$ours"/series/"$1"-*.message; do
@@ -142,8 +143,8 @@ for number in "${numbers[@]}"; do
     message "$number" | git commit --quiet --signoff --file -
 done
 
-# The last commit is the source: nothing is lost or added on the way.
-diff --recursive --exclude=.git . "$complete" || fail "the series differs from files and hunks"
+# After the last commit, the tree must equal the complete source.
+diff --recursive --exclude=.git . "$complete" || fail "the series differs from the files and hunks of kernel/"
 
 # Fills git's template of a cover letter: the first line is the subject.
 cover() {

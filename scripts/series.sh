@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# `make series`: makes the patches in target/series/6.12, and the RFC of protect alone in rfc/ there
-# (scripts/series-make.sh), and checks that they can be sent: `git am` takes them on a fresh kernel
-# source and leaves exactly our files and hunks; each patch passes checkpatch and compiles without
-# warnings on top of the previous ones, and so does the whole series with each of its options
-# disabled. Code that the series does not touch is not compiled.
+# `make series`: makes the kernel series in target/series/6.12 with scripts/series-make.sh; the
+# subdirectory rfc/ gets the RFC, which contains only protect. Then checks that the patches can be
+# sent:
+#   - `git am` applies them to a fresh kernel source, and the result has exactly our changes;
+#   - each patch passes checkpatch, and compiles without warnings on top of the previous patches;
+#   - the whole series compiles without warnings with each of its options disabled.
+# Code that the series does not touch is not compiled.
 # Environment:
 #   LIMELIGHT_KERNEL_SRC  an unmodified kernel source; default: Debian's linux-source-6.12
 #   LIMELIGHT_KERNEL_TAR  the tarball of that package, if it is elsewhere
@@ -29,10 +31,12 @@ fail() {
     exit 1
 }
 
-case ${SERIES_COMPILE:-yes} in yes | no) ;; *) fail "SERIES_COMPILE=$SERIES_COMPILE: there are yes and no" ;; esac
-# The kernel's makefiles must not inherit the options of `make series`: a jobserver adds a warning.
+case ${SERIES_COMPILE:-yes} in yes | no) ;; *) fail "SERIES_COMPILE=$SERIES_COMPILE: set it to yes or no" ;; esac
+# The kernel's makefiles must not inherit the options of `make series`, because an inherited
+# jobserver causes a warning.
 unset MAKEFLAGS MFLAGS
-# Without the compiler, the checks need the files that the series changes and the kernel's scripts.
+# Without the compiler, the checks need only the files that the series changes, and the kernel's
+# makefile and scripts.
 wanted=()
 if [ "${SERIES_COMPILE:-yes}" = no ]; then
     mapfile -t wanted < <(echo Makefile && echo scripts &&
@@ -85,13 +89,13 @@ check() {
         case $file in *.[ch]) scripts/kernel-doc -none -Werror "$file" ;; esac
     done <"$work/added"
     ! git diff HEAD~ | grep '^+.*[[:space:]]$' || fail "$number: spaces at the end of a line"
-    echo "$number: git am, checkpatch and MAINTAINERS: nothing to say"
+    echo "$number: passes git am, checkpatch and the check of MAINTAINERS"
 }
 
 "$make_series" "$linux" "$out" "$work/scratch"
 
-# Only the files that the series touches are in the repository, because adding all of the kernel's
-# takes minutes; all are in the tree.
+# The directory holds the whole kernel source, but only the files that the series touches are added
+# to its repository, because adding all files takes minutes.
 cd "$linux"
 git init --quiet --initial-branch=master
 git config user.name series
@@ -116,8 +120,8 @@ done
 
 git archive --prefix=am/ HEAD | tar -x -C "$work"
 diff --recursive "$work/am" "$work/scratch/complete" ||
-    fail "what git am leaves differs from the files and hunks"
-echo "git am leaves exactly the files and hunks of kernel/"
+    fail "the result of git am differs from the files and hunks of kernel/"
+echo "the result of git am has exactly the files and hunks of kernel/"
 
 if [ "${SERIES_COMPILE:-yes}" = yes ]; then
     for option in "${options[@]}"; do
@@ -137,5 +141,5 @@ else
 fi
 git checkout --quiet --force base
 git am --quiet "$out"/rfc/000[1-9]-*.patch
-echo "git am takes the RFC"
+echo "git am applies the RFC"
 echo "the series is in ${out#"$OLDPWD"/}"

@@ -30,8 +30,8 @@ else
 fi
 step "scripts" scripts/check-scripts.sh
 step "unit and integration tests" "$cargo" test --locked --workspace
-# With a fixed seed the result does not vary from run to run (except for hash seeds). `make fuzz`
-# uses a new seed each time.
+# With a fixed seed, libFuzzer makes the same random choices in every run. `make fuzz` uses a new
+# seed each time.
 step "fuzzing" env SEED=1 scripts/fuzz.sh
 step "static programs" make --no-print-directory static
 step "package" make --no-print-directory lab-deb
