@@ -239,15 +239,13 @@ impl Shortage {
     /// Whether the level is at least [`Level::Kill`], or was within the last 5 s. The level may
     /// change several times a second.
     pub fn is_severe(&self, now: Duration) -> bool {
-        let lately = |at: Duration| now.saturating_sub(at) < SEVERE_FOR;
-        self.severe_at.is_some_and(lately)
+        self.level >= Level::Kill || lately(self.severe_at, now)
     }
 
     /// Whether the shortage is severe, or less memory than the kill threshold is available or was
     /// within the last 5 s.
     pub fn is_low(&self, now: Duration) -> bool {
-        let lately = |at: Duration| now.saturating_sub(at) < SEVERE_FOR;
-        self.is_severe(now) || self.low_at.is_some_and(lately)
+        self.is_severe(now) || lately(self.low_at, now)
     }
 
     /// The last reading; all 0 before the first one.
@@ -435,6 +433,11 @@ impl Shortage {
             Level::Plenty
         }
     }
+}
+
+/// Whether `at` is less than [`SEVERE_FOR`] ago.
+fn lately(at: Option<Duration>, now: Duration) -> bool {
+    at.is_some_and(|at| now.saturating_sub(at) < SEVERE_FOR)
 }
 
 /// Updates the mean over about the last [`CROWDED_OVER`] after `rate` has lasted for `lasted`.

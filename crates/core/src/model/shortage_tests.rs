@@ -234,6 +234,14 @@ fn readings() -> impl Strategy<Value = Vec<(u64, u64, u64, u64, u64)>> {
     prop::collection::vec(reading, 1..80)
 }
 
+#[test]
+fn shortage_stays_severe_while_the_level_lasts_without_a_new_reading() {
+    let mut shortage = Shortage::new(thresholds());
+    assert_eq!(shortage.observe(gauge(0, 5 * MIB, 100 * MIB)), Level::Kill);
+    let later = SEVERE_FOR * 2;
+    assert!(shortage.is_severe(later) && shortage.is_low(later));
+}
+
 proptest! {
     /// At least the settle time passes between two kills, no kill happens while a quarter of memory
     /// is available, and the same readings give the same levels.
