@@ -16,6 +16,8 @@ mod common;
 mod inherited;
 #[path = "mechanism/own_tree.rs"]
 mod own_tree;
+#[path = "common/random.rs"]
+mod random;
 #[path = "mechanism/restored.rs"]
 mod restored;
 #[path = "mechanism/window.rs"]

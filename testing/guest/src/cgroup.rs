@@ -247,11 +247,13 @@ pub fn kill_below(slice: &str, limit: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Calls `act` for every cgroup, parents first.
+/// Calls `act` for every cgroup, parents first. systemd may remove an empty scope meanwhile.
 fn visit(directory: &Path, act: &mut dyn FnMut(&Path) -> Result<()>) -> Result<()> {
     act(directory)?;
-    let entries =
-        fs::read_dir(directory).with_context(|| format!("cannot list {}", directory.display()))?;
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries.with_context(|| format!("cannot list {}", directory.display()))?,
+    };
     let mut children: Vec<PathBuf> = entries
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.is_dir())

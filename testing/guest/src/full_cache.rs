@@ -15,6 +15,7 @@ use limelight_sys::perf::PageFaults;
 use limelight_sys::pidfd::Pidfd;
 
 use crate::counters::keyed;
+use crate::daemon::main_wakeups;
 use crate::disk::Disk;
 use crate::dispatch::Stage;
 use crate::guest_setup::{drop_caches, memory_kib, wait};
@@ -49,7 +50,7 @@ const TARGET: u32 = 2048;
 const TAKEN: usize = 1500;
 /// Time until the zeroing thread polls at its longest interval, and time to count its polls.
 const SETTLES: Duration = Duration::from_secs(8);
-/// Most polls in that time. The shortest interval is 250 ms, the longest one 4 s.
+/// Maximum number of polls in that time. The shortest interval is 250 ms, the longest one 4 s.
 const MOST_POLLS: u64 = 16;
 /// Pages that the thread zeroes between two sleeps.
 const BATCH: u64 = 64;
@@ -173,11 +174,11 @@ impl Test<'_> {
         })?;
         sleep(SETTLES);
         let thread = named("kprezerod0")?.context("there is no zeroing thread")?;
-        let before = (sleeps(thread)?, counter("zeroed")?);
+        let before = (main_wakeups(thread)?, counter("zeroed")?);
         sleep(SETTLES);
         // kswapd frees a little more than necessary, which the pool may take.
         let batches = (counter("zeroed")? - before.1) / BATCH;
-        let polls = (sleeps(thread)? - before.0).saturating_sub(batches);
+        let polls = (main_wakeups(thread)? - before.0).saturating_sub(batches);
         let pooled = pool::number("pooled")?;
         let reporter = &mut self.reporter;
         reporter.value("prezero_pooled_full", pooled);
@@ -340,15 +341,6 @@ fn sum_of_zones(zoneinfo: &str) -> Zones {
         }
     }
     sum
-}
-
-/// How often a thread has gone to sleep.
-fn sleeps(thread: i32) -> Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{thread}/status"))?;
-    text.lines()
-        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))
-        .and_then(|rest| rest.trim().parse().ok())
-        .context("the thread's status has no voluntary_ctxt_switches")
 }
 
 fn counter(name: &str) -> Result<u64> {

@@ -159,8 +159,20 @@ pub fn files_below(dir: &Path) -> Result<Vec<PathBuf>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Directories of a lab in a temporary directory, for tests.
+    pub(crate) fn temporary() -> (tempfile::TempDir, Paths) {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let paths = Paths {
+            root: at("root"),
+            lab: at("lab"),
+            cache: at("cache"),
+        };
+        (dir, paths)
+    }
 
     #[test]
     fn files_are_listed_in_a_stable_order() {

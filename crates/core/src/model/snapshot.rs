@@ -107,6 +107,20 @@ pub struct Swapping {
     pub refused: Vec<Refusal>,
 }
 
+impl Swapping {
+    /// The app's working set, if it is known.
+    pub fn working_set(&self, app: AppKey) -> Option<u64> {
+        let known = self.working_sets.iter().find(|(known, _)| *known == app);
+        known.map(|(_, bytes)| *bytes)
+    }
+
+    /// The part of `bytes` of the app's memory that it needs when it comes to the foreground: at
+    /// most its working set, if that is known.
+    pub fn needed(&self, app: AppKey, bytes: u64) -> u64 {
+        self.working_set(app).map_or(bytes, |set| set.min(bytes))
+    }
+}
+
 /// An action on an app that the gate refused, or that was not carried out because another process
 /// may be waiting for the app.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -40,6 +40,15 @@ impl Medium {
             Medium::Rotational => "a rotating disk",
         }
     }
+
+    /// Read rate in bytes per second that is used until one is measured.
+    fn assumed_rate(self) -> u64 {
+        match self {
+            Medium::Zram => ZRAM_RATE,
+            Medium::Flash => FLASH_RATE,
+            Medium::Rotational => ROTATIONAL_RATE,
+        }
+    }
 }
 
 /// One swap area. Sizes in bytes.
@@ -96,7 +105,8 @@ impl Storage {
     /// memory in bytes; `budget`: bytes that may be written to flash per day (0: no limit).
     pub fn bearable(&self, total: u64, budget: u64) -> u64 {
         let bearable = self.areas.iter().map(|area| {
-            let back = |rate: u64| rate.saturating_mul(READ_BACK_WITHIN.as_secs());
+            let rate = self.read_rate.unwrap_or(area.medium.assumed_rate());
+            let back = rate.saturating_mul(READ_BACK_WITHIN.as_secs());
             let most = match area.medium {
                 Medium::Zram => total / 100 * COMPRESSED_PERCENT / 10 * self.ratio_tenths(),
                 Medium::Flash => {
@@ -104,10 +114,9 @@ impl Storage {
                         0 => u64::MAX,
                         _ => budget.saturating_sub(self.written),
                     };
-                    let back = back(self.read_rate.unwrap_or(FLASH_RATE));
                     back.min(left.saturating_add(area.used))
                 }
-                Medium::Rotational => back(self.read_rate.unwrap_or(ROTATIONAL_RATE)),
+                Medium::Rotational => back,
             };
             most.min(area.size)
         });
@@ -117,11 +126,7 @@ impl Storage {
     /// Time to read this many bytes back from swap, at the last measured rate, else at the rate of
     /// the slowest medium.
     pub fn read_time(&self, bytes: u64) -> Duration {
-        let rates = self.areas.iter().map(|area| match area.medium {
-            Medium::Zram => ZRAM_RATE,
-            Medium::Flash => FLASH_RATE,
-            Medium::Rotational => ROTATIONAL_RATE,
-        });
+        let rates = self.areas.iter().map(|area| area.medium.assumed_rate());
         let rate = self.read_rate.or(rates.min()).unwrap_or(FLASH_RATE).max(1);
         Duration::from_micros(bytes.saturating_mul(1_000_000) / rate)
     }

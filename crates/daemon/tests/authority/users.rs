@@ -14,6 +14,7 @@ use serde_json::{json, Value};
 
 use super::forget_time;
 use crate::common::{App, Client, Machine, Running};
+use crate::random::Random;
 
 const USERS: [u32; 3] = [54_331, 54_332, 54_333];
 /// Sequences in one run; set `LIMELIGHT_USERS_SEQUENCES` for more.
@@ -23,22 +24,6 @@ const STEPS: usize = 12;
 /// Longer than the daemon's interval between two scans for apps, which is 500 ms.
 const SETTLED: Duration = Duration::from_millis(700);
 const UNITS: usize = 2;
-
-/// xorshift64* generator. With the same seed, each run makes the same choices.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % end
-    }
-
-    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())]
-    }
-}
 
 /// Possible contents of logind's file of a user's session.
 const SESSIONS: [&str; 5] = [
@@ -64,7 +49,7 @@ impl<'a> World<'a> {
     fn new(machine: &'a Machine, seed: u64) -> World<'a> {
         let mut world = World {
             machine,
-            random: Random(seed),
+            random: Random::new(seed),
             apps: Vec::new(),
             trail: vec![format!("seed {seed:#x}")],
         };

@@ -10,6 +10,7 @@ use limelight_daemon::system::Roots;
 use limelight_sys::sched::{Cpu, IoPriority};
 
 use crate::common::{App, Machine, Running};
+use crate::random::Random;
 
 /// Sequences in one run; set `LIMELIGHT_RESTORED_SEQUENCES` for more.
 const SEQUENCES: u64 = 6;
@@ -36,18 +37,6 @@ const FILES: [(&str, &[&str]); 8] = [
     ("memory.min", &["0", "4096"]),
     ("memory.swap.max", &["max", "1048576"]),
 ];
-
-/// xorshift64* generator. With the same seed, each run makes the same choices.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % end
-    }
-}
 
 /// Values of a process: nice value, slice in nanoseconds, I/O priority and `oom_score_adj`.
 type Values = (i32, u64, u16, i32);
@@ -78,7 +67,7 @@ impl<'a> World<'a> {
     ) -> World<'a> {
         let mut world = World {
             machine,
-            random: Random(seed),
+            random: Random::new(seed),
             processes: Vec::new(),
             wanted: BTreeMap::new(),
             changed,
@@ -94,7 +83,7 @@ impl<'a> World<'a> {
             machine.write(&format!("cgroup/{group}/memory.swap.current"), "0\n");
             for (name, values) in FILES {
                 if weighs || name != "cpu.weight" {
-                    let value = values[world.random.below(values.len())];
+                    let value = world.random.one_of(values);
                     world.set(group, name, value);
                 }
             }
@@ -206,7 +195,7 @@ impl<'a> World<'a> {
             }
             10 => {
                 // Another program sets a value.
-                let group = GROUPS[self.random.below(GROUPS.len())];
+                let group = self.random.one_of(&GROUPS);
                 let (name, value) = [
                     ("cpu.weight", "77"),
                     ("io.weight", "default 55"),

@@ -32,31 +32,15 @@ use limelight_daemon::sources::services::{self, ServiceGrowth};
 use limelight_daemon::system::{authorization, identify};
 use limelight_daemon::system::{Roots, System};
 
+#[path = "../common/random.rs"]
+mod random;
+pub use random::Random;
+
 pub const MIB: u64 = 1 << 20;
 /// Memory of the machine, in bytes.
 pub const TOTAL: u64 = 256 * MIB;
 /// Total swap in MiB, on a machine with swap.
 pub const SWAP: u64 = 128;
-
-/// xorshift64* generator. With the same seed, each run makes the same choices.
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    fn word(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    pub fn below(&mut self, end: usize) -> usize {
-        (self.word() >> 33) as usize % end
-    }
-}
 
 /// The true state of a process. It says nothing about apps; the tests' oracles rely only on this.
 #[derive(Debug, Clone)]

@@ -84,24 +84,14 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
-
-    fn paths() -> (tempfile::TempDir, Paths) {
-        let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().join(name);
-        let paths = Paths {
-            root: at("root"),
-            lab: at("lab"),
-            cache: at("cache"),
-        };
-        (dir, paths)
-    }
+    use crate::paths::tests::temporary;
 
     #[test]
     fn data_disk_is_sparse_ext4_and_made_once() {
         if shell::find("mkfs.ext4").is_none() {
             return;
         }
-        let (_dir, paths) = paths();
+        let (_dir, paths) = temporary();
         let image = data(&paths, 64).unwrap();
         let bytes = fs::read(&image).unwrap();
         assert_eq!(bytes.len(), 64 << 20);
@@ -123,7 +113,7 @@ mod tests {
         let Some(mkfs) = shell::find("mkfs.ext4") else {
             return;
         };
-        let (dir, _) = paths();
+        let (dir, _) = temporary();
         let files = dir.path().join("files");
         fs::create_dir(&files).unwrap();
         fs::write(files.join("file"), "text").unwrap();
@@ -148,7 +138,7 @@ mod tests {
 
     #[test]
     fn blank_disk_takes_no_space() {
-        let (_dir, paths) = paths();
+        let (_dir, paths) = temporary();
         let meta = fs::metadata(blank(&paths, 100).unwrap()).unwrap();
         assert_eq!((meta.len(), meta.blocks()), (100 << 20, 0));
     }

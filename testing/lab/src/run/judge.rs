@@ -13,7 +13,7 @@ use crate::scenario::{Spec, Variant, Verdict};
 pub const FURTHER: u32 = 2;
 
 /// The verdicts of `spec` on `rows`.
-pub fn judge(spec: &Spec, rows: &[Row]) -> Vec<Verdict> {
+pub fn judge<'a>(spec: &Spec, rows: impl IntoIterator<Item = &'a Row>) -> Vec<Verdict> {
     (spec.must_hold)(&Aggregates::from_rows(rows))
 }
 
@@ -35,8 +35,7 @@ pub fn unsure(spec: &Spec, finished: &Finished) -> Vec<Variant> {
     all.dedup();
     let short = |variant: &Variant| {
         let rows = finished.rows.iter().filter(|row| row.variant == *variant);
-        let verdicts = (spec.must_hold)(&Aggregates::from_rows(rows));
-        verdicts.iter().any(|verdict| !verdict.passed)
+        judge(spec, rows).iter().any(|verdict| !verdict.passed)
     };
     // A verdict that combines several variants may fail although each variant alone passes.
     match all.iter().any(short) {
@@ -51,8 +50,7 @@ pub fn add(spec: &Spec, finished: &mut Finished, further: Finished) {
     let mut harm = Vec::new();
     for repetition in spec.repetitions..spec.repetitions + FURTHER {
         let rows = further.rows.iter();
-        let rows = rows.filter(|row| row.repetition == repetition);
-        harm.extend((spec.must_hold)(&Aggregates::from_rows(rows)));
+        harm.extend(judge(spec, rows.filter(|row| row.repetition == repetition)));
     }
     harm.retain(|verdict| !verdict.is_figure && !verdict.passed);
     finished.boots += further.boots;

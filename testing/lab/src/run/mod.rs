@@ -371,6 +371,7 @@ fn host_cpu() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::paths::tests::temporary;
 
     #[test]
     fn runs_of_a_running_lab_are_in_use() {
@@ -378,13 +379,7 @@ mod tests {
         assert!(at_work(Path::new(&run(std::process::id()))));
         // No process has this PID: the kernel's limit is lower.
         assert!(!at_work(Path::new(&run(u32::MAX))));
-        let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().join(name);
-        let paths = Paths {
-            root: at("root"),
-            lab: at("lab"),
-            cache: at("cache"),
-        };
+        let (_dir, paths) = temporary();
         let name = begin(&paths).unwrap();
         assert!(at_work(&paths.runs().join(format!("{name}-dma"))));
         assert!(!at_work(Path::new("target/lab/runs/notes")));

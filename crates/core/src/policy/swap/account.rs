@@ -3,11 +3,10 @@
 
 use std::fmt;
 
-use super::cost;
+use super::eligible;
 use super::order::{self, Candidate};
 use crate::model::app::AppKey;
 use crate::model::apps::{Known, Use};
-use crate::model::class::Class;
 use crate::model::protected::{Guarded, Harm};
 use crate::model::shortage::Level;
 use crate::model::snapshot::Snapshot;
@@ -52,7 +51,7 @@ pub fn unsqueezed<'a>(known: &'a Known, snapshot: &'a Snapshot) -> Option<Unsque
     if let Some(why) = &known.found.untouchable {
         return Some(Unsqueezed::Untouchable(why));
     }
-    if known.found.class.class == Class::Disposable && !cost::is_dear(known, snapshot) {
+    if eligible::is_disposable(known, snapshot) {
         return Some(Unsqueezed::Disposable);
     }
     if let Some(what) = known.found.uses.first() {

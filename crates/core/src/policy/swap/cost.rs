@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use crate::model::apps::Known;
+use crate::model::class::Class;
 use crate::model::snapshot::Snapshot;
 
 /// Hysteresis: an app that may be swapped stays so until closing it costs less than
@@ -17,27 +18,20 @@ use crate::model::snapshot::Snapshot;
 /// it again.
 const STAYS_PART: u32 = 2;
 
-/// Whether swapping the disposable app costs less than closing it. An app whose start no scan has
-/// seen is not dear.
+/// Whether the app is disposable, and swapping it costs less than closing it. An app whose start no
+/// scan has seen is not dear.
 pub fn is_dear(known: &Known, snapshot: &Snapshot) -> bool {
     let storage = &snapshot.storage;
-    if !snapshot.settings.swap.by_cost || !storage.is_there() {
+    let disposable = known.found.class.class == Class::Disposable;
+    if !disposable || !snapshot.settings.swap.by_cost || !storage.is_there() {
         return false;
     }
-    let back = storage.read_time(needed(known, snapshot));
-    let is_exempt = snapshot.in_force.swapping.exempt.contains(&known.key());
+    let in_force = &snapshot.in_force.swapping;
+    let back = storage.read_time(in_force.needed(known.key(), known.found.memory.allocated()));
+    let is_exempt = in_force.exempt.contains(&known.key());
     let back = if is_exempt { back } else { back / STAYS_PART };
     let worth = |start: Duration| start > Duration::ZERO && start >= back;
     known.start().is_some_and(worth)
-}
-
-/// Bytes that the app would read back if all of its memory were in swap: its working set, or all of
-/// its memory while the working set is unknown.
-fn needed(known: &Known, snapshot: &Snapshot) -> u64 {
-    let sets = &snapshot.in_force.swapping.working_sets;
-    let set = sets.iter().find(|(app, _)| *app == known.key());
-    let all = known.found.memory.allocated();
-    set.map_or(all, |(_, set)| all.min(*set))
 }
 
 #[cfg(test)]
@@ -46,7 +40,6 @@ mod tests {
     use super::super::tests::{key, one, snapshot, with_topmost, S};
     use super::super::*;
     use super::*;
-    use crate::model::class::Class;
     use crate::model::storage::Storage;
 
     /// A disposable app of 20 MiB, which flash reads back in a second; a normal app; and the

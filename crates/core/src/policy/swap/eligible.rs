@@ -78,7 +78,7 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
     })
 }
 
-/// Whether the app is disposable and closing it costs no more than swapping it.
+/// Whether the app is disposable and not [dear](cost::is_dear).
 pub(super) fn is_disposable(known: &Known, snapshot: &Snapshot) -> bool {
     known.found.class.class == Class::Disposable && !cost::is_dear(known, snapshot)
 }
@@ -99,13 +99,12 @@ pub(super) fn retained(snapshot: &Snapshot) -> BTreeSet<AppKey> {
     let in_force = &snapshot.in_force.swapping;
     let was = |known: &Known| in_force.exempt.contains(&known.key());
     let slim = |known: &&Known| {
-        let sets = &in_force.working_sets;
-        let set = sets.iter().find(|(app, _)| *app == known.key());
+        let set = in_force.working_set(known.key());
         let slack = match was(known) {
             true => SLACK_AFTER,
             false => SLACK_BEFORE,
         };
-        set.is_some_and(|(_, set)| known.found.memory.anonymous <= set.saturating_add(set / slack))
+        set.is_some_and(|set| known.found.memory.anonymous <= set.saturating_add(set / slack))
     };
     let dear = |known: &&Known| known.found.class.class > Class::Disposable;
     let mut apps: Vec<&Known> = snapshot.apps.iter().filter(dear).filter(slim).collect();

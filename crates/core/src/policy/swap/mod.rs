@@ -5,9 +5,9 @@
 //!
 //! 1. *Exempt*: disposable apps are not swapped, because they restore themselves from little data,
 //!    so swapping them out would cost the storage more than a new start. With `[swap] by_cost`, one
-//!    whose start is known to cost more ([`cost`]) is swapped like the other apps. Of all apps that may be
-//!    swapped, only as many are swapped as the storage can hold, least recently used first. An app
-//!    with only its working set in memory keeps the working set, as far as there is room.
+//!    whose start is known to cost more ([`cost`]) is swapped like the other apps. Of all apps that
+//!    may be swapped, only as many are swapped as the storage can hold, least recently used first.
+//!    An app with only its working set in memory keeps the working set, as far as there is room.
 //! 2. *Ask*: listening apps are asked to free memory.
 //! 3. *Squeeze*: pages of the least recently used app are reclaimed, before reclaim takes pages
 //!    from all apps. While the user is not waiting, this is done in advance, so that the next
@@ -377,10 +377,8 @@ fn missing(snapshot: &Snapshot) -> Option<(u64, &'static str)> {
 /// Bytes that an app will read back from swap when it comes to the foreground: its swapped memory,
 /// but at most its working set if that is known.
 fn to_read_back(known: &Known, snapshot: &Snapshot) -> u64 {
-    let sets = &snapshot.in_force.swapping.working_sets;
-    let set = sets.iter().find(|(app, _)| *app == known.key());
-    let swapped = known.found.memory.swapped;
-    set.map_or(swapped, |(_, set)| swapped.min(*set))
+    let in_force = &snapshot.in_force.swapping;
+    in_force.needed(known.key(), known.found.memory.swapped)
 }
 
 fn squeeze(snapshot: &Snapshot) -> Option<Step> {

@@ -178,7 +178,7 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
             let leaks = known.leaks(total);
             let in_use = !known.found.uses.is_empty();
             let class = known.found.class.class;
-            let dear = class == Class::Disposable && cost::is_dear(known, snapshot);
+            let dear = cost::is_dear(known, snapshot);
             let rank = Rank {
                 healthy: !leaks,
                 class,
