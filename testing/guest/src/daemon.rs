@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Runs `limelightd` and `limelight` in a cell of a plan.
+//! Runs `limelightd` and `limelight` in the guest, for one cell of a [`Plan`](crate::plan::Plan).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -66,7 +66,9 @@ impl Before {
     pub fn check_restored(&self, when: &str, reporter: &Reporter) -> Result<()> {
         let changes = self.changes()?;
         reporter.check(
-            format!("{when}, every cgroup value is what it was before limelightd started"),
+            format!(
+                "{when}, every cgroup and process value is what it was before limelightd started"
+            ),
             changes.is_empty(),
             if changes.is_empty() {
                 format!("{} values equal", self.values.len())
@@ -107,8 +109,8 @@ impl Daemon {
         Daemon::start_after(Before::now(pids)?)
     }
 
-    /// As [`Daemon::start`], but [`Daemon::stop`] compares with `before`, the state from before a
-    /// killed predecessor.
+    /// Like [`Daemon::start`], but [`Daemon::stop`] compares with `before`, for example the state
+    /// before a predecessor that was killed had started.
     pub fn start_after(before: Before) -> Result<Self> {
         let log = File::create(LOG).with_context(|| format!("cannot create {LOG}"))?;
         let mut command = Command::new(LIMELIGHTD);
@@ -228,10 +230,11 @@ impl Daemon {
     }
 
     /// Kills the daemon and its watcher process, so that nothing is restored; returns the state
-    /// from before the daemon.
+    /// from before the daemon started.
     pub fn kill(self) -> Result<Before> {
         let watcher = self.watcher()?;
-        // The watcher is only stopped at first: the daemon would replace a killed watcher.
+        // The watcher is first suspended, and killed only after the daemon: a running daemon would
+        // replace a killed watcher.
         watcher.map_or(Ok(()), |pid| send(pid, libc::SIGSTOP))?;
         let before = self.kill_alone()?;
         watcher.map_or(Ok(()), |pid| send(pid, libc::SIGKILL))?;
@@ -239,7 +242,7 @@ impl Daemon {
     }
 
     /// Kills only the daemon: its watcher restores everything. Returns the state from before the
-    /// daemon.
+    /// daemon started.
     pub fn kill_alone(mut self) -> Result<Before> {
         self.process.signal(libc::SIGKILL)?;
         self.process.wait(STOP_LIMIT)?;
@@ -248,7 +251,7 @@ impl Daemon {
 
     /// Kills the daemon with SIGKILL and starts a successor, which must remove the killed daemon's
     /// trace instance, the directory `instance`.
-    pub fn succeed(self, instance: &Path, reporter: &Reporter) -> Result<Daemon> {
+    pub fn replace_killed(self, instance: &Path, reporter: &Reporter) -> Result<Daemon> {
         let before = self.kill()?;
         let left = instance.exists();
         let daemon = Daemon::start_after(before)?;
@@ -256,7 +259,7 @@ impl Daemon {
         reporter.check(
             "a successor removes the trace instance that a killed daemon left",
             left && gone,
-            format!("left {left}, gone {gone}"),
+            format!("existed after the kill: {left}; gone after the successor started: {gone}"),
         )?;
         Ok(daemon)
     }
@@ -274,7 +277,12 @@ pub fn cpu_by_thread(pid: i32) -> Result<BTreeMap<String, u64>> {
         };
         let text = read("schedstat")?;
         let time: Option<u64> = text.split(' ').next().and_then(|word| word.parse().ok());
-        let time = time.with_context(|| format!("{} holds {text:?}", task.display()))?;
+        let time = time.with_context(|| {
+            format!(
+                "{}/schedstat does not start with a number: {text:?}",
+                task.display()
+            )
+        })?;
         *times.entry(read("comm")?.trim().to_owned()).or_default() += time;
     }
     Ok(times)
@@ -404,7 +412,8 @@ pub fn json(arguments: &[&str]) -> Result<(i32, serde_json::Value)> {
     let (code, text) = run(LIMELIGHT, &all)?;
     let value = serde_json::from_str(&text).with_context(|| {
         format!(
-            "limelight {arguments:?} exits with {code} and printed {text:?}\n{}",
+            "limelight {arguments:?} exited with {code}, but did not print JSON: {text:?}\n\
+             limelightd wrote:\n{}",
             log_tail()
         )
     })?;

@@ -261,7 +261,7 @@ pub fn run(mut stage: Stage) -> Result<()> {
         format!("{again:?}"),
     )?;
 
-    let daemon = daemon.succeed(Path::new(INSTANCE), reporter)?;
+    let daemon = daemon.replace_killed(Path::new(INSTANCE), reporter)?;
     let again = session.work_with(1)?;
     reporter.check(
         "the successor infers the foreground app",

@@ -155,7 +155,7 @@ pub fn run(stage: Stage) -> Result<()> {
         Seen::now()?.0["sources"].to_string(),
     )?;
 
-    let daemon = daemon.succeed(Path::new(INSTANCE), reporter)?;
+    let daemon = daemon.replace_killed(Path::new(INSTANCE), reporter)?;
     focus(desk.pid())?;
     Seen::when(|seen| both(seen, "active"))?;
     desk.press()?;

@@ -12,9 +12,11 @@ use anyhow::{bail, Context, Result};
 pub struct Paths {
     /// The work tree.
     pub root: PathBuf,
-    /// `target/lab` of the work tree: kernels, programs, results, saved runs.
+    /// `target/lab` of the work tree: programs, results, run directories, and copies of the
+    /// kernels.
     pub lab: PathBuf,
-    /// `$XDG_CACHE_HOME/limelight`: kernels and images, by the hash of their inputs.
+    /// `$XDG_CACHE_HOME/limelight`, or `~/.cache/limelight`: kernels, images, sources and test
+    /// programs, named by a hash of their inputs.
     pub cache: PathBuf,
 }
 
@@ -24,8 +26,9 @@ impl Paths {
         let here = env::current_dir().context("the current directory is gone")?;
         let Some(root) = here.ancestors().find(|dir| is_work_tree(dir)) else {
             bail!(
-                "{} is not inside a Limelight work tree (no kernel/configs/base.config above it): \
-                 run the lab from the clone",
+                "{} is not inside a clone of Limelight (neither it nor a directory above it has \
+                 kernel/configs/base.config and testing/lab): change to a clone and run the lab \
+                 there",
                 here.display()
             );
         };
@@ -60,12 +63,13 @@ impl Paths {
         self.lab.join("results")
     }
 
-    /// Saved run directories.
+    /// Working directories of boots. Those of failed runs, and of runs with `--keep`, stay here.
     pub fn runs(&self) -> PathBuf {
         self.lab.join("runs")
     }
 
-    /// Consoles of boots that failed with the emulator's int3 fault.
+    /// Console logs of boots that failed because QEMU executed a stale breakpoint (`Oops: int3`,
+    /// docs/lab.md).
     pub fn int3(&self) -> PathBuf {
         self.lab.join("int3")
     }

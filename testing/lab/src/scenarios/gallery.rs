@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What all scenarios with the synthetic gallery share: loads by name, the machine, the figures.
+//! Shared parts of the scenarios around the synthetic gallery, a program that behaves like a photo
+//! viewer: loads by name, machine sizes, metrics. Other scenarios use some of them, too.
 
 use limelight_apps::scenario::{Access, Family, Footprint, Gallery, Load, Pause};
 
@@ -10,7 +11,7 @@ pub const INDEX_MAPPING: &str = "index-mapping";
 pub const GROW: &str = "grow";
 pub const COPY: &str = "copy";
 
-/// Each page replacement with the load that hurts it most.
+/// Each page replacement algorithm, with the load under which the viewer suffers most from it.
 pub const HURTING: &[Product] = &[
     (&[Lru::TwoList], &[SwapKind::Disk], &[INDEX_READ]),
     (&[Lru::Mglru], &[SwapKind::Disk], &[INDEX_MAPPING]),
@@ -18,14 +19,14 @@ pub const HURTING: &[Product] = &[
 
 /// Size of a background file in MiB: more than twice the guest's memory.
 const FILE_MIB: u32 = 400;
-/// Size of the hog in MiB. Together with the viewer's 56 MiB, it exceeds the guest's memory. It
-/// still fits when zram halves the hog's memory; a hog that does not fit would have to be killed.
+/// Size of the hog in MiB. Together with the viewer's 56 MiB, that is more than [`FREE_MIB`]. With
+/// zram, which compresses the hog to about half its size, both fit.
 const GROW_MIB: u32 = 104;
 
-/// Free memory in MiB that the lab's own kernel leaves of 160 MiB; other kernels leave less.
+/// Free memory in MiB in a guest of 160 MiB with our kernel. With other kernels, less is free.
 const FREE_MIB: u32 = 124;
 
-/// The loads of a variant, by name.
+/// The load with this name, as the list that [`Gallery::loads`] takes. Panics if there is none.
 pub fn loads(name: &str) -> Vec<Load> {
     let index = |access| Load::Index {
         access,
@@ -59,7 +60,7 @@ pub fn brief(load: &str) -> Gallery {
 }
 
 /// A machine with too little memory for both the viewer and a load. Its disk has room for the
-/// viewer's files, a background file and a copy of it.
+/// viewer's files, the file that a load reads, and the target of the load `copy`.
 pub fn machine(swap_mib: u32) -> MachineSize {
     MachineSize {
         memory_mib: 160,
@@ -73,7 +74,8 @@ pub fn machine(swap_mib: u32) -> MachineSize {
 /// between kernels.
 pub fn comparable_machine(swap_mib: u32) -> MachineSize {
     MachineSize {
-        // Enough for the larger of the two kernels and for the programs in the initramfs.
+        // With either kernel, at least FREE_MIB remains beside the kernel and the programs in the
+        // initramfs. The guest locks what is left above it.
         memory_mib: 224,
         free_mib: Some(FREE_MIB),
         ..machine(swap_mib)
@@ -83,13 +85,13 @@ pub fn comparable_machine(swap_mib: u32) -> MachineSize {
 /// The figures of a gallery.
 pub const METRICS: &[Metric] = &[
     Metric::lower("major_faults", "major faults"),
-    Metric::lower("own_major_faults", "without the library's"),
+    Metric::lower("own_major_faults", "major faults without the library"),
     Metric::lower("read_miss_pages", "pages read again"),
     Metric::lower("response_us", "response"),
     Metric::lower("response_mean_us", "mean response"),
-    Metric::higher("load_copy_kib_per_s", "copied"),
-    Metric::higher("load_index_read_kib_per_s", "read"),
-    Metric::higher("load_index_mapping_kib_per_s", "touched"),
+    Metric::higher("load_copy_kib_per_s", "load copied"),
+    Metric::higher("load_index_read_kib_per_s", "load read"),
+    Metric::higher("load_index_mapping_kib_per_s", "load touched"),
     Metric::higher("load_grow_kib_per_s", "hog touched"),
     Metric::higher("load_grow_alive", "hog lives"),
     Metric::lower("oom_kills", "OOM kills"),
