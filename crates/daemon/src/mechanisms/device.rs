@@ -133,7 +133,9 @@ impl DeviceDoor {
 /// device renews the lease in time.
 #[derive(Debug, Default)]
 pub struct Lease {
+    /// The length that the kernel last reported.
     length: Option<Duration>,
+    /// Time of the last call on the device.
     called: Option<Duration>,
 }
 

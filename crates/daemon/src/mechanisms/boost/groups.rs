@@ -48,8 +48,8 @@ pub(super) fn regroup(
     groups: &[Autogroup],
     context: Context<'_>,
 ) {
-    // Restore sessions that are no longer listed: their helper has exited, or their process has
-    // left.
+    // Restore sessions that are no longer listed: the helper has exited, or the process has left
+    // the session.
     put_groups_back(shared, context, |number| {
         !groups.iter().any(|group| group.number == number)
     });
@@ -98,7 +98,7 @@ fn put_groups_back(shared: &mut Shared, context: Context<'_>, which: impl Fn(u64
             Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
             Undone::Theirs { found } => {
                 tracing::info!(
-                    "not put back, because another program has changed it ({found}): {entry}"
+                    "{entry} is not put back: another program has changed it to {found}"
                 );
             }
             Undone::Restored | Undone::Gone => {}

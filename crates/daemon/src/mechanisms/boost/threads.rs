@@ -104,7 +104,7 @@ fn change(
     let to = format!("{} ({} threads)", word(|tuned| tuned.ours), threads.len());
     let rule = match role {
         Role::Competitor => {
-            "boost: it competes with the foreground app for processor time, and no cgroup weight \
+            "boost: this program competes with the foreground app for processor time, and no weight \
              separates the two"
         }
         _ => "boost: threads of the foreground app and of its helpers run first",
@@ -373,12 +373,12 @@ pub(super) fn untune(shared: &mut Shared, context: Context<'_>) {
     for (entry, undone) in shared.undo(context.system, Entry::is_asking) {
         match undone {
             Undone::Failed { why } if entry.lineage().is_some() => {
-                tracing::info!("not put back yet, {entry}: {why}");
+                tracing::info!("{entry} is not put back yet: {why}");
             }
             Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
             Undone::Theirs { found } => {
                 tracing::info!(
-                    "not put back, because another program has changed it ({found}): {entry}"
+                    "{entry} is not put back: another program has changed it to {found}"
                 );
             }
             Undone::Restored | Undone::Gone => {}

@@ -45,6 +45,7 @@ pub struct Prezero {
     front: Option<AppKey>,
     /// The demand file; `None`: the demand is not kept on disk, as in a dry run.
     file: Option<PathBuf>,
+    /// The demand as the file holds it.
     written: Vec<(String, u64)>,
     written_at: Option<Duration>,
     /// The disk from which zeroes are read.

@@ -51,8 +51,9 @@ struct Fresh {
     entry: Entry,
 }
 
-/// The processes of `members` that are not recorded yet, and the entries for the values that their
-/// children will inherit. `None` if inherited and chosen values cannot be distinguished now.
+/// Those processes of `members` that are not recorded yet and whose value is to be lowered, and the
+/// entries for the values that their children will inherit. `None` if inherited and chosen values
+/// cannot be distinguished because the daemon lacks memory or descriptors.
 fn fresh(
     shared: &mut Shared,
     members: &[ProcessId],
@@ -89,7 +90,7 @@ fn fresh(
         });
         let (found, original, lineage) = match origin {
             Ok(origin) => origin,
-            // Inherited and chosen values cannot be distinguished now; the next scan may succeed.
+            // The daemon lacks memory or descriptors; the next scan may succeed.
             Err(error) if error.is_exhausted() => {
                 tracing::debug!("no oom_score_adj is lowered: {error}");
                 return None;
@@ -185,7 +186,7 @@ pub(super) fn unshield(shared: &mut Shared, context: Context<'_>) {
     for (entry, undone) in shared.undo(context.system, Entry::is_score) {
         match undone {
             Undone::Failed { why } if entry.lineage().is_some() => {
-                tracing::info!("not put back yet, {entry}: {why}");
+                tracing::info!("{entry} is not put back yet: {why}");
             }
             Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
             _ => {}

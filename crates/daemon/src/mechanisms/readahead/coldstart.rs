@@ -48,10 +48,10 @@ const GRACE: Duration = Duration::from_secs(60);
 /// cached, and a program that a script starts in a loop is not an app.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// How long the result of the search for the followed program to which a process belongs is cached.
+/// How long [`ColdStart::young_of`] caches which followed program a process belongs to.
 const STRANGER: Duration = Duration::from_secs(1);
 
-/// Maximum number of cached results of that search.
+/// Maximum number of cached results of [`ColdStart::young_of`].
 const STRANGERS_MAX: usize = 512;
 
 /// Maximum number of apps whose starts are recorded at the same time.
@@ -62,6 +62,7 @@ const PENDING_MAX: usize = 8;
 struct Young {
     id: ProcessId,
     parent: i32,
+    /// Time of its first execution event.
     since: Duration,
     /// Time of its last execution.
     executed_at: Duration,
@@ -77,6 +78,7 @@ struct Pending {
     app: AppKey,
     root: ProcessId,
     since: Duration,
+    /// When the recording time is over.
     due: Duration,
     members: BTreeSet<i32>,
     /// The program that its first process runs.

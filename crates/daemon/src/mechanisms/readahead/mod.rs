@@ -55,12 +55,12 @@ enum Eyes {
     Shut(String),
 }
 
-/// Totals since the start, for `status`.
+/// Totals since the mechanism was started or its configuration changed, for `status`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Starts that were replayed.
+    /// App starts that were replayed.
     pub replays: u64,
-    /// Starts that were recorded.
+    /// App starts that were recorded.
     pub recordings: u64,
     /// Bytes that replays requested.
     pub replayed_bytes: u64,
@@ -85,6 +85,7 @@ pub struct Readahead {
     waits: Result<Waits, String>,
     /// The topmost app's processes, ascending.
     members: Vec<ProcessId>,
+    /// Whether the topmost app's streams are followed.
     follows: bool,
     lowered_steps: u8,
     /// How many bytes may still be read ahead, and when that was determined.
@@ -94,7 +95,7 @@ pub struct Readahead {
 
 impl Readahead {
     /// Starts the watches that the configuration and the machine allow. Reads no file ahead yet.
-    /// `directory` holds the records of starts.
+    /// `directory` holds the records of app starts.
     pub fn start(
         system: &System,
         settings: &ReadaheadSettings,
@@ -184,7 +185,7 @@ impl Readahead {
         }
     }
 
-    /// When the next deadline is due.
+    /// Time of the next deadline; `None`: nothing is scheduled.
     pub fn next_deadline(&self) -> Option<Duration> {
         let opens = match &self.eyes {
             Eyes::Open(opens) => opens.next_deadline(),
@@ -378,7 +379,7 @@ impl Readahead {
                             kept.files
                         );
                     } else {
-                        debug!("start of {}: nothing new", done.program);
+                        debug!("start of {}: no record written", done.program);
                     }
                     self.coldstart.kept(&kept);
                 }
@@ -485,7 +486,7 @@ fn start_readers(system: &System) -> Option<Readers> {
     match start() {
         Ok(readers) => Some(readers),
         Err(error) => {
-            warn!("nothing is read ahead, no thread could be started: {error}");
+            warn!("cannot start the reader threads: {error}; nothing is read ahead");
             None
         }
     }

@@ -222,7 +222,7 @@ impl Opens {
         }
     }
 
-    /// When the next deadline is due.
+    /// Time of the next deadline; `None`: nothing is scheduled.
     pub fn next_deadline(&self) -> Option<Duration> {
         let watches = [&self.opens, &self.execs];
         let resume = watches.iter().filter(|watch| !watch.on);
@@ -335,7 +335,7 @@ mod tests {
         let mut watch = Watch::new(Kind::Open, S(0));
         assert!(!watch.spend(BURST, S(0)));
         assert!(watch.spend(1, S(0)));
-        assert!(!watch.spend(1, S(0)), "switched off only once");
+        assert!(!watch.spend(1, S(0)), "a paused watch was paused again");
         assert!(!watch.due(S(9)) && watch.due(S(10)));
 
         watch.on = true;

@@ -118,9 +118,9 @@ pub struct Recording {
     /// The file that was executed right before the program. If it is a script, the record is made
     /// for the script.
     pub before: Option<Candidate>,
-    /// Files that the app opened or maps.
+    /// Files that the app executed, opened or maps.
     pub files: Vec<Candidate>,
-    /// Whether some of the files that the app opened were missed.
+    /// Whether some of the files that the app opened may have been missed.
     pub partial: bool,
     /// Directory of the records.
     pub directory: PathBuf,
@@ -388,7 +388,7 @@ fn prune(directory: &Path, most: usize) -> Vec<String> {
     surplus.into_iter().filter(gone).collect()
 }
 
-/// Names of all records.
+/// Names of the records in `directory`; empty if it cannot be listed.
 pub fn names(directory: &Path) -> Vec<String> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,

@@ -60,12 +60,14 @@ const OTHERS: Duration = Duration::from_secs(10);
 struct Followed {
     process: Process,
     id: ProcessId,
+    /// Number of the descriptor.
     number: i32,
     stat: FileStat,
     size: u64,
     file: Arc<File>,
     stream: Stream,
     chunk: u64,
+    /// Time of the next poll.
     due: Duration,
     /// Whether the next read of the file raises an event.
     watched: bool,
@@ -110,7 +112,7 @@ impl Streams {
         resting.count()
     }
 
-    /// Bytes requested since the start.
+    /// Bytes requested since the mechanism was started or its configuration changed.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -122,7 +124,7 @@ impl Streams {
         }
         self.followed.clear();
         self.look_through.clear();
-        // The settings of the disks may change before they are used again.
+        // The disks' settings may change before the next stream is found.
         self.disks.forget();
     }
 

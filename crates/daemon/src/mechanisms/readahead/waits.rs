@@ -128,7 +128,7 @@ impl Waits {
                 Ok(watch) => {
                     self.watches.insert(tid, watch);
                 }
-                Err(error) => debug!("{error}: its waits are not detected"),
+                Err(error) => debug!("the waits of thread {tid} are not detected: {error}"),
             }
         }
     }
@@ -336,8 +336,8 @@ impl List {
                 .entry(mapped.file)
                 .or_insert(Where::Mapped(id, mapped));
         }
-        // Descriptors replace mappings of the same file, because opening a mapping takes more
-        // privileges.
+        // Descriptors replace mappings of the same file, because opening a mapped file requires
+        // more privileges.
         for number in process.descriptors(DESCRIPTORS_MAX).unwrap_or_default() {
             let Ok(stat) = process.descriptor(number) else {
                 continue;
@@ -413,7 +413,7 @@ mod tests {
         let key = (program.id.device, program.id.inode);
         let found = find(key);
         if !rustix::process::geteuid().is_root() {
-            eprintln!("SKIPPED: opening what is mapped takes root");
+            eprintln!("SKIPPED: opening a mapped file requires root");
             return;
         }
         assert_eq!(FileStat::of(found.unwrap()).unwrap(), program);

@@ -45,7 +45,7 @@ impl Swap {
     pub fn take_refused(&mut self, shared: &mut Shared, at: Duration) {
         let refused = self.guard.as_ref().map(|guard| guard.refused());
         for app in refused.into_iter().flatten() {
-            let why = "its cgroup holds a protected process";
+            let why = "it contains a protected process";
             tracing::info!("an app was not killed: {why}");
             pass_over(shared, app, Harm::Kill, why.to_owned(), at);
         }

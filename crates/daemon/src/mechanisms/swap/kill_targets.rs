@@ -59,7 +59,7 @@ mod tests {
         // are armed afterwards.
         for second in [100, 101, 109] {
             armed.renew([].into_iter(), S(second));
-            assert!(armed.get(APP).is_some(), "{second}");
+            assert!(armed.get(APP).is_some(), "forgotten at {second} s");
         }
         armed.renew([].into_iter(), S(110));
         assert!(armed.get(APP).is_none());

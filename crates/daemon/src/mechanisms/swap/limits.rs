@@ -107,7 +107,7 @@ fn stop(shared: &mut Shared, home: &Home, context: Context<'_>) -> Outcome {
         Ok(true) if keep(shared, Kind::Freeze, home) => return Outcome::Applied,
         Ok(true) => {
             return Outcome::Inert {
-                why: "another program stopped it".to_owned(),
+                why: "another program froze it".to_owned(),
             }
         }
         Ok(false) => {}
@@ -154,7 +154,7 @@ fn verified(group: &Cgroup) -> Outcome {
     match group.limit(MemoryKnob::SwapMax) {
         Ok(Limit::ZERO) => Outcome::Applied,
         Ok(found) => Outcome::Inert {
-            why: format!("the kernel reports {found}"),
+            why: format!("the kernel reports a limit of {found}"),
         },
         Err(error) => failed(error),
     }

@@ -57,7 +57,9 @@ impl Missing {
 #[derive(Debug)]
 pub struct Alarm {
     queue: OwnedFd,
+    /// The run time of tasks, one counter for each CPU.
     work: Vec<Meter>,
+    /// The hotplug steps that are done, one counter for each CPU.
     service: Vec<Meter>,
     /// Run time of a CPU between two rings, while the alarm is set.
     period: Option<Duration>,
@@ -69,8 +71,8 @@ impl Alarm {
     /// # Errors
     ///
     /// [`Missing`] with the reason. [`Missing::passing`] is set while a CPU comes or goes: a CPU is
-    /// online before events can be counted on it, and is still online when they no longer can be
-    /// (`CPUHP_AP_PERF_ONLINE`).
+    /// marked online before events can be counted on it, and is still marked online when they can
+    /// no longer be counted (`CPUHP_AP_PERF_ONLINE`).
     pub fn open(system: &System) -> Result<Alarm, Missing> {
         let sys = Dir::open(&system.roots.sys).map_err(Missing::for_good)?;
         let tickless = sys.read_text(TICKLESS).unwrap_or_default();
@@ -203,7 +205,10 @@ mod tests {
                     continue;
                 };
                 let most = (needed + TICK) * processors as u32;
-                assert!(needed >= TICK && most <= time, "{processors} {time:?}");
+                assert!(
+                    needed >= TICK && most <= time,
+                    "{processors} CPUs, {time:?}: {most:?} in the worst case"
+                );
             }
         }
         assert_eq!(share(MS(134), 2), Some(MS(57)));
@@ -262,6 +267,9 @@ mod tests {
         while rings(&alarm) {}
         work(time);
         assert!(!rings(&alarm));
-        assert!(!alarm.set(MS(19) * processors), "a timer suffices");
+        assert!(
+            !alarm.set(MS(19) * processors),
+            "a time too short to count was set"
+        );
     }
 }

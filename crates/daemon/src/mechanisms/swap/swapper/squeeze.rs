@@ -31,8 +31,8 @@ use crate::restore::Place;
 use crate::system::self_tuning::stand_back;
 use crate::system::{now, same_process};
 
-/// Bytes per request. Between two requests, the squeeze stops if the process has ended, the gate
-/// protects it, or an app needs the disk.
+/// Bytes per request. Between two requests, the thread checks whether the process has ended, the
+/// gate protects it, or an app needs the disk.
 const PIECE: u64 = 2 << 20;
 
 /// Maximum memory of one process that is scanned, in bytes.
@@ -160,7 +160,7 @@ impl Squeezer {
         if job.dry || !able {
             let gone = before.0.saturating_sub(usage(Some(&group))?.0);
             let mut left = job.bytes.saturating_sub(gone);
-            // A shortfall of up to a quarter does not justify the fallback.
+            // A shortfall of up to a quarter does not justify reclaim through the cgroup.
             while left > job.bytes / 4 && !waited_for() {
                 let path = group.path().as_str();
                 if self.gate.group(path, Harm::Squeeze, job.app).is_some() {
@@ -377,7 +377,10 @@ mod tests {
             let mut job = job(inode);
             job.members = members.clone();
             let squeezed = squeezer.squeeze(&job).unwrap();
-            assert!(!squeezed.lean, "the refused memory was not taken");
+            assert!(
+                !squeezed.lean,
+                "lean, although one process's memory was not taken"
+            );
             let asked = std::fs::read_to_string(temp.path().join("app/memory.reclaim")).unwrap();
             assert_eq!(asked, PIECE.to_string());
         }
