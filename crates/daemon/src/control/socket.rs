@@ -229,7 +229,7 @@ impl ControlSource {
         };
         reactor.remove(&client.stream);
         debug!(
-            "disconnected a client of uid {} to make room for another user",
+            "disconnected a client of uid {} to make room for another client",
             client.peer.uid
         );
         self.displaced.push(id);
@@ -276,8 +276,8 @@ impl ControlSource {
         lines
     }
 
-    /// When the next buffered request may be handled. No descriptor signals it. A time of `now` or
-    /// earlier means at once.
+    /// When the next buffered request may be handled; `None`: none is buffered. No descriptor
+    /// signals such a request. A time of `now` or earlier means at once.
     pub fn next_line(&self, now: Duration) -> Option<Duration> {
         let waiting = self
             .clients

@@ -80,7 +80,7 @@ fn lines_may_arrive_in_pieces_or_several_at_once() {
     assert_eq!(
         fixture.source.next_line(NOW),
         Some(NOW),
-        "other clients are served first"
+        "the second request was not left for the next turn"
     );
     fixture.turn();
     let mut reader = BufReader::new(&stream);
@@ -181,7 +181,7 @@ fn notices_of_an_app_go_to_its_owner_root_and_the_group() {
     const OWNER: u32 = 54_321;
     const GROUP: u32 = 60_123;
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("SKIPPED: speaking as other users takes root");
+        return eprintln!("SKIPPED: speaking as other users requires root");
     }
     let mut fixture = Fixture::new();
     fixture.source.set_group(Some(GROUP));

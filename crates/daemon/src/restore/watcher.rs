@@ -173,8 +173,9 @@ impl Watcher {
             Err(error) => {
                 if !self.is_missing_reported {
                     warn!(
-                        "cannot start the watcher process: {error}; trying again; until then, if \
-                         limelightd is killed, apps stay frozen until limelightd --restore"
+                        "cannot start the watcher process: {error}; trying again. If limelightd is \
+                         killed meanwhile, apps stay frozen until its next start or limelightd \
+                         --restore"
                     );
                 }
                 self.is_missing_reported = true;
@@ -207,7 +208,7 @@ impl Watcher {
 
 impl Drop for Watcher {
     /// Dismisses the watcher, except in a panic: the daemon has then restored nothing, so the
-    /// watcher must do it.
+    /// watcher must restore everything.
     fn drop(&mut self) {
         if !thread::panicking() {
             self.dismiss();

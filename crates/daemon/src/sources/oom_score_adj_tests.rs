@@ -111,7 +111,7 @@ fn writes_by_the_owner_and_by_unknown_writers_are_marked() {
         std::os::unix::fs::chown(directory, Some(USER), None)
     };
     if own(APP).is_err() {
-        return eprintln!("SKIPPED: giving files to other users takes root");
+        return eprintln!("SKIPPED: giving files to other users requires root");
     }
     fixture.process(CHILD, 1, 7);
     own(CHILD).unwrap();

@@ -30,7 +30,7 @@ impl Sleeper {
 /// as root, which alone can give files to other users; the skip is printed.
 fn fixture() -> Option<(tempfile::TempDir, System)> {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: giving files to other users takes root");
+        eprintln!("SKIPPED: giving files to other users requires root");
         return None;
     }
     let temp = tempfile::tempdir().unwrap();

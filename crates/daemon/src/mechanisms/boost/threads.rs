@@ -378,7 +378,7 @@ pub(super) fn untune(shared: &mut Shared, context: Context<'_>) {
             Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
             Undone::Theirs { found } => {
                 tracing::info!(
-                    "{entry} is not put back: another program has changed it to {found}"
+                    "{entry} is not put back, because another program has changed it to {found}"
                 );
             }
             Undone::Restored | Undone::Gone => {}

@@ -39,7 +39,7 @@ pub enum Undone {
 /// Maximum number of passes over processes that fork while they are being restored.
 const PASSES: usize = 8;
 
-/// Longest time that it usually takes until a forked child is visible.
+/// Time within which a forked child usually becomes visible.
 const FORK_TIME: Duration = Duration::from_millis(50);
 
 /// Opens a cgroup if it is still the same one. `None` also if that cannot be determined.
@@ -150,7 +150,7 @@ pub fn undo_all(ledger: &mut Ledger, system: &System) -> usize {
             Undone::Restored => info!("put back: {entry}"),
             Undone::Gone => debug!("nothing to put back, because the target is gone: {entry}"),
             Undone::Theirs { found } => {
-                info!("not put back, because another program has changed it ({found}): {entry}");
+                info!("{entry} is not put back, because another program has changed or uses it: {found}");
             }
             Undone::Failed { why } => {
                 failed += 1;
@@ -406,9 +406,9 @@ fn weights_below(cgroup: &Cgroup, controller: &str) -> limelight_sys::Result<Opt
 #[derive(Debug, Default)]
 struct Search {
     passes: usize,
-    /// Processes found in all passes.
+    /// Values restored in all passes.
     found: usize,
-    /// Processes found in the last pass.
+    /// Values restored in the last pass.
     left: usize,
     missed: bool,
     error: Option<limelight_sys::Error>,
@@ -463,6 +463,7 @@ pub(crate) fn procs_of(system: &System, home: &Place) -> limelight_sys::Result<V
     }
 }
 
+/// The result of `find` for the nearest ancestor for which it returns one.
 pub(crate) fn nearest<T>(
     tree: &ProcessTree,
     pid: i32,
