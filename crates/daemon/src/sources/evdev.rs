@@ -170,7 +170,11 @@ impl Evdev {
             let opened = InputDevice::open(&dir, name).map(|device| {
                 device.filter(|device| {
                     let added = reactor.add(device, Token::Input, EventFlags::IN);
-                    added.inspect_err(|error| warn!("{name}: {error}")).is_ok()
+                    added
+                        .inspect_err(|error| {
+                            warn!("epoll_ctl failed for input device {name}, which is not read: {error}");
+                        })
+                        .is_ok()
                 })
             });
             match opened {

@@ -10,7 +10,7 @@ use limelight_core::model::ProcessId;
 /// A report of a source or a client.
 #[derive(Debug)]
 pub enum Input {
-    /// The system puts a process into the foreground.
+    /// A source infers that a process has entered the foreground.
     Inferred {
         /// The process.
         id: ProcessId,
@@ -19,7 +19,7 @@ pub enum Input {
         /// The owner of the process may have caused this report.
         by_owner: bool,
     },
-    /// The system has no process in the foreground.
+    /// A source infers that no process is in the foreground.
     InferredNone {
         /// The source's name.
         source: &'static str,

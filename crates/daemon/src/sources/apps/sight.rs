@@ -51,13 +51,13 @@ impl Sighted {
         })
     }
 
-    /// Whether this process belongs to it.
+    /// Whether this process belongs to the app.
     pub fn has(&self, id: ProcessId) -> bool {
         let found = self.members.binary_search_by_key(&id, |member| member.id);
         found.is_ok()
     }
 
-    /// Whether the process with this number belongs to it.
+    /// Whether the process with this number belongs to the app.
     pub fn has_pid(&self, pid: i32) -> bool {
         let found = self
             .members

@@ -55,7 +55,7 @@ pub fn limit_named(system: &System, found: &mut [Found], by_name: &BTreeSet<AppK
     }
 }
 
-/// State read once for all apps.
+/// State that is read once for each scan of all apps.
 pub struct Untouchable<'a> {
     names: BTreeSet<&'a str>,
     /// Leaders of logind's sessions.
