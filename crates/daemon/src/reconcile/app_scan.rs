@@ -29,7 +29,7 @@ use crate::sources::storage::StorageSource;
 use crate::system::{now, System};
 
 /// An app that has been in the foreground this long counts as having responded, unless a response
-/// window is open. Until then, the daemon postpones its work for other apps.
+/// window is open. Until then, the daemon postpones its work on the other apps.
 pub(super) const SETTLED: Duration = Duration::from_millis(750);
 
 /// Scan intervals while memory is short, and while apps may have to be killed.
@@ -261,7 +261,7 @@ impl Reconciler {
         self.mechanisms
             .swap
             .take_refused(&mut self.mechanisms.shared, now());
-        // Re-arm the guard's alarm for later reports.
+        // If the online CPUs have changed, the guard needs another alarm.
         if let Some(guard) = &mut self.mechanisms.swap.guard {
             guard.renew_alarm(&self.system);
         }
@@ -344,7 +344,7 @@ impl Reconciler {
         // Attribute the kills before ended apps are dropped.
         let counters = pressure::counters(&self.system);
         self.note_oom_kills(pressure::oom_kills(&counters));
-        // A unit created a moment ago may still be empty.
+        // A unit created a moment ago may still be empty, so scan again soon.
         let made = self.scan.new_units.take();
         if made.any {
             self.scan.look_by(at + LOOK_EVERY);

@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(history.last(u16::MAX).count(), usize::from(HISTORY_MAX));
         let path = temp.path().join(FILE_NAME);
         let size = fs::metadata(&path).unwrap().len();
-        assert!(size <= FILE_MAX_BYTES + 4096, "{size}");
+        assert!(size <= FILE_MAX_BYTES + 4096, "{size} bytes");
         let read = History::open(Some(temp.path()), String::new());
         assert!(read.last(u16::MAX).count() >= 100);
     }

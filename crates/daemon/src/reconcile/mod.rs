@@ -389,7 +389,8 @@ impl Reconciler {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Plans again after a change that is not an input: the start, a new configuration, the stop.
+    /// Plans again after a change that is not an input: the daemon's start or stop, or a new
+    /// configuration.
     pub fn refresh(&mut self, event: Event) {
         self.reconcile(Scope::All(event));
     }

@@ -111,10 +111,7 @@ impl TopApp {
         new.sort_by_key(|(_, started)| *started);
         self.members.extend(new.into_iter().map(|(id, _)| id));
         if !self.used && !self.members.is_empty() {
-            info!(
-                "the foreground app is known from {} from now on",
-                self.detail
-            );
+            info!("from now on, {} report the foreground app", self.detail);
             self.used = true;
         }
         let now = self.members.last().copied();

@@ -2,7 +2,7 @@
 //! The safety gate: keeps actions away from protected processes.
 //!
 //! The policy plans for apps, and knows their processes only as of the last scan. Meanwhile
-//! processes fork and move between cgroups. So right before an action stops, limits, squeezes or
+//! processes fork and move between cgroups. So right before an action freezes, limits, squeezes or
 //! kills an app, the gate compares the processes that the action would reach with the protected
 //! ones: by [`Gate::group`] for an action on a cgroup, by [`Gate::process`] for an action on one
 //! process. The comparison starts from the protected processes: `/proc/PID/cgroup` of each is open
@@ -220,7 +220,8 @@ impl Gate {
     }
 
     /// The protected process, if any, that rules out harm to `process`. `place` is the open
-    /// `/proc/PID/cgroup` of `process`.
+    /// `/proc/PID/cgroup` of `process`; it shows whether `process` was moved into a protected app's
+    /// cgroup.
     pub fn process(
         &self,
         process: ProcessId,
