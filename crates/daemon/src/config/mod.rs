@@ -118,7 +118,7 @@ pub struct Config {
     pub classes: Classes,
 }
 
-/// Directory with the recordings of app starts, for `readahead`.
+/// Directory with the records of app starts, for `readahead`.
 pub const COLD_START_DIRECTORY: &str = "/var/lib/limelight/coldstart";
 
 impl Default for Config {
@@ -142,7 +142,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Directory for files that outlive the daemon: the parent of the recordings' directory.
+    /// Directory for files that outlive the daemon: the parent of the directory of the records.
     pub fn state_directory(&self) -> &Path {
         let records = self.cold_start_directory.as_path();
         records.parent().unwrap_or(records)

@@ -132,8 +132,8 @@ fn check_power(system: &System, device: &DeviceDoor, dry_run: bool) -> Result<()
     if !system.has_memory_controller() {
         let lack = system.proc.lack_of("memory").unwrap_or(Lack::Hidden);
         warn!(
-            "{} has no memory controller, {lack}: no memory is reserved for the foreground app, \
-             and no other app is squeezed; {}; and the device is not used: {why}",
+            "{} has no memory controller ({lack}), and the device is not used ({why}): no memory \
+             is reserved for the foreground app, and no other app is squeezed; {}",
             system.cgroups.mount_point().display(),
             lack.cure()
         );

@@ -95,7 +95,7 @@ fn set_user_id_program_does_not_belong_to_its_starter() {
         assert_eq!(
             refusal.code,
             ErrorCode::NotAllowed,
-            "{owner} {real} {effective}"
+            "owner {owner}, real uid {real}, effective uid {effective}"
         );
     }
 }
