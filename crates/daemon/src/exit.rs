@@ -60,7 +60,7 @@ pub enum Failure {
         /// Why the directory cannot be used.
         why: String,
     },
-    /// Any other failure, at the start or later.
+    /// Any other failure, when the daemon starts or later.
     #[error("{0}")]
     Broken(String),
 }

@@ -35,8 +35,8 @@ use crate::system::{lock, now, self_tuning, System};
 pub(super) fn open(options: Options) -> Result<Daemon, Failure> {
     let config = config::load(&options.config)?;
     let lock = lock::take(&options.roots.runtime)?;
-    // Signals are blocked before any change, so that a stop signal during the start is handled
-    // after the start.
+    // Signals are blocked before any change, so that a signal that arrives while the daemon starts
+    // is handled once it runs.
     let signals = Signals::block(&[Signal::TERM, Signal::INT, Signal::HUP])
         .map_err(|error| Failure::Broken(error.to_string()))?;
     self_tuning::raise_descriptor_limit();

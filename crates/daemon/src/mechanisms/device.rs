@@ -141,8 +141,8 @@ pub struct Lease {
 
 impl Lease {
     /// Records a call that has just returned `info`. Returns the time since the previous call if
-    /// the kernel may have dropped the set: that time is at least the lease, and the kernel has no
-    /// set now.
+    /// the lease may have expired: that time is at least the lease, and the kernel has no set now.
+    /// Otherwise `None`.
     pub fn renewed(&mut self, info: &Info, now: Duration) -> Option<Duration> {
         self.length = info.lease();
         let since = now.saturating_sub(self.called.replace(now)?);

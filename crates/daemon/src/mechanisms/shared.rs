@@ -158,8 +158,8 @@ impl Shared {
         }
     }
 
-    /// The recorded changes. Empty in a dry run, because the record then holds only the changes of
-    /// an earlier daemon that died.
+    /// The recorded changes. Empty in a dry run, because the restore record then holds only the
+    /// changes of an earlier daemon that died.
     pub(crate) fn recorded(&self) -> &[Entry] {
         match self.writer {
             Writer::Live => self.ledger.entries(),

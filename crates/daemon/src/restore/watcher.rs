@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The watcher: a second process that restores everything when the daemon dies without a normal
-//! stop.
+//! The watcher: a second process that restores everything when the daemon dies without being
+//! stopped in an orderly way.
 //!
-//! The daemon holds the write end of a pipe, and the watcher blocks on the read end. A normal stop
-//! writes [`FAREWELL`] first. If the pipe ends without it, the daemon was killed or has crashed.
+//! The daemon holds the write end of a pipe, and the watcher blocks on the read end. A daemon that
+//! is stopped in an orderly way first writes [`FAREWELL`]. If the pipe ends without that byte, the
+//! daemon was killed or has crashed.
 
 use std::ffi::OsString;
 use std::fs;
@@ -199,7 +200,7 @@ impl Watcher {
             .map(|mut pipe| pipe.write_all(&[FAREWELL]));
         let mut ended = [PollFd::new(&pidfd, PollFlags::IN)];
         if !matches!(poll(&mut ended, Some(&FAREWELL_PATIENCE)), Ok(1)) {
-            // The watcher does not exit, for example because it is stopped.
+            // The watcher does not exit, for example because SIGSTOP has suspended it.
             let _ = child.kill();
         }
         let _ = child.wait();

@@ -383,8 +383,8 @@ fn is_of_system(app: &Sighted) -> bool {
     home.is_some_and(|home| home.path.starts_with("/system.slice/"))
 }
 
-/// Why a unit without a menu entry counts as a service of the session, such as a settings daemon or
-/// a key ring, and not as an app that a person started. Only the unit's name is considered.
+/// Why a unit without a menu entry counts as a service of the session (a settings daemon, a key
+/// ring), not as an app that a person started. Only the unit's name is considered.
 fn service(unit: &Unit) -> Option<String> {
     let by = match unit.starter {
         Starter::Autostart => "it was started with the session",

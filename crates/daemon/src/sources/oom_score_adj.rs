@@ -2,9 +2,10 @@
 //! Foreground source of EIMOS: an activity manager writes each process's importance to
 //! `oom_score_adj`, and the foreground process is the one whose value becomes 0.
 //!
-//! The rule: the value changes to 0, and the writer is neither the process itself (daemons and
-//! session leaders reset their own values) nor this daemon (which lowers and restores the values of
-//! the topmost app). The tracepoint reports the writer; a scan sees only values.
+//! The rule: a value that another process changes to 0 counts. Two writers do not count: the
+//! process itself, because daemons and session leaders reset their own values; and this daemon,
+//! because it lowers and restores the values of the topmost app. The tracepoint reports the writer;
+//! a scan sees only values.
 //!
 //! A scan reads every process, so no scan is made while its results would not count, for example
 //! while a session reports the foreground.

@@ -2,12 +2,12 @@
 //! Sets the nice value, slice and I/O priority of each thread.
 //!
 //! A thread inherits all three from its creator. So a thread that is created while the app is
-//! topmost is boosted from the start; the next scan only records it. A recorded thread is never
-//! changed again: a renice in the meantime takes precedence.
+//! topmost is boosted at once; the next scan only adds it to the restore record. A recorded thread
+//! is never changed again: a renice in the meantime takes precedence.
 //!
 //! The nice values of an app's process are not lowered if its main thread has a value below 0 that
-//! the record does not explain. Either a privileged program set that value, or the thread inherited
-//! it from Limelight unnoticed.
+//! the restore record does not explain. Either a privileged program set that value, or the thread
+//! inherited it from Limelight unnoticed.
 
 use limelight_core::model::boost::{Role, Threads, Tuning};
 use limelight_core::model::{AppKey, ProcessId};
@@ -176,8 +176,8 @@ fn unknown_threads(process: &Process, listed: &Threads, known: &[Tuned], slice: 
 /// Determines the values that threads would have without Limelight.
 struct Origins<'a> {
     inheritance: Inheritance<'a>,
-    /// The time and the process tree from before any value is changed. They are read at the first
-    /// new thread, because most scans find no new thread.
+    /// The time and the process tree before any value is changed. They are read at the first new
+    /// thread, because most scans find no new thread.
     start: Option<(Moment, ProcessTree)>,
 }
 
@@ -351,8 +351,8 @@ fn write_threads(
     }
 }
 
-/// Drops ended processes from the record, and processes that are no longer listed from the reported
-/// changes.
+/// Drops ended processes from the restore record, and processes that are no longer listed from the
+/// reported changes.
 fn forget_ended(shared: &mut Shared, threads: &[Threads], context: Context<'_>) {
     let listed = |id: ProcessId| threads.iter().any(|threads| threads.process == id);
     let gone: Vec<Entry> = recorded_threads(shared)

@@ -3,7 +3,7 @@
 //! `/limelight.slice/app-PID-STARTTIME.scope`.
 //!
 //! Only memory that is charged after the move can be reserved. Therefore the app stays in the new
-//! cgroup when it is no longer topmost. It is moved back when Limelight stops.
+//! cgroup when it is no longer topmost. It is moved back when the daemon stops.
 
 use limelight_core::model::{App, AppKey, Home, ProcessId};
 use limelight_proto::{Change, Outcome};

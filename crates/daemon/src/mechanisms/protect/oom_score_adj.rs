@@ -6,8 +6,8 @@
 //! value above the original while it is topmost, Limelight neither lowers it again nor restores the
 //! original.
 //!
-//! A value below 0 that the record does not explain is not lowered further. Either a privileged
-//! program set it, or the process inherited it from Limelight unnoticed.
+//! A value below 0 that the restore record does not explain is not lowered further. Either a
+//! privileged program set it, or the process inherited it from Limelight unnoticed.
 
 use limelight_core::model::{AppKey, ProcessId};
 use limelight_proto::{Change, Outcome};
@@ -65,7 +65,7 @@ fn fresh(
     let home = context.front.and_then(|app| app.own_home());
     let home = home.map(Place::from);
     let inheritance = Inheritance::new(recorded, &[]);
-    // The time and the process tree from before any change. They are read at the first new process,
+    // The time and the process tree before any change. They are read at the first new process,
     // because most scans find no new process.
     let mut start: Option<(Moment, ProcessTree)> = None;
     let mut given = Vec::new();
@@ -168,7 +168,8 @@ pub(super) fn shield(
     if intended.is_err() {
         return;
     }
-    // Values that an ended process passed on stay in the record: its children may still run.
+    // Values that an ended process passed on stay in the restore record: its children may still
+    // run.
     let is_member = |id: ProcessId| members.binary_search(&id).is_ok();
     let ended = |entry: &&Entry| {
         let process = entry.process();

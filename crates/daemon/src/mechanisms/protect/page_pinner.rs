@@ -35,8 +35,8 @@ const LATE: Duration = Duration::from_secs(16);
 /// when the event loop does: see [`PagePinner::look`].
 const LATE_LOOKS: u32 = 4;
 
-/// The next scan begins at the earliest this many times the CPU time of the last scan after that
-/// scan began, because the app needs the CPU itself.
+/// Minimum time from the begin of a scan to the next scan, as a multiple of the first scan's CPU
+/// time: the app needs the CPU itself.
 const LOOK_PART: u32 = 16;
 
 /// Pages of a file within this distance (in pages) were probably read together: the kernel reads

@@ -242,7 +242,7 @@ impl Readahead {
     }
 
     /// Handles executions, and first reads of streams that stood still. Returns the PIDs of the
-    /// processes whose program has a record to replay.
+    /// processes whose program has a record of an earlier start.
     pub fn take_execs(&mut self, system: &System, now: Duration) -> Vec<i32> {
         let Eyes::Open(opens) = &mut self.eyes else {
             return Vec::new();

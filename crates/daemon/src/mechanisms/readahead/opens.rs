@@ -3,9 +3,9 @@
 //! on disks.
 //!
 //! Executions are handled at once. The first read of a stream that stood still is handled at once
-//! too, through a watch on that one file. Opens can wait: a starting program opens hundreds of
-//! files, and on a busy CPU it would lose its turn to other tasks each time the daemon woke up for
-//! an open. So the first open sets a deadline, and all opens until then are handled together.
+//! too, through a watch on that one file. Opens can wait. A starting program opens hundreds of
+//! files. On a busy CPU, it would lose its turn to other tasks each time the daemon woke up for an
+//! open. So the first open sets a deadline, and all opens until then are handled together.
 //!
 //! The kernel cannot filter the queue by process, so the daemon receives the opens of all
 //! processes. One open costs the opener some hundred nanoseconds and the daemon a few microseconds,

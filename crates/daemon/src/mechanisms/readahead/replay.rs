@@ -27,12 +27,12 @@ const FILE_MAX: u64 = 8 << 30;
 /// Bytes that a replay reads between two checks of the machine's memory.
 const MEMORY_EVERY: u64 = 8 << 20;
 
-/// A record to be read ahead.
+/// A record of an app start, to be read ahead.
 #[derive(Debug, Clone)]
 pub struct Replay {
     /// The program, as shown to the user.
     pub program: String,
-    /// Its record.
+    /// The program's record.
     pub record: PathBuf,
     /// Maximum number of bytes to read.
     pub room: u64,
@@ -151,7 +151,7 @@ pub struct Recorded {
 /// The record of a start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
-    /// Name of the record; `None`: too little was read to be worth one.
+    /// Name of the record; `None`: the start read too little data to be worth a record.
     pub name: Option<String>,
     /// Files in it.
     pub files: usize,

@@ -155,8 +155,9 @@ impl Streams {
         }
     }
 
-    /// Schedules a scan of the whole app when it has just become topmost or was not scanned for a
-    /// while: a process may get a descriptor without an open, for example by inheritance.
+    /// Schedules a scan of the whole app when it has just become topmost (`new`) or was not scanned
+    /// for a while. Scans find descriptors that a process got without an open, for example by
+    /// inheritance.
     pub fn look_through(&mut self, members: &[ProcessId], new: bool, now: Duration) {
         if !new && now < self.next_round {
             return;

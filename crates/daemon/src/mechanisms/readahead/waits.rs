@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Reads ahead in files that the topmost app reads at random offsets, by `pread()` or through
-//! mappings, on a kernel that cannot read neighbouring pages for one app alone.
+//! mappings. Needed on a kernel that cannot read neighbouring pages for one app alone.
 //!
 //! Pages that the app waits for enter the page cache in the context of its threads. The tracepoint
 //! for this is recorded for those threads alone ([`limelight_sys::perf`]), so cached pages and the

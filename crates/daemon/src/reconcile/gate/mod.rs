@@ -4,10 +4,10 @@
 //! The policy plans for apps, and knows their processes only as of the last scan. Meanwhile
 //! processes fork and move between cgroups. So right before an action freezes, limits, squeezes or
 //! kills an app, the gate compares the processes that the action would reach with the protected
-//! ones: by [`Gate::group`] for an action on a cgroup, by [`Gate::process`] for an action on one
-//! process. The comparison starts from the protected processes: `/proc/PID/cgroup` of each is open
-//! and names its current cgroup. Children are born in their parent's cgroup, so they are covered
-//! before any scan finds them.
+//! ones. [`Gate::group`] does this for an action on a cgroup, [`Gate::process`] for an action on
+//! one process. The comparison starts from the protected processes: `/proc/PID/cgroup` of each is
+//! open and names its current cgroup. Children are born in their parent's cgroup, so they are
+//! covered before any scan finds them.
 //!
 //! The event loop decides which processes are protected ([`collect`]); the squeezing thread and the
 //! guard's thread use the gate too. The guard uses it when no memory is left. The kernel allocates

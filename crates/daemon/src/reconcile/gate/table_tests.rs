@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Checks the table in the section "In one table" of `docs/swap.md` row by row: its cells must
+//! Checks the table in the section "In one table" of `docs/swap.md` row by row. The cells must
 //! match what the policy and the gate do with such an app over a range of shortages.
 
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 //!
 //! Only system-wide directories are read: users control the files in their home directories, and
 //! the daemon runs as root. Entries are read once, and again when a directory has changed. They are
-//! not read when an app appears, because that may be during a memory shortage.
+//! not read again for each app that appears, because memory may be short then.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Finds the running apps: every unit that a desktop, a sandbox or a terminal made for an app,
-//! anywhere in the hierarchy, and every app that has been topmost and still runs.
+//! anywhere in the hierarchy. Also finds every app that has been topmost and still runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 

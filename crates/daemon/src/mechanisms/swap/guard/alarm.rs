@@ -8,12 +8,12 @@
 //! the guard when one CPU has run tasks for its share of the time in which all free memory can be
 //! taken. On an idle machine it never rings.
 //!
-//! A counter belongs to an online CPU and ends silently when the CPU goes offline. Each step of a
-//! CPU hotplug, also before and after a suspend, raises an event when it is done
-//! (`cpuhp:cpuhp_exit`), on one of the CPUs that were online. The alarm then has to be reopened.
-//! The event at the beginning of a step (`cpuhp:cpuhp_enter`) is too early: after it, no event on
-//! the other CPUs follows until the new one is online (`bringup_cpu()` in kernel/cpu.c), so an
-//! alarm opened in between would miss that CPU for good.
+//! A counter belongs to an online CPU and ends silently when the CPU goes offline. When a step of a
+//! CPU hotplug is done, one of the CPUs that were online raises an event (`cpuhp:cpuhp_exit`). A
+//! suspend and a resume cause such steps, too. The alarm then has to be reopened. The event at the
+//! beginning of a step (`cpuhp:cpuhp_enter`) is too early. After it, the other CPUs raise no event
+//! until the new CPU is online (`bringup_cpu()` in kernel/cpu.c). An alarm opened in between would
+//! miss that CPU for good.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -70,9 +70,9 @@ impl Alarm {
     ///
     /// # Errors
     ///
-    /// [`Missing`] with the reason. [`Missing::passing`] is set while a CPU comes or goes: a CPU is
-    /// marked online before events can be counted on it, and is still marked online when they can
-    /// no longer be counted (`CPUHP_AP_PERF_ONLINE`).
+    /// [`Missing`] with the reason. [`Missing::passing`] is set while a CPU goes online or offline:
+    /// for a moment, the CPU is then marked online although no events can be counted on it
+    /// (`CPUHP_AP_PERF_ONLINE`).
     pub fn open(system: &System) -> Result<Alarm, Missing> {
         let sys = Dir::open(&system.roots.sys).map_err(Missing::for_good)?;
         let tickless = sys.read_text(TICKLESS).unwrap_or_default();

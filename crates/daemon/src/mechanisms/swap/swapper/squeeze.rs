@@ -2,11 +2,11 @@
 //! Takes memory from one app at a time.
 //!
 //! Pages are written to swap in address order (`process_madvise(MADV_PAGEOUT)`). Pages that the app
-//! needs when it returns are written only if [`Squeeze::dry`] is set, last and together, because
-//! pages that are adjacent in swap are read back together. Reclaim would write pages in the order
-//! of their last use, and each page would then take a request of its own. `memory.reclaim` of the
-//! app's own cgroup takes the rest if the advice reached no process or failed, and if `dry` is set,
-//! because the advice does not reach shared memory.
+//! needs when it returns are written only if [`Squeeze::dry`] is set. They are then written last
+//! and together, because pages that are adjacent in swap are read back together. Reclaim would
+//! write pages in the order of their last use, and each page would then take a request of its own.
+//! `memory.reclaim` of the app's own cgroup takes the rest if the advice reached no process or
+//! failed. It does so, too, if `dry` is set, because the advice does not reach shared memory.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
