@@ -110,7 +110,7 @@ mod tests {
         for failure in failures {
             assert!(
                 TABLE.contains(&format!("\n  {}  ", failure.code())),
-                "{failure:?}"
+                "{failure:?} is missing"
             );
         }
     }

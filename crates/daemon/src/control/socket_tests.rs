@@ -140,7 +140,10 @@ fn client_that_reads_no_answers_is_stalled_then_disconnected() {
         .values()
         .map(|client| client.unsent.len())
         .max();
-    assert!(waiting.unwrap() < WAITING_MAX + 4096, "{waiting:?}");
+    assert!(
+        waiting.unwrap() < WAITING_MAX + 4096,
+        "{waiting:?} bytes pending"
+    );
     other.write_all(b"hello\n").unwrap();
     fixture.turn();
     assert!(line(&other).contains("\"5\""));

@@ -369,7 +369,7 @@ mod tests {
         let entry = history.last(1).next().unwrap();
         assert_eq!(entry.took_us, Some(3000));
         let off = now().abs_diff(Duration::from_millis(entry.at_ms));
-        assert!(off < Duration::from_secs(60), "{off:?}");
+        assert!(off < Duration::from_secs(60), "off by {off:?}");
     }
 
     #[test]
