@@ -98,7 +98,7 @@ fn put_groups_back(shared: &mut Shared, context: Context<'_>, which: impl Fn(u64
             Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
             Undone::Theirs { found } => {
                 tracing::info!(
-                    "{entry} is not put back, because another program has changed it to {found}"
+                    "not put back: {entry}; another program has since set it to {found}"
                 );
             }
             Undone::Restored | Undone::Gone => {}

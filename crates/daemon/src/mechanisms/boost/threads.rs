@@ -373,12 +373,12 @@ pub(super) fn untune(shared: &mut Shared, context: Context<'_>) {
     for (entry, undone) in shared.undo(context.system, Entry::is_asking) {
         match undone {
             Undone::Failed { why } if entry.lineage().is_some() => {
-                tracing::info!("{entry} is not put back yet: {why}");
+                tracing::info!("not put back yet: {entry}; {why}");
             }
             Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
             Undone::Theirs { found } => {
                 tracing::info!(
-                    "{entry} is not put back, because another program has changed it to {found}"
+                    "not put back: {entry}; another program has since set it to {found}"
                 );
             }
             Undone::Restored | Undone::Gone => {}

@@ -187,7 +187,7 @@ pub(super) fn unshield(shared: &mut Shared, context: Context<'_>) {
     for (entry, undone) in shared.undo(context.system, Entry::is_score) {
         match undone {
             Undone::Failed { why } if entry.lineage().is_some() => {
-                tracing::info!("{entry} is not put back yet: {why}");
+                tracing::info!("not put back yet: {entry}; {why}");
             }
             Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
             _ => {}

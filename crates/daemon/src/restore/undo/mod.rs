@@ -150,7 +150,9 @@ pub fn undo_all(ledger: &mut Ledger, system: &System) -> usize {
             Undone::Restored => info!("put back: {entry}"),
             Undone::Gone => debug!("nothing to put back, because the target is gone: {entry}"),
             Undone::Theirs { found } => {
-                info!("{entry} is not put back, because another program has changed or uses it: {found}");
+                info!(
+                    "not put back: {entry}; another program has since changed or used it: {found}"
+                );
             }
             Undone::Failed { why } => {
                 failed += 1;
