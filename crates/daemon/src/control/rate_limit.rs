@@ -45,7 +45,9 @@ const LINE_BYTES: usize = 1024;
 
 #[derive(Debug, Clone, Copy)]
 struct Size {
+    /// Capacity, in tokens.
     most: u32,
+    /// Tokens that are added per second.
     a_second: u32,
 }
 

@@ -59,6 +59,7 @@ pub struct ControlSource {
     listener: UnixListener,
     path: PathBuf,
     clients: BTreeMap<u64, Client>,
+    /// Id of the next client.
     next: u64,
     /// A spare descriptor. It is closed when no other is available, so that a new client can
     /// receive an error.

@@ -48,7 +48,7 @@ pub struct Context<'a> {
     pub now: Duration,
     /// The topmost app.
     pub front: Option<&'a App>,
-    /// The known apps.
+    /// The apps that the last scan found.
     pub apps: &'a [Known],
 }
 
@@ -91,14 +91,14 @@ impl Context<'_> {
     }
 }
 
-/// Side effect of an action.
+/// What the caller must do after an action.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// No side effect.
+    /// Nothing.
     None,
-    /// The app was moved into another cgroup: plan again.
+    /// Plan again for this app, which was moved into another cgroup.
     Moved(App),
-    /// A controller that the app's cgroup lacked was enabled: plan again.
+    /// Plan again: a controller that the app's cgroup lacked was enabled.
     Again,
 }
 
@@ -242,8 +242,8 @@ impl Shared {
         let late = self.lease.renewed(&info, now);
         if let Some(late) = late.filter(|_| self.in_force.marked.is_some()) {
             warn!(
-                "limelightd did not run for {} s, so the kernel has dropped the set of foreground \
-                 processes; it is set again",
+                "limelightd made no call to the device for {} s, so the kernel has dropped the set \
+                 of foreground processes; setting it again",
                 late.as_secs()
             );
             self.in_force.marked = None;

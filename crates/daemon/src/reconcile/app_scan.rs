@@ -58,10 +58,12 @@ pub struct AppScan {
     /// Growth of services: cgroups that are not apps.
     pub services: ServiceGrowth,
     oom_kills: OomKills,
+    /// The topmost app at its last change.
     front: Option<App>,
     /// Whether the topmost app was settled at the last scan.
     settled: bool,
     previous: Option<(AppKey, Duration)>,
+    /// When the next scan is due.
     next_look: Option<Duration>,
     /// Pages swapped out since boot, as of the last scan.
     swapped_out: u64,

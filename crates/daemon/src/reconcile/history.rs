@@ -40,7 +40,7 @@ pub struct Note<'a> {
     pub class: Option<Class>,
     /// The action's effect, in bytes.
     pub bytes: u64,
-    /// Time until it took effect.
+    /// Time from the decision until the action took effect; `None` if not measured.
     pub took: Option<Duration>,
     /// The reason.
     pub reason: String,

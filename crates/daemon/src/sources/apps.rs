@@ -44,6 +44,7 @@ const ASKS_ATTRIBUTE: &str = "user.limelight.class";
 /// Properties of an app that are fixed while its main process runs the same program.
 #[derive(Debug)]
 struct Details {
+    /// The process that stands for the app.
     main: ProcessId,
     /// A change of this name reveals that the process runs another program.
     comm: String,
@@ -434,6 +435,7 @@ fn asks(group: Option<&Cgroup>, variable: Option<Class>) -> Option<(Class, Strin
     Some((class, how.to_owned()))
 }
 
+/// The class that the process's environment asks for.
 fn variable(process: &Process) -> Option<Class> {
     word(&process.environment(ASKS_VARIABLE).ok()??)
 }

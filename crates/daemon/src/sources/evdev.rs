@@ -187,7 +187,7 @@ impl Evdev {
             (0, Some(error)) => error.to_string(),
             (0, None) => format!("{} has no device with keys", directory.display()),
             (count, _) => format!(
-                "{count} devices in {}; codes are never kept",
+                "{count} devices in {}; key codes are never kept",
                 directory.display()
             ),
         };

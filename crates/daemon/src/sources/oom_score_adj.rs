@@ -114,7 +114,7 @@ impl OomScoreAdj {
                         (scan(Some(now + RETRY)), detail)
                     }
                     Err(why) => {
-                        warn!("no oom_score_adj source: {why}");
+                        warn!("the source oom_score_adj is off: {why}");
                         (Way::Off, why.to_string())
                     }
                 }

@@ -23,6 +23,7 @@ const TELLING: u64 = 1 << 20;
 pub struct StorageSource {
     /// Bytes swapped out since boot, sampled once an hour.
     hours: VecDeque<(Duration, u64)>,
+    /// Measured speed of reads from swap, in bytes per second.
     read_rate: Option<u64>,
 }
 

@@ -77,6 +77,7 @@ pub struct WakeGraphSource {
     inputs: Vec<Duration>,
     /// When the inputs are evaluated.
     look: Option<Duration>,
+    /// Before this time, no display servers are searched for if none are known.
     search: Duration,
     /// By thread, the process that represents its app; `None` for a thread of no app.
     clients: HashMap<i32, Option<ProcessId>>,
@@ -205,7 +206,7 @@ impl WakeGraphSource {
             .collect();
         match (names.is_empty(), self.graph.grounds()) {
             (true, _) if self.lack.is_empty() => {
-                "no source reports the foreground app: inferred when a key is pressed".to_owned()
+                "no source reports the foreground app: it is inferred when a key is pressed".to_owned()
             }
             (true, _) => format!("no basis for a guess: {}", self.lack),
             (false, None) => format!(

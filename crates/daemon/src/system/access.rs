@@ -52,6 +52,7 @@ pub struct Access {
     /// The group as messages name it; empty without a group.
     name: String,
     gid: Option<u32>,
+    /// The users with a device open, and when they were listed.
     holders: RefCell<Option<(Duration, BTreeSet<u32>)>>,
 }
 

@@ -61,7 +61,9 @@ pub struct Competitors {
     demanded: BTreeMap<ProcessId, (Duration, Duration)>,
     /// Number of samples in a row that found no new competitor.
     settled: u8,
+    /// The competitors found so far, ascending.
     found: Vec<ProcessId>,
+    /// Whether tasks waited for a CPU at the last reading of the pressure, or this is unknown.
     contended: bool,
 }
 

@@ -23,7 +23,7 @@ fn change(
     let proc = context.system.roots.proc.display();
     let knob = format!("{proc}/{}/autogroup", group.process.pid);
     let from = format!("nice {from}");
-    let to = format!("nice {to} (session group {})", group.number);
+    let to = format!("nice {to} (autogroup {})", group.number);
     let rule =
         "boost: the foreground app's session is one scheduling group (autogroup), which runs \
          before others";

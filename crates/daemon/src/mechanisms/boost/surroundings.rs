@@ -38,6 +38,7 @@ pub struct Surroundings {
     looked_at: Option<Duration>,
     schedulers: Schedulers,
     helpers: Vec<Known>,
+    /// Whether the scheduler treats each session as a group (autogroup).
     autogroups: bool,
     /// Whether realtime tasks are scheduled in groups. Determined once, and only where Limelight
     /// owns the cgroup tree, because the search in the kernel's list of functions takes long.

@@ -58,8 +58,9 @@ fn without_us(family: &Family, found: Asking) -> Asking {
     wanted(&tuned, found).0
 }
 
-/// The tuning for a process's threads. `originals`: the TID of each thread, and its values without
-/// Limelight.
+/// The tuning for a process's threads: without lower nice values for an app's process whose main
+/// thread has an unexplained value below 0. `originals`: the TID of each thread, and its values
+/// without Limelight.
 fn tuning_for(
     tuning: Tuning,
     listed: &Threads,

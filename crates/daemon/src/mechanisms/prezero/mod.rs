@@ -42,6 +42,7 @@ const FILE_MAX_BYTES: u64 = 64 << 10;
 pub struct Prezero {
     /// The pages that each app takes in a window, kept on disk across restarts of the daemon.
     demand: Demand,
+    /// The topmost app at the last observation.
     front: Option<AppKey>,
     /// The demand file; `None`: the demand is not kept on disk, as in a dry run.
     file: Option<PathBuf>,

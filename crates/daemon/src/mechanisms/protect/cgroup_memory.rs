@@ -4,8 +4,8 @@
 //! The protection of a cgroup is capped by that of every ancestor. The kernel divides an ancestor's
 //! protection among its children in proportion to the used parts of their reservations. Each
 //! ancestor's reservation is therefore raised to the amount that the app needs, plus the amount
-//! that the siblings use of their own reservations. The memory controller is enabled where it is
-//! missing.
+//! that the ancestor's other children use of their own reservations. The memory controller is
+//! enabled where it is missing.
 
 use limelight_core::model::snapshot::{Knob, Reserved};
 use limelight_core::model::{AppKey, Home};
@@ -34,11 +34,13 @@ fn memory_knob(knob: Knob) -> MemoryKnob {
 /// The app's cgroup or one of its ancestors below the root, with its target value.
 struct Target {
     cgroup: Cgroup,
+    /// The present value.
     found: Limit,
     /// The value before Limelight.
     original: Limit,
     /// Values that Limelight has written.
     ours: Vec<String>,
+    /// The value to write.
     wanted: Limit,
 }
 
@@ -129,6 +131,8 @@ fn in_use(cgroup: &Cgroup, limit: Limit) -> u64 {
     }
 }
 
+/// The original value of a knob and the values that Limelight has written; `None` if the knob is
+/// not in the restore record.
 fn recorded(ledger: &Ledger, inode: u64, knob: MemoryKnob) -> Option<(Limit, Vec<String>)> {
     ledger.entries().iter().find_map(|entry| match entry {
         Entry::Limit {
@@ -167,6 +171,7 @@ pub fn protected_by_others(system: &System, ledger: &Ledger, knob: Knob) -> u64 
         .sum()
 }
 
+/// The entry of this knob in the restore record.
 fn limit_entry(ledger: &Ledger, cgroup: &Cgroup, knob: Knob) -> Option<Entry> {
     let mut entries = ledger.entries().iter();
     let same = |entry: &&Entry| {

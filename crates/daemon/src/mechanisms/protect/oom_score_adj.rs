@@ -23,6 +23,7 @@ use crate::restore::{Entry, Moment, Place};
 /// Lowest value that is written. -1000 would exempt a process from the OOM killer altogether.
 const LOWEST: i16 = -999;
 
+/// The value to write for a process whose value without Limelight is `found`.
 fn lowered(found: i16, points: u16) -> i16 {
     if found < 0 {
         return found;
@@ -45,8 +46,11 @@ fn change(context: Context<'_>, id: ProcessId, from: i16, to: i16, points: u16) 
 struct Fresh {
     id: ProcessId,
     process: Process,
+    /// The present value.
     found: i16,
+    /// The value without Limelight.
     original: i16,
+    /// The value to write.
     ours: i16,
     entry: Entry,
 }

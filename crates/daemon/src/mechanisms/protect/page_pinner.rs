@@ -251,9 +251,10 @@ struct Holdings {
     files: BTreeMap<(u64, u64), Holding>,
     /// Files of the previous app, until the first scan of the present one.
     former: BTreeMap<(u64, u64), Holding>,
+    /// Locked bytes in `files`.
     bytes: u64,
     full: bool,
-    /// Whether the last scan locked something.
+    /// Whether the last scan locked a page.
     fresh: bool,
 }
 
@@ -298,6 +299,7 @@ impl Holdings {
         Ok(())
     }
 
+    /// Locks those pages of one mapping that need a lock and have none.
     fn settle(
         &mut self,
         process: &Process,

@@ -32,7 +32,7 @@ fn inodes(cgroup: &Cgroup, found: &mut BTreeSet<u64>) {
 fn change(limit: u64, locked: &Locked, context: Context<'_>) -> Change {
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let full = match locked.full {
-        true => ", not enough for all",
+        true => ", which is too little for all pages",
         false => "",
     };
     let to = format!(

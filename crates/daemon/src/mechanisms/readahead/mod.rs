@@ -40,8 +40,8 @@ use replay::Replay;
 use streams::Streams;
 use waits::Waits;
 
-/// Interval between readings of the free memory while files are read ahead. A reading costs more
-/// than the poll of a stream.
+/// How long a determination of `room` is used while files are read ahead. It costs more than the
+/// poll of a stream.
 const MEMORY_EVERY: Duration = Duration::from_millis(100);
 
 /// Maximum number of buffers of open events that are handled in one batch; each holds some 160
@@ -87,6 +87,7 @@ pub struct Readahead {
     members: Vec<ProcessId>,
     /// Whether the topmost app's streams are followed.
     follows: bool,
+    /// Steps by which the reservation was lowered, as of the last plan.
     lowered_steps: u8,
     /// How many bytes may still be read ahead, and when that was determined.
     room: Option<(u64, Duration)>,
@@ -200,8 +201,7 @@ impl Readahead {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Handles the result of a scan: another app may be topmost, or the app may have other
-    /// processes.
+    /// Takes the topmost app and its processes from a plan's snapshot: either may have changed.
     pub fn observe(&mut self, snapshot: &Snapshot, system: &System, now: Duration) {
         if self.readers.is_none() {
             return;

@@ -55,8 +55,11 @@ struct Watch {
     kind: Kind,
     rate: Rate,
     on: bool,
+    /// Time since which it has been on, or was before the present pause.
     since: Duration,
+    /// Length of the next pause.
     pause: Duration,
+    /// When the present or last pause ends.
     resume: Duration,
 }
 
@@ -106,6 +109,7 @@ pub struct Opens {
     execs: Watch,
     /// Signals changes of the mount table; `None`: no file system is watched.
     changes: Option<OwnedFd>,
+    /// When the mount table is scanned next.
     look_for_mounts: Option<Duration>,
 }
 
@@ -181,8 +185,8 @@ impl Opens {
     pub fn detail(&self) -> String {
         let paused = match (self.opens.on, self.execs.on) {
             (true, true) => "",
-            (false, true) => ", opens paused: other programs open too many files",
-            (_, false) => ", paused: too many programs are started",
+            (false, true) => ", opens not watched for now: other programs open too many files",
+            (_, false) => ", executions not watched for now: too many programs are started",
         };
         format!("fanotify on {} file systems{paused}", self.mounts.len())
     }

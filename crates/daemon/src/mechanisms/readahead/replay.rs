@@ -42,7 +42,7 @@ pub struct Replay {
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The record cannot be read.
-    #[error("{}: {error}", path.display())]
+    #[error("cannot read {}: {error}", path.display())]
     Unreadable {
         /// The record.
         path: PathBuf,
@@ -50,7 +50,7 @@ pub enum RecordError {
         error: io::Error,
     },
     /// The record's text is not valid.
-    #[error("{}: {flaw}", path.display())]
+    #[error("{} is not valid: {flaw}", path.display())]
     Invalid {
         /// The record.
         path: PathBuf,

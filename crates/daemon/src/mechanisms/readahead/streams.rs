@@ -66,6 +66,7 @@ struct Followed {
     size: u64,
     file: Arc<File>,
     stream: Stream,
+    /// Bytes to request per call.
     chunk: u64,
     /// Time of the next poll.
     due: Duration,
@@ -85,6 +86,7 @@ pub struct Streams {
     next_round: Duration,
     disks: Disks,
     rate: Rate,
+    /// Bytes requested so far.
     bytes: u64,
 }
 

@@ -72,6 +72,7 @@ pub struct Waits {
     forget_at: Duration,
     list: List,
     places: Places,
+    /// When the waiting events are handled; `None`: there are none.
     due: Option<Duration>,
 }
 

@@ -85,7 +85,7 @@ impl Swap {
                             bytes: freed,
                             took: Some(took),
                             reason: format!(
-                                "{}; {} MiB of it went to swap",
+                                "{}; {} MiB of its memory went to swap",
                                 self.squeezing_for,
                                 swapped >> 20
                             ),
@@ -114,7 +114,7 @@ impl Swap {
                             bytes: swapped,
                             took: Some(took),
                             reason: format!(
-                                "it is in the foreground; {} MiB of its files were requested too",
+                                "the app is in the foreground again; {} MiB of its files were requested, too",
                                 files >> 20
                             ),
                             gauge: None,

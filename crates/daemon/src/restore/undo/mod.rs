@@ -27,7 +27,8 @@ pub enum Undone {
         /// The value that was found.
         found: String,
     },
-    /// The process or cgroup does not exist any more.
+    /// There is nothing to restore: the process, cgroup or knob does not exist any more, or no
+    /// process has inherited the value.
     Gone,
     /// The value could not be restored, and its entry stays in the record.
     Failed {
@@ -131,7 +132,7 @@ fn put_back(
     results
 }
 
-/// Restores everything that this daemon or a dead one has changed. Returns how many things could
+/// Restores everything that this daemon or a dead one has changed. Returns how many entries could
 /// not be restored.
 pub fn undo_all(ledger: &mut Ledger, system: &System) -> usize {
     let mut results = undo(ledger, system, |_| true);
