@@ -126,7 +126,7 @@ pub struct Shared {
     pub lease: Lease,
     /// Refuses actions that would harm a protected process.
     pub gate: Gate,
-    /// Retries of failed restores.
+    /// Schedule of the overdue restores.
     pub attempts: Attempts,
 }
 

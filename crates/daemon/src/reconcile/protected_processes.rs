@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Updates the gate's list of protected processes: before each plan, and at once when another app
-//! becomes topmost.
+//! Updates the gate's list of protected processes: before each plan for all mechanisms or for
+//! `swap`, and at once when another app becomes topmost.
 
 use std::time::Duration;
 

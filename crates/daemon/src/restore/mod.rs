@@ -69,7 +69,8 @@ fn make_private(runtime: &Path, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Restores what a dead daemon left changed, and does nothing else: `limelightd --restore`.
+/// Restores what a dead daemon left changed, and does nothing else. This is `limelightd --restore`;
+/// the watcher calls it, too.
 pub fn put_back(roots: Roots) -> Result<(), Failure> {
     let runtime = roots.runtime.clone();
     if !runtime.exists() {

@@ -24,7 +24,7 @@ pub enum Input {
         /// The source's name.
         source: &'static str,
     },
-    /// The best guess at the foreground process.
+    /// The best guess at the foreground process; `None`: there is no guess.
     Guessed(Option<ProcessId>),
     /// A client claims the foreground.
     Claimed {
@@ -35,7 +35,7 @@ pub enum Input {
     },
     /// A client has closed its connection.
     Disconnected(u64),
-    /// The users with an active session; `None` where no session is known.
+    /// The users with an active session at a seat; `None` where no such session is known.
     ActiveUsers(Option<BTreeSet<u32>>),
     /// These processes, oldest first, execute programs with a record of an earlier start.
     Launched(Vec<i32>),

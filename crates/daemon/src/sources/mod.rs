@@ -105,7 +105,7 @@ impl Sources {
         inputs.collect()
     }
 
-    /// A change in the cpuset of the foreground app.
+    /// A change of the foreground app according to Android's cpuset; `None`: there is none.
     pub fn top_app(&mut self, system: &System) -> Option<Input> {
         let source = "top-app";
         Some(match self.top_app.look(system)? {

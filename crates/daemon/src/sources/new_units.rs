@@ -107,7 +107,8 @@ impl NewUnits {
     }
 }
 
-/// At most `most` of these places; if there are more, every top-level subtree gets an equal number.
+/// At most `most` of these places. The top-level subtrees take turns, so that each gets an equal
+/// share.
 fn in_turns(places: &BTreeSet<String>, most: usize) -> BTreeSet<&String> {
     let mut turns: BTreeMap<&str, usize> = BTreeMap::new();
     let mut all: Vec<(usize, &String)> = Vec::new();

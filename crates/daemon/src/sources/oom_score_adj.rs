@@ -129,17 +129,17 @@ impl OomScoreAdj {
         source
     }
 
-    /// Whether it can report a foreground process.
+    /// Whether the source can report a foreground process.
     pub fn is_on(&self) -> bool {
         !matches!(self.way, Way::Off)
     }
 
-    /// How it works, or why it does not.
+    /// How the source works, or why it does not.
     pub fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// The trace instance to wait for, if it uses the tracepoint.
+    /// The trace instance to wait for; `None`: the source does not use the tracepoint.
     pub fn instance(&self) -> Option<&Instance> {
         match &self.way {
             Way::Trace(traced) => Some(&traced.instance),
@@ -249,8 +249,9 @@ impl OomScoreAdj {
         Some(without_us(lowered, parent, value))
     }
 
-    /// Scans all processes if that is due, and returns those whose value became 0. If `heard` is
-    /// false it does not scan, and a value that becomes 0 meanwhile is not reported later.
+    /// Scans all processes if that is due, and returns those whose value became 0. `heard`: whether
+    /// the results would count. If not, there is no scan, and a value that becomes 0 meanwhile is
+    /// not reported later.
     pub fn take_scanned(
         &mut self,
         system: &System,

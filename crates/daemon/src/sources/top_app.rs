@@ -71,7 +71,7 @@ impl TopApp {
         self.group.is_some() && self.used
     }
 
-    /// How it works, or why it does not.
+    /// How the source works, or why it does not.
     pub fn detail(&self) -> &str {
         &self.detail
     }

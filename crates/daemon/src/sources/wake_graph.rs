@@ -88,12 +88,12 @@ pub struct WakeGraphSource {
 }
 
 impl WakeGraphSource {
-    /// Whether it is wanted and can work: only then must input be monitored.
+    /// Whether the source is wanted and can work: only then must input be monitored.
     pub fn listens(&self) -> bool {
         matches!(self.works, Some(Ok(())))
     }
 
-    /// Why it cannot work, if it is wanted.
+    /// Why the source cannot work; `None` if it can, or is not wanted.
     pub fn failure(&self) -> Option<&str> {
         self.works.as_ref()?.as_ref().err().map(String::as_str)
     }
@@ -131,7 +131,8 @@ impl WakeGraphSource {
         }
     }
 
-    /// Takes the times of key and button events, on `CLOCK_MONOTONIC`.
+    /// Takes the times of key and button events, on `CLOCK_MONOTONIC`. While tracing is off, only
+    /// switches it on.
     pub fn pressed(
         &mut self,
         times: &[Duration],

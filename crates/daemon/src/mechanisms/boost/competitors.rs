@@ -20,7 +20,7 @@ use crate::system::System;
 /// Shortest time between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_millis(400);
 
-/// CPUs count as contended if tasks wait for one during at least this percentage of the time.
+/// CPUs count as contended if some task waits for one during at least this percentage of the time.
 const WAITED_PERCENT: u64 = 10;
 
 /// Shortest time between two readings of the CPU pressure. The kernel adds up waits every 2 s
@@ -68,8 +68,8 @@ pub struct Competitors {
 }
 
 impl Competitors {
-    /// Whether tasks waited for a CPU at the last sample and further samples may find more
-    /// competitors.
+    /// Whether tasks waited for a CPU at the last sample, and fewer than [`SETTLED`] samples in a
+    /// row have found no new competitor.
     pub fn is_contended(&self) -> bool {
         self.contended && self.settled < SETTLED
     }

@@ -84,7 +84,7 @@ pub(super) fn regroup(
             .changes
             .note(Reach::App(app), Kind::Autogroup, change);
     }
-    // Groups that failed are not noted as done, so the next scan retries them.
+    // Groups that failed are not noted as done, so the next plan retries them.
     shared.in_force.regrouped = (!done.is_empty()).then_some((app, done));
 }
 

@@ -46,7 +46,7 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// Scans again if the last scan is too old.
+    /// Scans again if the last scan is too old and `boost` is enabled.
     pub fn look(&mut self, system: &System, settings: &BoostSettings, now: Duration) {
         let fresh = |then: Duration| now.saturating_sub(then) < LOOK_EVERY;
         if !settings.enabled || self.looked_at.is_some_and(fresh) {

@@ -2,7 +2,7 @@
 //! Sets the nice value, slice and I/O priority of each thread.
 //!
 //! A thread inherits all three from its creator. So a thread that is created while the app is
-//! topmost is boosted at once; the next scan only adds it to the restore record. A recorded thread
+//! topmost is boosted at once; the next plan only adds it to the restore record. A recorded thread
 //! is never changed again: a renice in the meantime takes precedence.
 //!
 //! The nice values of an app's process are not lowered if its main thread has a value below 0 that
@@ -178,7 +178,7 @@ fn unknown_threads(process: &Process, listed: &Threads, known: &[Tuned], slice: 
 struct Origins<'a> {
     inheritance: Inheritance<'a>,
     /// The time and the process tree before any value is changed. They are read at the first new
-    /// thread, because most scans find no new thread.
+    /// thread, because most plans find no new thread.
     start: Option<(Moment, ProcessTree)>,
 }
 
@@ -245,8 +245,7 @@ pub(super) fn tune(
         }
         let (lineage, family) = match origins.of(system, (listed.process, &process)) {
             Ok(origin) => origin,
-            // Inherited and chosen values cannot be distinguished now; the next scan may
-            // succeed.
+            // Inherited and chosen values cannot be distinguished now; the next plan may succeed.
             Err(error) => {
                 tracing::debug!("threads are not boosted: {error}");
                 continue;
@@ -317,7 +316,7 @@ fn write_threads(
             if recorded.is_err() {
                 break;
             }
-            // Check again: the TID may have been reused since the scan.
+            // Check again: the TID may have been reused since the threads were listed.
             if !is_same(&fresh.process, thread) {
                 continue;
             }

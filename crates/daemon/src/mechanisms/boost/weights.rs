@@ -60,7 +60,8 @@ pub(super) fn weigh(shared: &mut Shared, app: AppKey, weights: &[Weight], contex
     shared.in_force.weighed = Some((app, weights.to_vec()));
 }
 
-/// Writes one weight. Returns the weight before Limelight, and the outcome.
+/// Writes one weight. Returns the weight before Limelight (0 if it cannot be read), and the
+/// outcome.
 fn write_weight(shared: &mut Shared, weight: &Weight, context: Context<'_>) -> (u32, Outcome) {
     let file = knob(weight.file);
     let cgroup = match open(weight, context) {

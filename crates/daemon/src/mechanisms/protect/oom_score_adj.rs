@@ -23,13 +23,13 @@ use crate::restore::{Entry, Moment, Place};
 /// Lowest value that is written. -1000 would exempt a process from the OOM killer altogether.
 const LOWEST: i16 = -999;
 
-/// The value to write for a process whose value without Limelight is `found`.
-fn lowered(found: i16, points: u16) -> i16 {
-    if found < 0 {
-        return found;
+/// The value to write for a process, given its value without Limelight. A value below 0 stays.
+fn lowered(original: i16, points: u16) -> i16 {
+    if original < 0 {
+        return original;
     }
     let points = i16::try_from(points).unwrap_or(1000);
-    found.saturating_sub(points).max(LOWEST)
+    original.saturating_sub(points).max(LOWEST)
 }
 
 fn change(context: Context<'_>, id: ProcessId, from: i16, to: i16, points: u16) -> Change {
@@ -70,7 +70,7 @@ fn fresh(
     let home = home.map(Place::from);
     let inheritance = Inheritance::new(recorded, &[]);
     // The time and the process tree before any change. They are read at the first new process,
-    // because most scans find no new process.
+    // because most plans find no new process.
     let mut start: Option<(Moment, ProcessTree)> = None;
     let mut given = Vec::new();
     let mut fresh = Vec::new();
@@ -94,7 +94,7 @@ fn fresh(
         });
         let (found, original, lineage) = match origin {
             Ok(origin) => origin,
-            // The daemon lacks memory or descriptors; the next scan may succeed.
+            // The daemon lacks memory or descriptors; the next plan may succeed.
             Err(error) if error.is_exhausted() => {
                 tracing::debug!("no oom_score_adj is lowered: {error}");
                 return None;

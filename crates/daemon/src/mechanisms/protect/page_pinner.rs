@@ -25,9 +25,10 @@ use tracing::debug;
 
 use crate::system::same_process;
 
-/// Shortest and longest time between two scans of an app. The interval is short at first, while the
-/// app starts to work, and for as long as scans find new pages. Pages that were evicted before the
-/// app became topmost are read back on demand, and may be evicted again before a scan locks them.
+/// Shortest and longest time between two scans of an app. The interval is short at first, when an
+/// app often maps more pages, and for as long as scans find new pages. Pages that were evicted
+/// before the app became topmost are read back on demand, and may be evicted again before a scan
+/// locks them.
 const SOON: Duration = Duration::from_millis(125);
 const LATE: Duration = Duration::from_secs(16);
 
@@ -35,8 +36,8 @@ const LATE: Duration = Duration::from_secs(16);
 /// when the event loop does: see [`PagePinner::look`].
 const LATE_LOOKS: u32 = 4;
 
-/// Minimum time from the begin of a scan to the next scan, as a multiple of the first scan's CPU
-/// time: the app needs the CPU itself.
+/// Minimum time between the starts of two scans, as a multiple of the first scan's CPU time. The
+/// app needs the CPU itself.
 const LOOK_PART: u32 = 16;
 
 /// Pages of a file within this distance (in pages) were probably read together: the kernel reads

@@ -125,7 +125,7 @@ impl Swap {
         }
     }
 
-    /// Recent returns of memory: bytes, and the time that each took.
+    /// Returns of memory since the last call: bytes read from swap, and the time that each took.
     pub fn take_returns(&mut self) -> Vec<(u64, Duration)> {
         std::mem::take(&mut self.returns)
     }
@@ -141,8 +141,9 @@ fn note_squeeze(squeezed: &mut Vec<(AppKey, Duration)>, app: AppKey, at: Duratio
     squeezed.push((app, at));
 }
 
-/// Records an app's working set. An app that is kept out of swap is left out: only missing pages
-/// are measured, so it would seem to need little.
+/// Stores an app's working set, in bytes. 0 is left out: nothing is known yet. An app that is kept
+/// out of swap is left out, too: only missing pages are measured, so the app would seem to need
+/// little.
 fn learn(shared: &mut Shared, app: AppKey, working_set: u64) {
     let in_force = &mut shared.in_force.swapping;
     let unseen = in_force.exempt.contains(&app);

@@ -11,7 +11,7 @@ use limelight_core::model::AppKey;
 /// How long a disarmed app is remembered: much longer than a report takes.
 const REPORTED: Duration = Duration::from_secs(10);
 
-/// Apps that are armed or were armed recently.
+/// Apps that are armed, and apps that were armed recently with the time when they were disarmed.
 #[derive(Debug, Default)]
 pub struct KillTargets(BTreeMap<AppKey, (Option<Duration>, Known)>);
 

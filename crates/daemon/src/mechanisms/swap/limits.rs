@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Limits that stay in force: apps that are kept out of swap, and frozen apps.
+//! Limits that stay in force until they are withdrawn: apps that are kept out of swap, and frozen
+//! apps.
 
 use limelight_core::model::apps::Known;
 use limelight_core::model::{AppKey, Home};

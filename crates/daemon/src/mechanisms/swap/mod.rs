@@ -58,7 +58,7 @@ pub enum MemoryNotice {
         /// The gauge at the decision; `None`: the present one.
         gauge: Option<(Level, Gauge)>,
     },
-    /// How short memory is.
+    /// Apps are asked to free memory, or are told that the shortage is over ([`Level::Plenty`]).
     Level {
         /// The level.
         level: Level,
@@ -92,9 +92,10 @@ pub struct Swap {
     /// Whether the squeezed target is a service and not an app. Such a squeeze is reported even if
     /// it frees nothing.
     squeezing_service: bool,
-    /// Recent returns of memory: bytes, and the time that each took.
+    /// Returns of memory since [`Swap::take_returns`]: bytes read from swap, and the time that each
+    /// took.
     returns: Vec<(u64, Duration)>,
-    /// Notices for the user.
+    /// Notices that are not published yet.
     pub notices: Vec<MemoryNotice>,
 }
 

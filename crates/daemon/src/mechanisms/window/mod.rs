@@ -115,7 +115,7 @@ impl Window {
         *self.reporters.entry(client).or_default() += 1;
     }
 
-    /// Whether a user was permitted to report on this app a moment ago.
+    /// Whether a user was permitted to report on this app within the last 2 s.
     pub fn has_pass(&self, uid: u32, app: AppKey, at: Duration) -> bool {
         let granted = |pass: Pass| pass.uid == uid && pass.app == app && at < pass.until;
         self.pass.is_some_and(granted)

@@ -78,7 +78,7 @@ impl<'a> Untouchable<'a> {
         }
     }
 
-    /// Why this app is never touched; `None` if it may be.
+    /// Why this app is never touched; `None` if it may be touched.
     pub fn why(&self, system: &System, app: &Sighted) -> Option<String> {
         let own = i32::try_from(std::process::id()).unwrap_or_default();
         for member in &app.members {

@@ -38,7 +38,8 @@ const PIECE: u64 = 2 << 20;
 /// Maximum memory of one process that is scanned, in bytes.
 const LOOK_MOST: u64 = 1 << 30;
 
-/// Longest wait for a cgroup to freeze. Running processes would fault their pages back in.
+/// Longest wait for a cgroup that is being frozen. Running processes would fault their pages back
+/// in.
 const FREEZE: Duration = Duration::from_millis(200);
 
 /// Result of a squeeze.
