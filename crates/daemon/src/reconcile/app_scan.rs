@@ -307,7 +307,8 @@ impl Reconciler {
         }
     }
 
-    /// Records the victims of the kernel's OOM killer, given its number of kills since boot.
+    /// Adds the victims of the kernel's OOM killer to the history, given its number of kills since
+    /// boot.
     pub(super) fn note_oom_kills(&mut self, total: u64) {
         let known = self.model.apps.by_use();
         let kills = &mut self.scan.oom_kills;

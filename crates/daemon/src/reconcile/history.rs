@@ -25,14 +25,14 @@ pub const FILE_NAME: &str = "history.jsonl";
 /// A larger file is rewritten from the entries in memory.
 const FILE_MAX_BYTES: u64 = 512 << 10;
 
-/// One action to record.
+/// One action, for the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note<'a> {
     /// Time of the decision, since boot.
     pub at: Duration,
     /// The action.
     pub action: MemoryAction,
-    /// The app it acted on.
+    /// The app that the action affected; `None`: no single app.
     pub app: Option<&'a App>,
     /// The app's owner.
     pub uid: Option<u32>,

@@ -145,7 +145,7 @@ pub enum Entry {
     SwapMax {
         /// The cgroup.
         cgroup: Place,
-        /// Value before.
+        /// Value before Limelight.
         original: String,
     },
     /// A cgroup that Limelight froze.
@@ -179,7 +179,7 @@ pub enum Entry {
         pid: i32,
         /// Start time in clock ticks since boot.
         starttime: u64,
-        /// Value before.
+        /// Value before Limelight.
         original: i16,
         /// Value that Limelight wrote.
         ours: i16,

@@ -53,10 +53,10 @@ struct Details {
     identity: Identity,
     /// The class that its environment asks for.
     variable: Option<Class>,
-    /// Why it is never touched: it is a system service, or exempt from OOM kills.
+    /// Why the app is never touched: it is a system service, or exempt from OOM kills.
     untouchable: Option<String>,
-    /// Why it is not touched, judged only by its unit's name. Any user can choose a unit's name, so
-    /// this exempts only a limited amount of memory.
+    /// Why the app is not touched, judged only by its unit's name. Any user can choose a unit's
+    /// name, so such names exempt only a limited amount of memory.
     named: Option<String>,
 }
 

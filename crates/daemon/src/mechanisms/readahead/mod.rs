@@ -40,12 +40,12 @@ use replay::Replay;
 use streams::Streams;
 use waits::Waits;
 
-/// How long a determination of `room` is used while files are read ahead. It costs more than the
-/// poll of a stream.
+/// How long a determination of `room` is used while files are read ahead. Determining `room` costs
+/// more than the poll of a stream.
 const MEMORY_EVERY: Duration = Duration::from_millis(100);
 
-/// Maximum number of buffers of open events that are handled in one batch; each holds some 160
-/// events.
+/// Maximum number of buffers of open events that are handled in one turn of the event loop; each
+/// holds some 160 events.
 const BUFFERS: usize = 32;
 
 /// The watch on opens, or why there is none.
@@ -58,11 +58,11 @@ enum Eyes {
 /// Totals since the mechanism was started or its configuration changed, for `status`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// App starts that were replayed.
+    /// App starts whose files were read ahead.
     pub replays: u64,
     /// App starts that were recorded.
     pub recordings: u64,
-    /// Bytes that replays requested.
+    /// Bytes requested for these starts.
     pub replayed_bytes: u64,
 }
 

@@ -33,7 +33,7 @@ pub enum Job {
     Piece {
         /// The file.
         file: Arc<File>,
-        /// The part of it to read.
+        /// The part of the file to read.
         range: Range,
         /// Bytes per call.
         chunk: u64,

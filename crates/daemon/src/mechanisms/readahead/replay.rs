@@ -153,9 +153,9 @@ pub struct Recorded {
 pub struct Kept {
     /// Name of the record; `None`: the start read too little data to be worth a record.
     pub name: Option<String>,
-    /// Files in it.
+    /// Files in the record.
     pub files: usize,
-    /// Bytes in it.
+    /// Bytes in the record.
     pub bytes: u64,
     /// Whether the record was written, because it is new or differs from the old one.
     pub written: bool,

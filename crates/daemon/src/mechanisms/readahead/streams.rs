@@ -48,7 +48,7 @@ const ROUND: Duration = Duration::from_secs(5);
 /// Number of polls in a row without movement after which a watch is set.
 const IDLE: u32 = 3;
 
-/// Time from setting a watch to the last poll.
+/// Time from setting a watch to the last poll of the stream.
 const LAST_LOOK: Duration = Duration::from_millis(1);
 
 /// After a read event, no watch is set for this time, because the reader may have been another

@@ -23,7 +23,7 @@ pub struct Killer {
     pub name: &'static str,
     /// Its process.
     pub pid: i32,
-    /// Whether it ends processes, or has the kernel do so.
+    /// Whether the program ends processes, or makes the kernel end them.
     pub kills: bool,
     /// What it does and when, as a clause.
     pub does: String,
