@@ -40,8 +40,8 @@ pub enum OomScoreAdjSource {
 /// When the daemon reads input devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EvdevSource {
-    /// While an app is topmost and no client reports input, or while no source reports the topmost
-    /// app.
+    /// While an app is topmost and no client reports input. With `wake_graph`, also while no source
+    /// reports the topmost app.
     #[default]
     Auto,
     /// Always.
@@ -75,8 +75,8 @@ pub enum UseDevice {
     Off,
 }
 
-/// The group whose members see all users' apps. Where logind reports no session, its members may
-/// also claim the foreground.
+/// The group whose members see all users' apps. If logind knows of no session at a seat, the
+/// group's members may also claim the foreground.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccessGroup {
     /// No group.

@@ -47,8 +47,8 @@ pub struct Options {
     pub config: Origin,
     /// Dry run: plan and explain, but change nothing.
     pub dry_run: bool,
-    /// The program that is started with `--watch`; it restores everything if this process is
-    /// killed.
+    /// The program that is started with `--watch` and restores everything if this process is
+    /// killed; `None`: no such program.
     pub watcher: Option<PathBuf>,
     /// Root directories of the system interfaces.
     pub roots: Roots,

@@ -41,7 +41,7 @@ pub fn of(process: &Process, since: Moment) -> limelight_sys::Result<Lineage> {
     })
 }
 
-/// The entries of `fresh` that the record does not have yet. A recorded lineage keeps its earlier
+/// Those of the entries `fresh` that are not in `entries` yet. A recorded lineage keeps its earlier
 /// moment.
 pub fn unrecorded(entries: &[Entry], fresh: Vec<Entry>) -> Vec<Entry> {
     let mut left: Vec<Entry> = Vec::new();
