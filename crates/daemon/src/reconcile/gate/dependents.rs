@@ -30,7 +30,7 @@ const ACCEPTS: u64 = 1 << 16;
 
 /// Returns why these processes must not be frozen; `None` if they may be. They must not be frozen
 /// if one of them holds one of `DEVICES`, accepts connections, or has a pipe to `front`, the
-/// topmost app's processes. Nor if this cannot be checked.
+/// topmost app's processes. They must not be frozen, either, if this cannot be checked.
 pub fn served(system: &System, members: &[ProcessId], front: &[ProcessId]) -> Option<String> {
     if members.len() > PROCESSES_MAX {
         return Some("it has more processes than can be checked".to_owned());
