@@ -52,9 +52,9 @@ pub enum Kind {
 pub struct Changes(BTreeMap<String, (Reach, Kind, Change)>);
 
 impl Changes {
-    /// Records a change and replaces the known change of the same knob. If both changes are
-    /// applied, the new one keeps the old `from`, which is the value before Limelight. A repeated
-    /// outcome is logged at debug level only.
+    /// Stores and logs a change, which replaces the stored change of the same knob. If both changes
+    /// are applied, the new one keeps the old `from`, which is the value before Limelight. A
+    /// repeated outcome is logged at debug level only.
     pub fn note(&mut self, reach: Reach, kind: Kind, mut change: Change) {
         let known = self.0.get(&change.knob).map(|(.., known)| known);
         if let Some(known) = known {

@@ -29,7 +29,7 @@ use crate::sources::storage::StorageSource;
 use crate::system::{now, System};
 
 /// An app that has been in the foreground this long counts as having responded, unless a response
-/// window is open. Until then, the daemon postpones its work for other apps.
+/// window is open. Until then, the daemon postpones its work on the other apps.
 pub(super) const SETTLED: Duration = Duration::from_millis(750);
 
 /// Scan intervals while memory is short, and while apps may have to be killed.
@@ -58,10 +58,12 @@ pub struct AppScan {
     /// Growth of services: cgroups that are not apps.
     pub services: ServiceGrowth,
     oom_kills: OomKills,
+    /// The topmost app at its last change.
     front: Option<App>,
     /// Whether the topmost app was settled at the last scan.
     settled: bool,
     previous: Option<(AppKey, Duration)>,
+    /// When the next scan is due.
     next_look: Option<Duration>,
     /// Pages swapped out since boot, as of the last scan.
     swapped_out: u64,
@@ -261,7 +263,7 @@ impl Reconciler {
         self.mechanisms
             .swap
             .take_refused(&mut self.mechanisms.shared, now());
-        // Re-arm the guard's alarm for later reports.
+        // If the online CPUs have changed, the guard needs another alarm.
         if let Some(guard) = &mut self.mechanisms.swap.guard {
             guard.renew_alarm(&self.system);
         }
@@ -305,7 +307,8 @@ impl Reconciler {
         }
     }
 
-    /// Records the victims of the kernel's OOM killer, given its number of kills since boot.
+    /// Adds the victims of the kernel's OOM killer to the history, given its number of kills since
+    /// boot.
     pub(super) fn note_oom_kills(&mut self, total: u64) {
         let known = self.model.apps.by_use();
         let kills = &mut self.scan.oom_kills;
@@ -344,7 +347,7 @@ impl Reconciler {
         // Attribute the kills before ended apps are dropped.
         let counters = pressure::counters(&self.system);
         self.note_oom_kills(pressure::oom_kills(&counters));
-        // A unit created a moment ago may still be empty.
+        // A unit created a moment ago may still be empty, so scan again soon.
         let made = self.scan.new_units.take();
         if made.any {
             self.scan.look_by(at + LOOK_EVERY);

@@ -151,7 +151,7 @@ impl Reconciler {
         match self.config.adopt {
             Adopt::Never => false,
             Adopt::Always => true,
-            // The device protects an app without a cgroup of its own; boost always needs a cgroup.
+            // The device protects an app without a cgroup of its own; boost's weights need one.
             Adopt::Auto => {
                 let boost = self.config.settings.boost.enabled;
                 let device = self.mechanisms.shared.device.device();

@@ -389,7 +389,8 @@ impl Reconciler {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Plans again after a change that is not an input: the start, a new configuration, the stop.
+    /// Plans again after a change that is not an input: the daemon's start or stop, or a new
+    /// configuration.
     pub fn refresh(&mut self, event: Event) {
         self.reconcile(Scope::All(event));
     }
@@ -422,8 +423,8 @@ impl Reconciler {
         );
     }
 
-    /// For each purpose, whether the daemon's own sources of input and frames are needed: guesses
-    /// of the foreground app, response windows in general, and an open response window.
+    /// Whether the daemon's own sources of input and frames are needed, for each of three purposes:
+    /// guesses of the foreground app, response windows in general, an open response window.
     pub fn wanted_sources(&self) -> (bool, bool, bool) {
         let Config {
             evdev, wake_graph, ..

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Updates the gate's list of protected processes: before each plan, and at once when another app
-//! becomes topmost.
+//! Updates the gate's list of protected processes: before each plan for all mechanisms or for
+//! `swap`, and at once when another app becomes topmost.
 
 use std::time::Duration;
 
@@ -39,8 +39,8 @@ impl Reconciler {
     }
 
     /// Updates the list. `members` are the topmost app's processes now. While memory is short or an
-    /// app is frozen, this reads all processes of the machine, so that processes that the topmost
-    /// app started in other cgroups count too.
+    /// app is frozen, reads all processes of the machine, to find those that the topmost app
+    /// started in other cgroups.
     pub(super) fn protect_processes(&mut self, members: &[ProcessId], at: Duration) -> Protected {
         let front = self.model.front().cloned();
         let previous = self.previous_app(at);

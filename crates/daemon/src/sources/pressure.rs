@@ -46,7 +46,7 @@ impl PressureSource {
                 }
             }
             Err(error) => {
-                info!("no PSI trigger, pressure is polled: {error}");
+                info!("cannot arm a PSI trigger: {error}; pressure is polled");
                 PressureSource {
                     trigger: None,
                     detail: format!("polled every tick: {error}"),

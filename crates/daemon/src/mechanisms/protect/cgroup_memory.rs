@@ -4,8 +4,8 @@
 //! The protection of a cgroup is capped by that of every ancestor. The kernel divides an ancestor's
 //! protection among its children in proportion to the used parts of their reservations. Each
 //! ancestor's reservation is therefore raised to the amount that the app needs, plus the amount
-//! that the siblings use of their own reservations. The memory controller is enabled where it is
-//! missing.
+//! that the ancestor's other children use of their own reservations. The memory controller is
+//! enabled where it is missing.
 
 use limelight_core::model::snapshot::{Knob, Reserved};
 use limelight_core::model::{AppKey, Home};
@@ -20,8 +20,8 @@ use crate::restore::undo::{open_place, Undone};
 use crate::restore::{Entry, Ledger, Place};
 use crate::system::{System, MEMORY};
 
-/// Maximum number of times that a reservation is made again after another program has overwritten
-/// it.
+/// Maximum number of times that a reservation is made again after another program has reset the
+/// value to the original.
 const DISTURBANCES_MAX: u8 = 3;
 
 fn memory_knob(knob: Knob) -> MemoryKnob {
@@ -34,16 +34,19 @@ fn memory_knob(knob: Knob) -> MemoryKnob {
 /// The app's cgroup or one of its ancestors below the root, with its target value.
 struct Target {
     cgroup: Cgroup,
+    /// The present value.
     found: Limit,
     /// The value before Limelight.
     original: Limit,
     /// Values that Limelight has written.
     ours: Vec<String>,
+    /// The value to write.
     wanted: Limit,
 }
 
 impl Target {
-    /// Whether another program has changed the value since Limelight wrote it.
+    /// Whether the value now is neither the original nor one that Limelight wrote, so another
+    /// program has set it.
     fn is_theirs(&self) -> bool {
         !self.ours.is_empty()
             && self.found != self.original
@@ -128,6 +131,8 @@ fn in_use(cgroup: &Cgroup, limit: Limit) -> u64 {
     }
 }
 
+/// The original value of a knob and the values that Limelight has written; `None` if the knob is
+/// not in the restore record.
 fn recorded(ledger: &Ledger, inode: u64, knob: MemoryKnob) -> Option<(Limit, Vec<String>)> {
     ledger.entries().iter().find_map(|entry| match entry {
         Entry::Limit {
@@ -142,9 +147,9 @@ fn recorded(ledger: &Ledger, inode: u64, knob: MemoryKnob) -> Option<(Limit, Vec
     })
 }
 
-/// Bytes that are reserved for other cgroups and in use. `knob` is the file that is effective under
-/// the kernel's LRU: with [`Knob::Min`] only `memory.min` counts, with [`Knob::Low`] the larger of
-/// both.
+/// Bytes in use of reservations that Limelight did not make, summed over the top-level cgroups.
+/// `knob` is the file that is effective under the kernel's LRU: with [`Knob::Min`] only
+/// `memory.min` counts, with [`Knob::Low`] the larger of both.
 pub fn protected_by_others(system: &System, ledger: &Ledger, knob: Knob) -> u64 {
     let Ok(root) = system.cgroups.open(&CgroupPath::root()) else {
         return 0;
@@ -166,6 +171,7 @@ pub fn protected_by_others(system: &System, ledger: &Ledger, knob: Knob) -> u64 
         .sum()
 }
 
+/// The entry of this knob in the restore record.
 fn limit_entry(ledger: &Ledger, cgroup: &Cgroup, knob: Knob) -> Option<Entry> {
     let mut entries = ledger.entries().iter();
     let same = |entry: &&Entry| {
@@ -249,8 +255,8 @@ impl Reservation {
             shared.changes.note(reach, Kind::Reservation, change);
         }
         if !reserved {
-            // With no reservation in force, no later step restores the values that were written
-            // here or by an earlier run of the daemon. So their restores are scheduled now.
+            // With no reservation in force, no later step restores the values that Limelight has
+            // already written. So their restores are scheduled now.
             for target in &targets {
                 let entry = limit_entry(&shared.ledger, &target.cgroup, reserve.knob);
                 shared.ledger.owe(entry);
@@ -260,8 +266,9 @@ impl Reservation {
         effect
     }
 
-    /// Checks that the reservation is still in place. A service manager that reloads its units sets
-    /// its own values; then the reservation is made again, up to `DISTURBANCES_MAX` times.
+    /// Checks whether another program has overwritten a value of the reservation. If so, the next
+    /// plan makes the reservation again. A value that was reset to the original, as a service
+    /// manager does when it reloads its units, is written again up to `DISTURBANCES_MAX` times.
     pub fn check(&mut self, shared: &mut Shared, system: &System) {
         if shared.in_force.reserved.is_none() {
             return;

@@ -25,18 +25,19 @@ use tracing::debug;
 
 use crate::system::same_process;
 
-/// Shortest and longest time between two scans of an app. The interval is short at first, while the
-/// app starts to work, and for as long as scans find new pages. Pages that were evicted before the
-/// app became topmost are read back on demand, and may be evicted again before a scan locks them.
+/// Shortest and longest time between two scans of an app. The interval is short at first, when an
+/// app often maps more pages, and for as long as scans find new pages. Pages that were evicted
+/// before the app became topmost are read back on demand, and may be evicted again before a scan
+/// locks them.
 const SOON: Duration = Duration::from_millis(125);
 const LATE: Duration = Duration::from_secs(16);
 
-/// After this many scans at the longest interval have found nothing, the thread scans only when the
-/// event loop does: see [`PagePinner::look`].
+/// After this many scans at the longest interval have found no page to lock, the thread scans only
+/// when the event loop does: see [`PagePinner::look`].
 const LATE_LOOKS: u32 = 4;
 
-/// The pause after a scan is at least this many times the CPU time of the scan, because the app
-/// needs the CPU itself.
+/// Minimum time between the starts of two scans, as a multiple of the first scan's CPU time. The
+/// app needs the CPU itself.
 const LOOK_PART: u32 = 16;
 
 /// Pages of a file within this distance (in pages) were probably read together: the kernel reads
@@ -53,7 +54,7 @@ pub struct Order {
     pub app: AppKey,
     /// Processes whose mappings are scanned.
     pub members: Vec<ProcessId>,
-    /// Cgroups that a reservation protects, by inode number.
+    /// Cgroups that a reservation protects, by inode number. Pages charged to them are not locked.
     pub reserved: BTreeSet<u64>,
     /// Maximum locked memory, in bytes.
     pub limit: u64,
@@ -114,8 +115,8 @@ impl PagePinner {
     }
 
     fn say(&self, word: Command) {
-        // The thread ends only when this value is dropped, or when it panics. A panic unlocks
-        // everything.
+        // The thread ends only when this handle is dropped, or when the thread panics. Its end
+        // unlocks everything.
         if self.words.send(word).is_err() {
             debug!("the thread that locks pages has ended");
         }
@@ -190,7 +191,7 @@ fn run(proc: &str, words: &Receiver<Command>, shelf: &Mutex<Locked>) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pace {
     pause: Duration,
-    /// Number of scans in a row at the longest interval that found nothing.
+    /// Number of scans in a row at the longest interval that found no page to lock.
     late: u32,
 }
 
@@ -209,7 +210,7 @@ impl Pace {
         (self.late < LATE_LOOKS).then_some(self.pause)
     }
 
-    /// Adapts the interval when another scan begins. `fresh`: the last scan locked something.
+    /// Adapts the interval to the result of the last scan. `fresh`: that scan locked a page.
     fn looked(&mut self, fresh: bool) {
         *self = match fresh {
             true => Pace {
@@ -251,9 +252,10 @@ struct Holdings {
     files: BTreeMap<(u64, u64), Holding>,
     /// Files of the previous app, until the first scan of the present one.
     former: BTreeMap<(u64, u64), Holding>,
+    /// Locked bytes in `files`.
     bytes: u64,
     full: bool,
-    /// Whether the last scan locked something.
+    /// Whether the last scan locked a page.
     fresh: bool,
 }
 
@@ -298,6 +300,7 @@ impl Holdings {
         Ok(())
     }
 
+    /// Locks those pages of one mapping that need a lock and have none.
     fn settle(
         &mut self,
         process: &Process,

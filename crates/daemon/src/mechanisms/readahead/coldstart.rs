@@ -3,10 +3,10 @@
 //! same program is executed again.
 //!
 //! When a program starts, it is unknown whether it will become an app that a person uses. So the
-//! most recently started programs are followed for as long as a start may take. The names of the
-//! files that they and their descendants opened are kept in memory only. When one of the programs
-//! becomes topmost, the cached parts of its files are recorded on disk, because its start has read
-//! them. The names that belong to the other programs are discarded.
+//! daemon *follows* the most recently started programs for as long as a start may take: it keeps
+//! the names of the files that they and their descendants open, in memory only. When one of the
+//! programs becomes topmost, the cached parts of its files are recorded on disk, because its start
+//! has read them. The names that belong to the other programs are discarded.
 //!
 //! A replay begins with the execution itself: the daemon watches for the first step of execve(),
 //! which is the open of the program's file.
@@ -48,10 +48,10 @@ const GRACE: Duration = Duration::from_secs(60);
 /// cached, and a program that a script starts in a loop is not an app.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// How long the result of the search for the followed program to which a process belongs is cached.
+/// How long [`ColdStart::young_of`] caches which followed program a process belongs to.
 const STRANGER: Duration = Duration::from_secs(1);
 
-/// Maximum number of cached results of that search.
+/// Maximum number of cached results of [`ColdStart::young_of`].
 const STRANGERS_MAX: usize = 512;
 
 /// Maximum number of apps whose starts are recorded at the same time.
@@ -62,6 +62,7 @@ const PENDING_MAX: usize = 8;
 struct Young {
     id: ProcessId,
     parent: i32,
+    /// Time of its first execution event.
     since: Duration,
     /// Time of its last execution.
     executed_at: Duration,
@@ -77,6 +78,7 @@ struct Pending {
     app: AppKey,
     root: ProcessId,
     since: Duration,
+    /// When the recording time is over.
     due: Duration,
     members: BTreeSet<i32>,
     /// The program that its first process runs.
@@ -110,6 +112,7 @@ pub struct ColdStart {
     next_look: Duration,
     /// Names of the records.
     known: BTreeSet<String>,
+    /// When each record was last replayed, by name.
     replayed: HashMap<String, Duration>,
     /// Time since which no event was lost.
     whole_since: Duration,
@@ -151,13 +154,14 @@ impl ColdStart {
         name.is_some_and(|name| self.known.contains(&name))
     }
 
-    /// Notes that events were lost because the queue overflowed.
+    /// Notes that events were lost, so that recordings in progress count as partial.
     pub fn lost(&mut self, now: Duration) {
         self.whole_since = now;
     }
 
     /// Handles the execution of a program. Returns a replay if there is a record of the program's
-    /// start; the caller sets its `room`, which is 0 here.
+    /// start that was not replayed within the last 5 s. The caller sets the replay's `room`, which
+    /// is 0 here.
     pub fn executed(
         &mut self,
         pid: i32,
@@ -201,8 +205,8 @@ impl ColdStart {
         })
     }
 
-    /// The entry of a process. A new entry replaces an old one if the PID was reused, or if the
-    /// last execution was more than [`ONE_EXECUTION`] ago.
+    /// Returns the entry of a process, and adds one if there is none. A new entry replaces the old
+    /// one if the PID was reused, or if the last execution was more than [`ONE_EXECUTION`] ago.
     fn follow(&mut self, id: ProcessId, parent: i32, system: &System, now: Duration) -> &mut Young {
         let fresh = || Young {
             id,
@@ -378,8 +382,9 @@ impl ColdStart {
         self.pending.iter().map(|pending| pending.due).min()
     }
 
-    /// Recordings of the starts whose recording time is over or whose app has ended. `complete`
-    /// returns whether all opens since a given time were watched.
+    /// Returns the recordings to make: of the starts whose recording time is over or whose app has
+    /// ended. Stops following their programs. `complete` returns whether all opens since a given
+    /// time were watched.
     pub fn finished(
         &mut self,
         system: &System,
@@ -453,7 +458,7 @@ impl ColdStart {
             .collect()
     }
 
-    /// Updates the known records after one was made or removed.
+    /// Updates the names of the records after a recording.
     pub fn kept(&mut self, kept: &replay::Kept) {
         self.known.extend(kept.name.clone());
         for name in &kept.removed {

@@ -27,12 +27,12 @@ const FILE_MAX: u64 = 8 << 30;
 /// Bytes that a replay reads between two checks of the machine's memory.
 const MEMORY_EVERY: u64 = 8 << 20;
 
-/// A record to be read ahead.
+/// A record of an app start, to be read ahead.
 #[derive(Debug, Clone)]
 pub struct Replay {
     /// The program, as shown to the user.
     pub program: String,
-    /// Its record.
+    /// The program's record.
     pub record: PathBuf,
     /// Maximum number of bytes to read.
     pub room: u64,
@@ -42,7 +42,7 @@ pub struct Replay {
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The record cannot be read.
-    #[error("{}: {error}", path.display())]
+    #[error("cannot read {}: {error}", path.display())]
     Unreadable {
         /// The record.
         path: PathBuf,
@@ -50,7 +50,7 @@ pub enum RecordError {
         error: io::Error,
     },
     /// The record's text is not valid.
-    #[error("{}: {flaw}", path.display())]
+    #[error("{} is not valid: {flaw}", path.display())]
     Invalid {
         /// The record.
         path: PathBuf,
@@ -118,9 +118,9 @@ pub struct Recording {
     /// The file that was executed right before the program. If it is a script, the record is made
     /// for the script.
     pub before: Option<Candidate>,
-    /// Files that the app opened or maps.
+    /// Files that the app executed, opened or maps.
     pub files: Vec<Candidate>,
-    /// Whether some of the files that the app opened were missed.
+    /// Whether some of the files that the app opened may have been missed.
     pub partial: bool,
     /// Directory of the records.
     pub directory: PathBuf,
@@ -151,11 +151,11 @@ pub struct Recorded {
 /// The record of a start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
-    /// Name of the record; `None`: too little was read to be worth one.
+    /// Name of the record; `None`: the start read too little data to be worth a record.
     pub name: Option<String>,
-    /// Files in it.
+    /// Files in the record.
     pub files: usize,
-    /// Bytes in it.
+    /// Bytes in the record.
     pub bytes: u64,
     /// Whether the record was written, because it is new or differs from the old one.
     pub written: bool,
@@ -388,7 +388,7 @@ fn prune(directory: &Path, most: usize) -> Vec<String> {
     surplus.into_iter().filter(gone).collect()
 }
 
-/// Names of all records.
+/// Names of the records in `directory`; empty if it cannot be listed.
 pub fn names(directory: &Path) -> Vec<String> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,

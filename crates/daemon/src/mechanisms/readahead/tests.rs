@@ -82,7 +82,7 @@ impl Machine {
         (cached_bytes(&file) == 0).then_some(file)
     }
 
-    /// Runs a shell script with a copy of the shell, so that it has a record of its own.
+    /// Runs a shell script with a copy of the shell, so that its start gets a record of its own.
     fn start(&self, script: &str) -> App {
         let program = self.path("app");
         if !program.exists() {
@@ -129,7 +129,7 @@ impl Machine {
     fn until(&mut self, what: &str, holds: impl Fn(&Readahead) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !holds(&self.readahead) {
-            assert!(Instant::now() < deadline, "never: {what}");
+            assert!(Instant::now() < deadline, "timed out before {what}");
             self.readahead.take_execs(&self.system, now());
             self.readahead.notice_opens(now());
             self.readahead.take_opens(&self.system, now());
@@ -188,7 +188,7 @@ fn start_is_recorded_and_the_next_one_is_read_ahead() {
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     assert_eq!(cached_bytes(&file), 0);
 
-    // The same program, but it reads nothing.
+    // The same program, but this time it does not read the library.
     std::thread::sleep(Duration::from_millis(1));
     let _app = machine.start("read x");
     machine.until("the start is replayed", |all| all.totals.replays == 1);

@@ -45,7 +45,7 @@ impl Swap {
     pub fn take_refused(&mut self, shared: &mut Shared, at: Duration) {
         let refused = self.guard.as_ref().map(|guard| guard.refused());
         for app in refused.into_iter().flatten() {
-            let why = "its cgroup holds a protected process";
+            let why = "it contains a protected process";
             tracing::info!("an app was not killed: {why}");
             pass_over(shared, app, Harm::Kill, why.to_owned(), at);
         }
@@ -85,7 +85,7 @@ impl Swap {
                             bytes: freed,
                             took: Some(took),
                             reason: format!(
-                                "{}; {} MiB of it went to swap",
+                                "{}; {} MiB of its memory went to swap",
                                 self.squeezing_for,
                                 swapped >> 20
                             ),
@@ -114,7 +114,7 @@ impl Swap {
                             bytes: swapped,
                             took: Some(took),
                             reason: format!(
-                                "it is in the foreground; {} MiB of its files were requested too",
+                                "the app is in the foreground again; {} MiB of its files were requested, too",
                                 files >> 20
                             ),
                             gauge: None,
@@ -125,7 +125,7 @@ impl Swap {
         }
     }
 
-    /// Recent returns of memory: bytes, and the time that each took.
+    /// Returns of memory since the last call: bytes read from swap, and the time that each took.
     pub fn take_returns(&mut self) -> Vec<(u64, Duration)> {
         std::mem::take(&mut self.returns)
     }
@@ -141,8 +141,9 @@ fn note_squeeze(squeezed: &mut Vec<(AppKey, Duration)>, app: AppKey, at: Duratio
     squeezed.push((app, at));
 }
 
-/// Records an app's working set. An app that is kept out of swap is left out: only missing pages
-/// are measured, so it would seem to need little.
+/// Stores an app's working set, in bytes. 0 is left out: nothing is known yet. An app that is kept
+/// out of swap is left out, too: only missing pages are measured, so the app would seem to need
+/// little.
 fn learn(shared: &mut Shared, app: AppKey, working_set: u64) {
     let in_force = &mut shared.in_force.swapping;
     let unseen = in_force.exempt.contains(&app);

@@ -11,7 +11,7 @@ use limelight_core::model::AppKey;
 /// How long a disarmed app is remembered: much longer than a report takes.
 const REPORTED: Duration = Duration::from_secs(10);
 
-/// Apps that are armed or were armed recently.
+/// Apps that are armed, and apps that were armed recently with the time when they were disarmed.
 #[derive(Debug, Default)]
 pub struct KillTargets(BTreeMap<AppKey, (Option<Duration>, Known)>);
 
@@ -59,7 +59,7 @@ mod tests {
         // are armed afterwards.
         for second in [100, 101, 109] {
             armed.renew([].into_iter(), S(second));
-            assert!(armed.get(APP).is_some(), "{second}");
+            assert!(armed.get(APP).is_some(), "forgotten at {second} s");
         }
         armed.renew([].into_iter(), S(110));
         assert!(armed.get(APP).is_none());

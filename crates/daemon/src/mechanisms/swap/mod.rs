@@ -51,14 +51,14 @@ pub enum MemoryNotice {
         app: AppKey,
         /// Bytes that the action moved or freed.
         bytes: u64,
-        /// How long it took.
+        /// How long it took; `None` if that was not measured.
         took: Option<Duration>,
         /// The reason.
         reason: String,
         /// The gauge at the decision; `None`: the present one.
         gauge: Option<(Level, Gauge)>,
     },
-    /// How short memory is.
+    /// Apps are asked to free memory, or are told that the shortage is over ([`Level::Plenty`]).
     Level {
         /// The level.
         level: Level,
@@ -92,9 +92,10 @@ pub struct Swap {
     /// Whether the squeezed target is a service and not an app. Such a squeeze is reported even if
     /// it frees nothing.
     squeezing_service: bool,
-    /// Recent returns of memory: bytes, and the time that each took.
+    /// Returns of memory since [`Swap::take_returns`]: bytes read from swap, and the time that each
+    /// took.
     returns: Vec<(u64, Duration)>,
-    /// Notices for the user.
+    /// Notices that are not published yet.
     pub notices: Vec<MemoryNotice>,
 }
 
@@ -158,11 +159,13 @@ impl Swap {
         let mount_point = system.cgroups.mount_point();
         match Swapper::start(mount_point, &system.roots.proc, gate.clone()) {
             Ok(swapper) => self.swapper = Some(swapper),
-            Err(error) => warn!("no app can be squeezed or brought back: {error}"),
+            Err(error) => {
+                warn!("cannot start the page movers: {error}; no memory is moved to swap or back")
+            }
         }
         match Guard::start(system, thresholds, gate.clone()) {
             Ok(guard) => self.guard = Some(guard),
-            Err(error) => warn!("the guard cannot start, no app is killed: {error}"),
+            Err(error) => warn!("cannot start the guard: {error}; limelightd kills no app"),
         }
     }
 
@@ -172,6 +175,7 @@ impl Swap {
     }
 
     /// Notes that an app is no longer topmost, so that its memory can be brought back later.
+    /// Interrupts a running squeeze, because the next app may need the disk.
     pub fn left_front(&mut self, shared: &mut Shared, errand: Errand) {
         shared.in_force.swapping.returned = None;
         if let Some(swapper) = &self.swapper {
@@ -236,7 +240,7 @@ impl Mechanism for Swap {
                     }
                 }
                 Some(why) => {
-                    info!("an app is not stopped: {why}");
+                    info!("an app is not frozen: {why}");
                     pass_over(shared, *app, Harm::Freeze, why, context.now);
                 }
             },
@@ -339,7 +343,7 @@ fn report_refusal(
 /// Skips the app for a while after a refused action, so that another target comes first.
 fn pass_over(shared: &mut Shared, app: AppKey, harm: Harm, why: String, at: Duration) {
     let refused = &mut shared.in_force.swapping.refused;
-    // Refusals of services would stay for ever otherwise: nothing reports the end of a service.
+    // Drop old refusals, because nothing reports the end of a service.
     refused.retain(|one| one.app != app && at.saturating_sub(one.at) < done::REMEMBERED);
     refused.push(Refusal { app, at, harm, why });
 }

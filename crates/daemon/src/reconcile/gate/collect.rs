@@ -28,7 +28,7 @@ pub const TAB: &str = "vte-spawn-";
 /// A process to protect, its app, and the reason. Its files are not open yet.
 pub type Wanted = (ProcessId, Option<AppKey>, Why);
 
-/// The session's processes as of the last scan.
+/// The session's processes as of the last scan, and the processes claimed last.
 #[derive(Debug, Default)]
 pub struct Collector {
     /// The process claimed as topmost and the process claimed before it, each with the time of its

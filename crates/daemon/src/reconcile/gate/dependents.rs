@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Finds out whether another process may be waiting for a process. A process that serves other
-//! processes is not stopped, because its clients would stop with it.
+//! Finds out whether another process may be waiting for a process. An app that serves other
+//! processes is not frozen, because its clients would then wait for it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +11,7 @@ use limelight_sys::process::Process;
 use crate::system::System;
 
 /// Maximum number of processes to check in an app, and of descriptors in a process. An app with
-/// more is not stopped.
+/// more is not frozen.
 const PROCESSES_MAX: usize = 64;
 const DESCRIPTORS_MAX: usize = 512;
 
@@ -28,9 +28,9 @@ const MODE_BITS: u8 = 3;
 /// Flag of a socket that accepts connections, in `/proc/net/unix` (`__SO_ACCEPTCON`).
 const ACCEPTS: u64 = 1 << 16;
 
-/// Returns why these processes must not be stopped; `None` if they may be. They must not be stopped
+/// Returns why these processes must not be frozen; `None` if they may be. They must not be frozen
 /// if one of them holds one of `DEVICES`, accepts connections, or has a pipe to `front`, the
-/// topmost app's processes. The same holds if this cannot be checked.
+/// topmost app's processes. They must not be frozen, either, if this cannot be checked.
 pub fn served(system: &System, members: &[ProcessId], front: &[ProcessId]) -> Option<String> {
     if members.len() > PROCESSES_MAX {
         return Some("it has more processes than can be checked".to_owned());
@@ -146,7 +146,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn process_whose_descriptors_cannot_be_read_is_not_stopped() {
+    fn process_whose_descriptors_cannot_be_read_is_not_frozen() {
         let temp = tempfile::tempdir().unwrap();
         for directory in ["proc/7", "sys", "cgroup"] {
             std::fs::create_dir_all(temp.path().join(directory)).unwrap();
@@ -160,7 +160,7 @@ mod tests {
         let id = system.process(7).unwrap().0;
         assert!(served(&system, &[id], &[]).is_some());
         std::fs::remove_file(file("stat")).unwrap();
-        assert_eq!(served(&system, &[id], &[]), None, "it has ended");
+        assert_eq!(served(&system, &[id], &[]), None, "an ended process");
     }
 
     /// Uses real processes: this one, and children of it.
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(
             why(peer_id, &[]),
             None,
-            "a connected socket alone is not a service"
+            "a connected socket alone counts as a service"
         );
         if let Ok(fuse) = File::open("/dev/fuse") {
             let (mut mounted, id) = child(Stdio::from(fuse));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Checks the table in the section "In one table" of `docs/swap.md` row by row: its cells must
+//! Checks the table in the section "In one table" of `docs/swap.md` row by row. The cells must
 //! match what the policy and the gate do with such an app over a range of shortages.
 
 use std::collections::BTreeMap;
@@ -360,7 +360,10 @@ fn cells(system: &System, traits: &[Trait], classes: &[Class]) -> [String; 3] {
 
 fn word(mut all: impl Iterator<Item = bool>, yes: &str) -> String {
     let first = all.next().unwrap_or_default();
-    assert!(all.all(|one| one == first), "it depends on the class");
+    assert!(
+        all.all(|one| one == first),
+        "the outcome depends on the class"
+    );
     String::from(if first { yes } else { "no" })
 }
 
@@ -563,7 +566,7 @@ fn documented_table_matches_policy_and_gate() {
         let row = documented.remove(what);
         assert_eq!(row, Some(cells(&system, &traits, &classes)), "{what}");
     }
-    assert!(documented.is_empty(), "no test knows {documented:?}");
+    assert!(documented.is_empty(), "rows without a test: {documented:?}");
 }
 
 /// The cells for a large service beside an idle app, over all shortages.
@@ -626,7 +629,7 @@ fn programs_in_the_documented_table_are_listed() {
         "xfce4-panel",
         "swaylock",
     ] {
-        assert!(listed(name), "{name}");
+        assert!(listed(name), "{name} is not listed");
     }
     assert!(session::is_multiplexer("tmux: server") && session::is_multiplexer("screen"));
 }

@@ -41,7 +41,7 @@ pub fn of(process: &Process, since: Moment) -> limelight_sys::Result<Lineage> {
     })
 }
 
-/// The entries of `fresh` that the record does not have yet. A recorded lineage keeps its earlier
+/// Those of the entries `fresh` that are not in `entries` yet. A recorded lineage keeps its earlier
 /// moment.
 pub fn unrecorded(entries: &[Entry], fresh: Vec<Entry>) -> Vec<Entry> {
     let mut left: Vec<Entry> = Vec::new();
@@ -144,6 +144,7 @@ impl Candidates {
 pub struct Heritage<'a, R, G> {
     /// The recorded processes, by PID.
     pub processes: BTreeMap<i32, (ProcessId, R)>,
+    /// The recorded apps' own cgroups.
     homes: BTreeSet<&'a Place>,
     /// The recorded lineages.
     pub lineages: Vec<(&'a Lineage, G)>,
@@ -187,8 +188,8 @@ impl<'a, R: Copy, G: Copy> Heritage<'a, R, G> {
         })
     }
 
-    /// The changes of the lineages to which a process belongs, each with whether its lineage is
-    /// root's.
+    /// The changes of the lineages to which a process belongs. The flag tells whether the lineage
+    /// is root's.
     pub fn of_lineages(
         &self,
         process: &Process,
@@ -333,21 +334,24 @@ mod tests {
             fs::write(temp.path().join("proc/200").join(name), text).unwrap();
         };
         process(temp.path(), 200, 1, 69, [1000, 1000]);
-        assert!(!kin(LINEAGE), "older");
+        assert!(!kin(LINEAGE), "a process older than the change");
         process(temp.path(), 200, 1, 70, [1000, 0]);
         assert!(kin(LINEAGE), "a program that is set to root's uid");
         process(temp.path(), 200, 1, 70, [100_999, 100_999]);
-        assert!(!kin(LINEAGE), "another user's");
+        assert!(!kin(LINEAGE), "another user's process");
         file("cgroup", "0::/user.slice/user-1000.slice/x.scope\n");
-        assert!(kin(LINEAGE), "in a user namespace");
+        assert!(kin(LINEAGE), "a process in a user namespace");
         let login = Lineage {
             login: Some(1000),
             ..LINEAGE
         };
-        assert!(!kin(login), "no login");
+        assert!(!kin(login), "a process without a login");
         process(temp.path(), 200, 1, 70, [0, 0]);
         file("loginuid", "1000");
-        assert!(kin(login) && !kin(LINEAGE), "became root by sudo");
+        assert!(
+            kin(login) && !kin(LINEAGE),
+            "a process that became root by sudo"
+        );
         file("loginuid", "4294967295");
         assert!(!kin(login));
     }
@@ -383,7 +387,7 @@ mod tests {
         kernel(60, 1100);
         assert_eq!(found(), [50, 102], "pids wrapped around");
         kernel(200, 1000 + 32768);
-        assert_eq!(found(), [50, 102], "perhaps they did");
+        assert_eq!(found(), [50, 102], "pids may have wrapped around");
         assert!(made_since(&system, [].into_iter()).unwrap().0.is_empty());
         // A process that ended between listing and reading.
         fs::create_dir(temp.path().join("proc/150")).unwrap();

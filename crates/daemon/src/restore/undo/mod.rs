@@ -27,7 +27,8 @@ pub enum Undone {
         /// The value that was found.
         found: String,
     },
-    /// The process or cgroup does not exist any more.
+    /// There is nothing to restore: the process, cgroup or knob does not exist any more, or no
+    /// process has inherited the value.
     Gone,
     /// The value could not be restored, and its entry stays in the record.
     Failed {
@@ -39,7 +40,7 @@ pub enum Undone {
 /// Maximum number of passes over processes that fork while they are being restored.
 const PASSES: usize = 8;
 
-/// Longest time that it usually takes until a forked child is visible.
+/// Time within which a forked child usually becomes visible.
 const FORK_TIME: Duration = Duration::from_millis(50);
 
 /// Opens a cgroup if it is still the same one. `None` also if that cannot be determined.
@@ -131,7 +132,7 @@ fn put_back(
     results
 }
 
-/// Restores everything that this daemon or a dead one has changed. Returns how many things could
+/// Restores everything that this daemon or a dead one has changed. Returns how many entries could
 /// not be restored.
 pub fn undo_all(ledger: &mut Ledger, system: &System) -> usize {
     let mut results = undo(ledger, system, |_| true);
@@ -150,7 +151,9 @@ pub fn undo_all(ledger: &mut Ledger, system: &System) -> usize {
             Undone::Restored => info!("put back: {entry}"),
             Undone::Gone => debug!("nothing to put back, because the target is gone: {entry}"),
             Undone::Theirs { found } => {
-                info!("not put back, because another program has changed it ({found}): {entry}");
+                info!(
+                    "not put back: {entry}; another program has since changed or used it: {found}"
+                );
             }
             Undone::Failed { why } => {
                 failed += 1;
@@ -406,9 +409,9 @@ fn weights_below(cgroup: &Cgroup, controller: &str) -> limelight_sys::Result<Opt
 #[derive(Debug, Default)]
 struct Search {
     passes: usize,
-    /// Processes found in all passes.
+    /// Values restored in all passes.
     found: usize,
-    /// Processes found in the last pass.
+    /// Values restored in the last pass.
     left: usize,
     missed: bool,
     error: Option<limelight_sys::Error>,
@@ -463,6 +466,7 @@ pub(crate) fn procs_of(system: &System, home: &Place) -> limelight_sys::Result<V
     }
 }
 
+/// The result of `find` for the nearest ancestor for which it returns one.
 pub(crate) fn nearest<T>(
     tree: &ProcessTree,
     pid: i32,

@@ -122,7 +122,7 @@ fn limit_is_restored_only_while_its_value_is_ours() {
     for (found, expected, left) in [
         ("8192", Undone::Restored, "4096"),
         ("12288", Undone::Restored, "4096"),
-        // The change was noted but never made.
+        // The change was recorded but never made.
         ("4096", Undone::Restored, "4096"),
         (
             "16384",

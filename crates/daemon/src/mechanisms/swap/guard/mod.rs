@@ -43,7 +43,7 @@ use watch::Watch;
 /// Maximum number of apps that are armed at a time; the last ones in kill order are left out.
 const ARMED_MAX: usize = 128;
 
-/// Maximum number of reports that wait for the event loop. There is at most one kill per second.
+/// Maximum number of reports that wait for the event loop; further ones are only counted.
 const REPORTS_MAX: usize = 16;
 
 /// Stack of the thread, in bytes. Most of it is prefaulted.
@@ -80,7 +80,8 @@ pub struct Report {
     pub crossed: Duration,
     /// When the signals had been sent and the release of the memory had been requested.
     pub killed: Duration,
-    /// When the memory was free; `None` if it was not free within a second.
+    /// When the memory was free, or 100 ms after the victim's exit if another process still shared
+    /// it then; `None`: neither happened within a second.
     pub freed: Option<Duration>,
     /// The machine's memory at the decision.
     pub gauge: Gauge,
@@ -294,9 +295,9 @@ impl Guard {
         format!("woken by {}, and by {}", self.by_stall, self.by_work)
     }
 
-    /// Opens another alarm when the online CPUs have changed. Call this when the descriptor is
-    /// readable, and after [`Guard::reports`], which clears the notification. In the other order, a
-    /// notification raised between the two calls would be lost.
+    /// Opens another alarm when the online CPUs have changed. Call this when the guard's descriptor
+    /// is readable, and after [`Guard::reports`], which clears the notification. In the other
+    /// order, a notification raised between the two calls would be lost.
     pub fn renew_alarm(&mut self, system: &System) {
         let (spent, again) = {
             let alarms = &mut self.shared.state().alarms;
@@ -342,7 +343,7 @@ impl Guard {
             let vital = |id: &ProcessId| vital_pids.contains(&id.pid);
             if victim.members.iter().any(vital) {
                 warn!(
-                    "{}: holds init or limelightd, and is never killed",
+                    "{} contains init or limelightd, so it is never killed",
                     victim.app.name
                 );
                 continue;
@@ -352,7 +353,7 @@ impl Guard {
             let target =
                 known.or_else(|| Target::open(system, victim.app, victim.members).map(Arc::new));
             let Some(target) = target.filter(|target| !target.is_gone()) else {
-                debug!("{}: ended, not armed", victim.app.name);
+                debug!("{} has ended, so it is not armed", victim.app.name);
                 continue;
             };
             open.insert(victim.app.key, Arc::clone(&target));
@@ -408,9 +409,9 @@ impl Guard {
         refused.0.into_iter().flatten().collect()
     }
 
-    /// The kills since the last call, oldest first. Call this when the descriptor is readable; it
-    /// also clears the notification, so that the next change of the level or the next kill raises
-    /// it again.
+    /// The kills since the last call, oldest first. Call this when the guard's descriptor is
+    /// readable. The call also clears the notification, so that the next change of the level or the
+    /// next kill raises one again.
     pub fn reports(&self) -> Vec<Report> {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.shared.told, &mut count);

@@ -32,7 +32,7 @@ const GROUPS_MAX: usize = 64;
 /// Buffer for `/proc/PID/status` up to its memory lines, in bytes.
 const STATUS_ROOM: usize = 4096;
 
-/// Maximum number of attempts to release a process's memory while another task holds that memory.
+/// Maximum number of attempts to release a process's memory while the kernel asks to retry.
 const RELEASE_TRIES: u32 = 4;
 
 /// An app with its open descriptors.
@@ -205,8 +205,8 @@ impl Group {
     }
 
     /// Whether a process in this cgroup or below it is protected; also `true` if this is unknown.
-    /// It is unknown if a cgroup was created below this one after it was opened, or if one has too
-    /// many processes.
+    /// It is unknown if a cgroup below this one was created or removed after [`Group::open`], or if
+    /// a cgroup has too many processes.
     fn blocked(&self, gate: &Gate) -> bool {
         let mut buffer = [0; PROCS_MAX];
         let mut text = [0; 256];

@@ -22,14 +22,14 @@ use crate::reconcile::gate::Gate;
 use crate::system::now;
 use crate::system::self_tuning::{come_first, wait_for_no_write};
 
-/// Interval between readings once [`Level::Low`] has lasted for [`LOW_FOR`]: swapping keeps up, so no
-/// kill is urgent. It is longer than [`OFTEN`], because each reading may also measure every armed
-/// app.
+/// Interval between readings of the gauge once [`Level::Low`] has lasted for [`LOW_FOR`]: swapping
+/// keeps up, so no kill is urgent. It is longer than [`OFTEN`], because each reading may also
+/// measure every armed app.
 const LOW: Duration = Duration::from_millis(100);
 const LOW_FOR: Duration = Duration::from_secs(1);
 
 /// Maximum age of the paging counters while no kill depends on them. Their rates are averaged over
-/// 250 ms and more, so that this age does not matter.
+/// 250 ms and more, so this age does not matter.
 const PAGED: Duration = Duration::from_millis(50);
 
 /// Interval between checks for armed apps that have died, while memory is short.
@@ -110,7 +110,7 @@ impl Watch {
                     return;
                 }
                 if let Some(fresh) = state.alarms.fresh.take() {
-                    // Only the event loop closes descriptors; this thread never does.
+                    // The event loop closes the old alarm.
                     state.alarms.spent = self.alarm.replace(fresh);
                 }
                 if state.alarms.again {
@@ -198,8 +198,8 @@ impl Watch {
             (near, shortage.level(), state.kept, shortage.thresholds())
         };
         let available = left(memory, kept);
-        // `left()` counts pinned memory as available while kswapd keeps up. For the time of the next
-        // reading, assume that none of it is.
+        // `left()` counts pinned memory as available while kswapd keeps up. To set the time of the
+        // next reading, assume that no pinned memory is available.
         let sure = memory
             .available
             .saturating_sub(kept.saturating_add(memory.pinned));
@@ -471,16 +471,14 @@ mod tests {
         };
         assert_eq!(left(memory(2 * MIB), 0), 5 * MIB);
         assert_eq!(left(memory(2 * MIB), 6 * MIB), 0);
-        assert_eq!(left(memory(3 * MIB), 2 * MIB), 10 * MIB, "kswapd keeps up");
+        // kswapd keeps up.
+        assert_eq!(left(memory(3 * MIB), 2 * MIB), 10 * MIB);
         let swap = Memory {
             swap_free: 3 * MIB,
             ..memory(2 * MIB)
         };
-        assert_eq!(
-            left(swap, 0),
-            12 * MIB,
-            "apps' memory can go to swap instead"
-        );
+        // The apps' memory can go to swap instead.
+        assert_eq!(left(swap, 0), 12 * MIB);
     }
 
     #[test]
@@ -488,10 +486,8 @@ mod tests {
         let young = PAGED - Duration::from_millis(1);
         assert!(!is_paging_read(Level::Swap, 1, young));
         assert!(is_paging_read(Level::Swap, 1, PAGED));
-        assert!(
-            is_paging_read(Level::Swap, 0, young),
-            "without headroom, the next level is low"
-        );
+        // Without headroom, the next level is low.
+        assert!(is_paging_read(Level::Swap, 0, young));
         for level in [Level::Low, Level::Crowded, Level::Kill, Level::Exhausted] {
             assert!(is_paging_read(level, u64::MAX, young));
         }
