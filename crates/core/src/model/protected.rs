@@ -35,7 +35,7 @@ impl fmt::Display for Harm {
             Harm::Slow => "slowed down",
             Harm::Squeeze => "squeezed",
             Harm::Limit => "kept out of swap",
-            Harm::Freeze => "stopped",
+            Harm::Freeze => "frozen",
             Harm::Kill => "killed",
         })
     }
