@@ -247,6 +247,9 @@ pub struct SwapSettings {
     pub freeze: bool,
     /// Whether apps may be killed.
     pub kill: bool,
+    /// How long an app that is to be closed may take to exit by itself after SIGTERM, up to 10 s; 0:
+    /// it is killed at once. When memory is exhausted, apps are always killed at once.
+    pub grace: Duration,
     /// Maximum number of bytes to read back for an app that returns to the foreground, once from
     /// its files and once from swap; 0: none.
     pub prefault: u64,
@@ -264,6 +267,7 @@ impl Default for SwapSettings {
             services: true,
             freeze: true,
             kill: true,
+            grace: Duration::from_secs(3),
             prefault: 256 << 20,
         }
     }

@@ -355,6 +355,11 @@ pub(super) const KEYS: &[Key] = &[
     },
     Key {
         section: "swap",
+        name: "grace_ms",
+        kind: Kind::Integer(0, 10_000, |c, v| c.settings.swap.grace = ms(v)),
+    },
+    Key {
+        section: "swap",
         name: "prefault_mib",
         kind: Kind::Integer(0, 65_536, |c, v| c.settings.swap.prefault = mib(v)),
     },

@@ -179,6 +179,7 @@ fn every_key_reaches_the_configuration() {
         services = false
         freeze = false
         kill = false
+        grace_ms = 500
         prefault_mib = 3
         [window]
         enabled = false
@@ -249,6 +250,7 @@ fn every_key_reaches_the_configuration() {
         services: false,
         freeze: false,
         kill: false,
+        grace: Duration::from_millis(500),
         prefault: 3 << 20,
     };
     assert_eq!(config.settings.swap, swap);

@@ -132,6 +132,7 @@ impl Reconciler {
         let thresholds = self.thresholds();
         let gate = &self.mechanisms.shared.gate;
         self.mechanisms.swap.start(&self.system, gate, thresholds);
+        self.set_grace();
         // The first scan also starts the watch for new app units.
         self.scan.look_by(now());
     }
@@ -142,6 +143,13 @@ impl Reconciler {
         self.scan.next_look = Some(now());
         if let Some(guard) = &self.mechanisms.swap.guard {
             guard.set_thresholds(self.thresholds());
+        }
+        self.set_grace();
+    }
+
+    fn set_grace(&self) {
+        if let Some(guard) = &self.mechanisms.swap.guard {
+            guard.set_grace(self.config.settings.swap.grace);
         }
     }
 
@@ -262,7 +270,7 @@ impl Reconciler {
         self.mechanisms.swap.take_kills();
         self.mechanisms
             .swap
-            .take_refused(&mut self.mechanisms.shared, now());
+            .take_spared(&mut self.mechanisms.shared, now());
         // If the online CPUs have changed, the guard needs another alarm.
         if let Some(guard) = &mut self.mechanisms.swap.guard {
             guard.renew_alarm(&self.system);
