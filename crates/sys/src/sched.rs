@@ -71,6 +71,22 @@ impl Cpu {
         }
     }
 
+    /// Whether new threads and children start with default scheduling: nice value 0 if that of their
+    /// creator is negative, and the kernel's own slice (`sched_fork()`).
+    pub fn resets_on_fork(&self) -> bool {
+        self.attr.flags & RESET_ON_FORK != 0
+    }
+
+    /// The same parameters with or without the reset on fork. Clearing it requires CAP_SYS_NICE.
+    pub fn with_reset_on_fork(self, resets: bool) -> Cpu {
+        let mut attr = self.attr;
+        attr.flags = match resets {
+            true => attr.flags | RESET_ON_FORK,
+            false => attr.flags & !RESET_ON_FORK,
+        };
+        Cpu { attr }
+    }
+
     /// Sets nice value and slice of a thread; its other parameters become those in `self`. The
     /// slice is in nanoseconds; 0 selects the kernel's default. A lower nice value requires
     /// CAP_SYS_NICE.

@@ -243,13 +243,8 @@ mod tests {
         Stat {
             pid,
             comm: comm.to_owned(),
-            state: 'S',
             ppid,
-            session: 0,
-            minor_faults: 0,
-            major_faults: 0,
-            cpu_ticks: 0,
-            start_ticks: 1,
+            ..Stat::default()
         }
     }
 
