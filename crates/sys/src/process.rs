@@ -222,7 +222,10 @@ impl Process {
     /// kernel that does not list children (`CONFIG_PROC_CHILDREN`).
     pub fn main_children(&self) -> Result<Vec<i32>> {
         let text = self.read(&format!("task/{}/children", self.pid))?;
-        let mut pids: Vec<i32> = text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+        let mut pids: Vec<i32> = text
+            .split_whitespace()
+            .filter_map(|pid| pid.parse().ok())
+            .collect();
         pids.sort_unstable();
         Ok(pids)
     }

@@ -222,6 +222,19 @@ mod tests {
     }
 
     #[test]
+    fn child_of_a_thread_that_resets_on_fork_has_default_scheduling() {
+        in_a_thread(|tid| {
+            let before = Cpu::of(tid).unwrap();
+            assert!(!before.resets_on_fork());
+            let resetting = before.with_reset_on_fork(true);
+            resetting.set(tid, before.nice(), 700_100).unwrap();
+            assert!(Cpu::of(tid).unwrap().resets_on_fork());
+            let child = in_a_thread(|tid| Cpu::of(tid).unwrap());
+            assert!(!child.resets_on_fork() && child.slice_ns() != 700_100);
+        });
+    }
+
+    #[test]
     fn io_priority_round_trips() {
         in_a_thread(|tid| {
             let before = IoPriority::of(tid).unwrap();

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::app::{AppKey, ProcessId};
+use super::boost::Role;
 
 /// Time within which reads from two terminals count as simultaneous: the kernel updates the time of
 /// a read only once in 8 s (`tty_update_time()`).
@@ -80,6 +81,15 @@ impl Part {
         matches!(self, Part::Window | Part::Shell | Part::Command)
     }
 
+    /// The role of a process in front; `None` for other processes.
+    fn role(self) -> Option<Role> {
+        match self {
+            Part::Window => Some(Role::Window),
+            Part::Shell | Part::Command => Some(Role::Tab),
+            Part::Busy | Part::OtherTab | Part::Job => None,
+        }
+    }
+
     /// What the process is, for `explain`.
     pub fn describe(self) -> &'static str {
         match self {
@@ -102,6 +112,8 @@ pub struct Terminal {
     pub lowered: Vec<ProcessId>,
     /// Whether a process that is not in front uses CPU time.
     pub job_runs: bool,
+    /// Memory of the processes in front, in bytes; `None` if all processes are in front.
+    pub front_bytes: Option<u64>,
 }
 
 impl Terminal {
@@ -109,7 +121,23 @@ impl Terminal {
     pub fn part(&self, process: ProcessId) -> Option<Part> {
         let parts = &self.parts;
         let found = parts.binary_search_by_key(&process, |(process, _)| *process);
-        found.ok().and_then(|at| parts.get(at)).map(|(_, part)| *part)
+        found
+            .ok()
+            .and_then(|at| parts.get(at))
+            .map(|(_, part)| *part)
+    }
+
+    /// The processes that `boost` changes, with their roles.
+    pub fn roles(&self) -> impl Iterator<Item = (ProcessId, Role)> + '_ {
+        let front = self.parts.iter();
+        let front = front.filter_map(|(process, part)| Some((*process, part.role()?)));
+        let lowered = self.lowered.iter().map(|process| (*process, Role::Job));
+        front.chain(lowered)
+    }
+
+    /// Whether some process is not in front.
+    pub fn has_jobs(&self) -> bool {
+        self.parts.iter().any(|(_, part)| !part.is_front())
     }
 
     /// The processes in front, ascending.
@@ -266,9 +294,8 @@ impl<'a> Family<'a> {
         // The shell starts the processes of a pipeline itself, each in the new group. What these
         // start in turn has a parent in the group.
         let parent = self.get(member.parent);
-        let started_by_shell = parent.is_some_and(|parent| {
-            parent.session == member.session && parent.group != member.group
-        });
+        let started_by_shell = parent
+            .is_some_and(|parent| parent.session == member.session && parent.group != member.group);
         match member.group == member.tty_group && started_by_shell {
             true => Part::Command,
             false => Part::Job,

@@ -28,7 +28,12 @@ fn plain(pid: i32, parent: i32) -> Member {
 }
 
 /// A process of the tab `tty`, whose foreground group is `tty_group`.
-fn tab(pid: i32, parent: i32, (group, session): (i32, i32), (tty, tty_group): (u32, i32)) -> Member {
+fn tab(
+    pid: i32,
+    parent: i32,
+    (group, session): (i32, i32),
+    (tty, tty_group): (u32, i32),
+) -> Member {
     Member {
         group,
         session,
@@ -78,7 +83,10 @@ fn compilers_and_other_tabs_are_not_in_front() {
     // The user has typed into the other tab since.
     let moved = parts(&building(), 10, &[(0, 1600), (1, 1700)]);
     let part = |pid| moved.iter().find(|(one, _)| *one == pid).unwrap().1;
-    assert_eq!((part(20), part(30), part(32)), (OtherTab, OtherTab, OtherTab));
+    assert_eq!(
+        (part(20), part(30), part(32)),
+        (OtherTab, OtherTab, OtherTab)
+    );
     assert_eq!((part(40), part(50), part(51)), (Shell, Job, Job));
 }
 
@@ -184,7 +192,10 @@ fn window_never_counts_as_busy() {
     let mut members = building();
     for ms in [0, 500, 1000] {
         members[0].cpu_ticks = ms;
-        assert_eq!(observe(&mut terminals, &members, ms).part(id(10)), Some(Part::Window));
+        assert_eq!(
+            observe(&mut terminals, &members, ms).part(id(10)),
+            Some(Part::Window)
+        );
     }
 }
 
@@ -193,7 +204,10 @@ fn runnable_job_counts_for_a_while() {
     let mut terminals = Terminals::default();
     let mut members = building();
     members[3].runnable = true;
-    assert!(!observe(&mut terminals, &members, 0).job_runs, "make itself");
+    assert!(
+        !observe(&mut terminals, &members, 0).job_runs,
+        "make itself"
+    );
     members[5].runnable = true;
     assert!(observe(&mut terminals, &members, 500).job_runs);
     members[5].runnable = false;

@@ -113,6 +113,7 @@ fn topmost_notes(view: &View<'_>, id: ProcessId) -> Vec<String> {
     let mut notes: Vec<String> = guess.into_iter().collect();
     notes.extend(protect::notes(&daemon.model.last));
     notes.extend(boost::notes(&daemon.model.last));
+    notes.extend(boost::part_note(&daemon.model.last, id));
     notes.extend(premap::notes(&daemon.model.last));
     notes.extend(readahead::notes(&daemon.model.last));
     notes.extend(prezero::notes(&daemon.model.last));
