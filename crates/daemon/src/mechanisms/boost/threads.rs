@@ -20,6 +20,7 @@ use limelight_sys::process::Process;
 use limelight_sys::sched::IoPriority;
 use limelight_sys::tree::ProcessTree;
 
+use crate::mechanisms::boost::role_changes::{disinherit, put_role_changes_back};
 use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::shared::{failed, Context, Shared};
 use crate::restore::undo::threads::heirs::{Family, Inheritance};
@@ -164,7 +165,9 @@ impl Fresh {
         let tuning = tuning_for(tuning, listed, main);
         for (thread, original) in all {
             let ours = tuned(tuning, listed.role, *original);
-            if ours != *original {
+            // A tab's shell that keeps its own values must not pass on what it has inherited.
+            let inherits = listed.role == Role::Tab && thread.asking != ours;
+            if ours != *original || inherits {
                 self.new.push(Tuned {
                     tid: thread.tid,
                     starttime: thread.starttime,
@@ -302,62 +305,6 @@ pub(super) fn tune(
     write_threads(shared, all, given, home, context);
     forget_ended(shared, threads, context);
     shared.in_force.tuned = Some((app, tuning, threads.to_vec()));
-}
-
-/// Restores the original values of processes that have another role than at the last time, or none.
-fn put_role_changes_back(shared: &mut Shared, threads: &[Threads], context: Context<'_>) {
-    let role_of = |process: ProcessId| {
-        let mut listed = threads.iter();
-        listed
-            .find(|listed| listed.process == process)
-            .map(|listed| listed.role)
-    };
-    let Some((_, _, before)) = &shared.in_force.tuned else {
-        return;
-    };
-    let of_terminal = |role| matches!(role, Role::Window | Role::Tab);
-    let changed: Vec<ProcessId> = before
-        .iter()
-        .filter(|old| match role_of(old.process) {
-            Some(role) => role != old.role,
-            None => of_terminal(old.role),
-        })
-        .map(|old| old.process)
-        .collect();
-    if changed.is_empty() {
-        return;
-    }
-    let is_changed = |entry: &Entry| {
-        let process = entry.process().filter(|_| entry.is_asking());
-        process.is_some_and(|process| changed.contains(&process))
-    };
-    for (entry, undone) in shared.undo(context.system, is_changed) {
-        if let Undone::Failed { why } = undone {
-            tracing::error!("cannot put back {entry}: {why}");
-        }
-    }
-}
-
-/// Restores the values of jobs that have inherited values from Limelight.
-fn disinherit(threads: &[Threads], inheritance: &Inheritance<'_>, context: Context<'_>) {
-    let jobs: Vec<&Threads> = threads
-        .iter()
-        .filter(|listed| listed.role == Role::Job)
-        .collect();
-    if jobs.is_empty() {
-        return;
-    }
-    let Ok(tree) = inheritance.tree(context.system) else {
-        return;
-    };
-    for job in jobs {
-        let Some(process) = context.system.same_process(job.process) else {
-            continue;
-        };
-        if let Err(error) = inheritance.restore_process(&tree, (job.process, &process)) {
-            tracing::debug!("a job keeps what it inherited: {error}");
-        }
-    }
 }
 
 fn recorded_threads(shared: &Shared) -> Vec<Entry> {
