@@ -88,6 +88,8 @@ pub struct BoostSettings {
     pub io_level: u8,
     /// Whether a program with a recorded start is boosted before it is in the foreground.
     pub starting: bool,
+    /// Whether builds, background jobs and hidden tabs of an app with terminals are not boosted.
+    pub terminal: bool,
     /// Process names of the helper programs that a topmost app may need, at most 15 bytes each: the
     /// kernel truncates longer names.
     pub helpers: Vec<String>,
@@ -127,6 +129,7 @@ impl Default for BoostSettings {
             io_weight: 1000,
             io_level: 0,
             starting: true,
+            terminal: true,
             helpers: HELPERS.map(str::to_owned).to_vec(),
         }
     }

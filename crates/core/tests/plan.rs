@@ -379,6 +379,7 @@ fn viewer(usage: Usage, lowered_steps: u8) -> Snapshot {
             app,
             members: vec![process(1)],
             footprint: Some(Footprint::new(usage)),
+            terminal: None,
         }),
         ..Snapshot::default()
     }

@@ -20,6 +20,8 @@ mod own_tree;
 mod random;
 #[path = "mechanism/restored.rs"]
 mod restored;
+#[path = "mechanism/terminal.rs"]
+mod terminal;
 #[path = "mechanism/window.rs"]
 mod window;
 

@@ -48,6 +48,7 @@ pub mod swap;
 pub mod swapped;
 pub mod tracefs;
 pub mod tree;
+pub mod tty;
 pub mod unix_sockets;
 pub mod watermarks;
 pub mod zero_extent;

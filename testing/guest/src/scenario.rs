@@ -41,6 +41,8 @@ pub enum Work {
     ColdStart(ColdStart),
     /// EIMOS's CPU experiments.
     Boost(Boost),
+    /// Types into a terminal beside a build.
+    Terminal(Typing),
     /// Checks boost's rules that do not concern speed.
     BoostRules,
     /// Checks that no user process keeps a value that it got or inherited in the foreground.
@@ -570,6 +572,35 @@ pub enum Helper {
     Known,
     /// No helper is configured.
     Unknown,
+}
+
+/// What runs in the terminals of `terminal`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Session {
+    /// A build in the foreground of the tab into which the user types.
+    Build,
+    /// An editor in the tab in front, and a build in another tab.
+    Editor,
+    /// A command that answers keys and has started a build itself, like a coding agent.
+    Agent,
+    /// An editor in the terminal in front, and a build in another terminal.
+    OtherWindow,
+}
+
+/// Parameters of `terminal`.
+///
+/// Values: `key_p50_us`, `key_p95_us`, `key_p99_us` (from a key press until the frame that shows
+/// its echo), `missed_frames_percent` (frames later than a 60th of a second), `compiled_per_s` (the
+/// build's progress), `daemon_percent` (the daemon's share of a CPU).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Typing {
+    /// What runs in the terminals.
+    pub session: Session,
+    /// Number of keys.
+    pub keys: u32,
+    /// Cgroups of the terminals and of the compositor.
+    pub place: Place,
 }
 
 /// Parameters of `boost`.

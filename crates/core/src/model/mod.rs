@@ -15,6 +15,7 @@ pub mod protected;
 pub mod shortage;
 pub mod snapshot;
 pub mod storage;
+pub mod terminal;
 pub mod topmost;
 pub mod unit;
 pub mod wake_graph;

@@ -12,6 +12,7 @@ use super::prezero::{Engine, Pool};
 use super::protected::{Harm, Protected};
 use super::shortage::{Level, Shortage};
 use super::storage::Storage;
+use super::terminal::Terminal;
 use crate::settings::Settings;
 
 /// The kernel's page replacement, which can be switched at run time.
@@ -178,6 +179,30 @@ pub struct Measured {
     pub members: Vec<ProcessId>,
     /// Memory counters of its own cgroup; `None` without one, or without the memory controller.
     pub footprint: Option<Footprint>,
+    /// The parts of an app with terminals; `None` for any other app.
+    pub terminal: Option<Terminal>,
+}
+
+impl Measured {
+    /// Its processes that may answer a key press, ascending: all of them, but for an app with
+    /// terminals.
+    pub fn front(&self) -> Vec<ProcessId> {
+        let terminal = self.terminal.as_ref();
+        terminal.map_or_else(
+            || self.members.clone(),
+            |terminal| terminal.front().collect(),
+        )
+    }
+
+    /// The part of its memory that is protected.
+    pub fn protected(&self) -> Option<Footprint> {
+        let limit = self
+            .terminal
+            .as_ref()
+            .and_then(|terminal| terminal.front_bytes);
+        let footprint = self.footprint?;
+        Some(limit.map_or(footprint, |bytes| footprint.limited_to(bytes)))
+    }
 }
 
 /// All input of the policy.

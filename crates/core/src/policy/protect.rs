@@ -185,7 +185,8 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
             if snapshot.may_adopt {
                 steps.push(Step::Adopt { app });
             }
-        } else if let Some(step) = reservation::reserve(snapshot, app, topmost.footprint.as_ref()) {
+        } else if let Some(step) = reservation::reserve(snapshot, app, topmost.protected().as_ref())
+        {
             steps.push(step);
         }
     }

@@ -215,6 +215,11 @@ pub(super) const KEYS: &[Key] = &[
     },
     Key {
         section: "boost",
+        name: "terminal",
+        kind: Kind::Bool(|c, v| c.settings.boost.terminal = v),
+    },
+    Key {
+        section: "boost",
         name: "helpers",
         kind: Kind::Names(|c, v| c.settings.boost.helpers = v),
     },

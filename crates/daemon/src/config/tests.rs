@@ -77,7 +77,7 @@ fn error_messages_are_exact() {
                 (
                     4,
                     "unknown key `cpu_wieght` in [boost]; known keys: `enabled`, `cpu_weight`, \
-                     `nice_points`, `slice_us`, `io_weight`, `io_level`, `starting`, `helpers`",
+                     `nice_points`, `slice_us`, `io_weight`, `io_level`, `starting`, `terminal`, `helpers`",
                 ),
             ],
         ),
@@ -148,6 +148,7 @@ fn every_key_reaches_the_configuration() {
         io_weight = 800
         io_level = 3
         starting = false
+        terminal = false
         helpers = [\"Xorg\"]
         [premap]
         enabled = false
@@ -217,6 +218,7 @@ fn every_key_reaches_the_configuration() {
         io_weight: 800,
         io_level: 3,
         starting: false,
+        terminal: false,
         helpers: vec!["Xorg".to_owned()],
     };
     assert_eq!(config.settings.boost, boost);

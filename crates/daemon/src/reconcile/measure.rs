@@ -116,7 +116,12 @@ impl Reconciler {
     fn measure_topmost(&mut self, members: Option<Vec<ProcessId>>) -> Option<Measured> {
         let app = self.model.front()?.clone();
         let members = members.unwrap_or_else(|| identify::members(&self.system, &app));
+        let divides = self.config.settings.boost.terminal;
+        let terminal = &mut self.terminal;
         Some(Measured {
+            terminal: divides
+                .then(|| terminal.look(&self.system, &app, &members, now()))
+                .flatten(),
             footprint: self.mechanisms.protect.measure(&self.system, &app),
             app,
             members,

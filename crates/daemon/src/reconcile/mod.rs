@@ -35,6 +35,7 @@ use crate::mechanisms::readahead::Readahead;
 use crate::mechanisms::swap::Swap;
 use crate::mechanisms::window::Window;
 use crate::mechanisms::{Context, Mechanisms, Shared};
+use crate::sources::terminal::TerminalSource;
 use crate::sources::topmost_exit::TopmostExit;
 use crate::sources::Input;
 use crate::system::access::Access;
@@ -57,6 +58,10 @@ const HOUSEKEEPING: Duration = Duration::from_secs(5);
 /// app creates meanwhile inherit its settings, and a memory shortage wakes the daemon anyway.
 const QUIET_TICKS: u32 = 4;
 const PATIENCE: [u32; 4] = [1, 4, 32, 256];
+
+/// Largest factor while the topmost app has terminals: the user may change the tab or run another
+/// command in it.
+const TAB_PATIENCE: u32 = 4;
 
 /// What the daemon knows about the machine.
 #[derive(Debug)]
@@ -140,6 +145,7 @@ pub struct Reconciler {
     /// Work for the event loop after an input.
     pub outbox: Outbox,
     protected: ProtectedProcesses,
+    terminal: TerminalSource,
     ticks: Ticks,
 }
 
@@ -184,6 +190,7 @@ impl Reconciler {
             decisions: Decisions::default(),
             outbox: Outbox::default(),
             protected: ProtectedProcesses::default(),
+            terminal: TerminalSource::default(),
             ticks: Ticks {
                 next: now,
                 quiet: 0,
@@ -365,7 +372,10 @@ impl Reconciler {
         let told = triggered && self.model.pressure.steps() == 0;
         let stage = (self.ticks.quiet / QUIET_TICKS) as usize;
         let factor = PATIENCE.get(stage).or(PATIENCE.last()).filter(|_| told);
-        factor.copied().unwrap_or(1)
+        let topmost = self.model.last.topmost.as_ref();
+        let has_tabs = topmost.is_some_and(|topmost| topmost.terminal.is_some());
+        let most = if has_tabs { TAB_PATIENCE } else { u32::MAX };
+        factor.map_or(1, |factor| *factor.min(&most))
     }
 
     fn wants_ticks(&self) -> bool {

@@ -50,7 +50,7 @@ pub struct Move {
 }
 
 /// A thread's scheduling parameters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asking {
     /// Nice value.
     pub nice: i32,
@@ -58,6 +58,9 @@ pub struct Asking {
     pub slice_ns: u64,
     /// I/O priority as the kernel packs it; 0: none.
     pub io_priority: u16,
+    /// Whether new threads and children start with default nice value and slice.
+    #[serde(default)]
+    pub resets_on_fork: bool,
 }
 
 /// A thread with changed scheduling parameters.

@@ -446,6 +446,7 @@ impl TestDaemon {
                 members: members.unwrap_or_default(),
                 app,
                 footprint: None,
+                terminal: None,
             }),
             apps: self.apps.by_use().into_iter().cloned().collect(),
             users_taken: self.apps.users.taken(),

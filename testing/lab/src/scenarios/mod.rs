@@ -28,6 +28,7 @@ mod rotation;
 mod soak;
 mod storm;
 mod swap_soak;
+mod terminal;
 mod terms;
 mod users_chaos;
 mod windows;
@@ -77,6 +78,7 @@ pub const fn all() -> &'static [&'static Spec] {
         &fallback::SELF_HOG,
         &boost::EXACT,
         &boost::TWO_PROCESSORS,
+        &terminal::EXACT,
         &readahead::SMALL_READS,
         &readahead::COLD_START,
         &premap::PREMAP,

@@ -38,7 +38,7 @@ pub(super) fn wanted(snapshot: &Snapshot, topmost: &Measured) -> Option<Locking>
     let wanted = snapshot.settings.protect.lock_shared && !snapshot.device;
     (wanted && limit > 0 && !topmost.members.is_empty()).then(|| Locking {
         app: topmost.app.key,
-        members: topmost.members.clone(),
+        members: topmost.front(),
         limit,
     })
 }

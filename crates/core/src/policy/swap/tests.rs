@@ -163,6 +163,7 @@ pub(super) fn with_topmost(mut snapshot: Snapshot, number: u64) -> Snapshot {
         app: known.found.app.clone(),
         members: Vec::new(),
         footprint: None,
+        terminal: None,
     });
     snapshot
 }

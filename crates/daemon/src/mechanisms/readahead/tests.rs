@@ -119,6 +119,7 @@ impl Machine {
                 },
                 members: vec![id],
                 footprint: None,
+                terminal: None,
             }),
             ..Snapshot::default()
         };

@@ -216,6 +216,7 @@ impl Machine<'_> {
             app: app(front),
             members: Vec::new(),
             footprint: None,
+            terminal: None,
         });
         snapshot.previous = self.subject.left.map(|ago| (key(SUBJECT), NOW - ago));
         let own = app(SUBJECT).home.map(|home| home.path).unwrap_or_default();
