@@ -177,6 +177,7 @@ fn every_key_reaches_the_configuration() {
         write_budget_mib = 9
         by_cost = true
         ask = false
+        throttle = false
         services = false
         freeze = false
         kill = false
@@ -249,6 +250,7 @@ fn every_key_reaches_the_configuration() {
         write_budget: 9 << 20,
         by_cost: true,
         ask: false,
+        throttle: false,
         services: false,
         freeze: false,
         kill: false,

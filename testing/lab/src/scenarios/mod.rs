@@ -30,6 +30,7 @@ mod storm;
 mod swap_soak;
 mod terminal;
 mod terms;
+mod throttle;
 mod users_chaos;
 mod windows;
 
@@ -91,6 +92,7 @@ pub const fn all() -> &'static [&'static Spec] {
         &prezero::CACHE,
         &rotation::ROTATION,
         &kill_latency::KILL_LATENCY,
+        &throttle::THROTTLE,
         &rotation::RIVALS,
         &rotation::REAL,
         &package::DESKTOP,

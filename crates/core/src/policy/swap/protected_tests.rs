@@ -173,6 +173,7 @@ proptest! {
             let (app, harm) = match &step {
                 Step::Exempt { app, .. } => (*app, Harm::Limit),
                 Step::Squeeze { app, home: Some(_), .. } => (*app, Harm::Squeeze),
+                Step::Throttle { app, .. } => (*app, Harm::Throttle),
                 Step::Freeze { app, .. } => (*app, Harm::Freeze),
                 _ => continue,
             };

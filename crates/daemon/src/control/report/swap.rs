@@ -69,12 +69,13 @@ fn state(reconciler: &Reconciler) -> (State, String, String) {
                 mib(thresholds.kill)
             ),
             format!(
-                "{} apps ({} keep, {} normal, {} disposable), {} of them kept out of swap, {} frozen, {} may be killed",
+                "{} apps ({} keep, {} normal, {} disposable), {} of them kept out of swap, {} throttled, {} frozen, {} may be killed",
                 known.len(),
                 of(Class::Keep),
                 of(Class::Normal),
                 of(Class::Disposable),
                 swapping.exempt.len(),
+                swapping.throttled.len(),
                 swapping.frozen.len(),
                 swapping.armed.len()
             ),
@@ -83,6 +84,7 @@ fn state(reconciler: &Reconciler) -> (State, String, String) {
     for (on, what) in [
         (settings.kill, "no app is killed ([swap] kill)"),
         (settings.freeze, "no app is frozen ([swap] freeze)"),
+        (settings.throttle, "no app is throttled ([swap] throttle)"),
     ] {
         if !on {
             parts.push(what.to_owned());
