@@ -893,17 +893,38 @@ pub struct Heap {
     pub timed: bool,
 }
 
-/// Parameters of `cold-start`.
+/// Parameters of `cold-start` and `queued-start`.
 ///
 /// Values: `start_us` (time from exec until the program reports that it is ready); `requests` and
 /// `read_kib` of the disk in this time, loads included; `major_faults` of the program;
-/// `load_kib_per_s` of all loads together; `vmstat_*`.
+/// `load_kib_per_s` of all loads together in this time; `load_alone_kib_per_s` of all loads in the
+/// time before; `load_cpu_wait_us` (time in this time in which a load waited for a processor);
+/// `vmstat_*`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ColdStart {
-    /// Processes that concurrently read and write the same disk, 0 to 5.
+    /// The program.
+    pub program: StartedProgram,
+    /// Processes that concurrently read and write the same disk, 0 to 10.
     pub loads: u32,
     /// Whether the daemon has recorded an earlier start of the program.
     pub record: bool,
+    /// I/O scheduler of the machine's flash disk. If set, each load reads its own file and runs
+    /// under SCHED_FIFO, as on a machine with processors to spare, so that loads and program
+    /// compete for the disk only. Absent: the machine has a slow disk, and its scheduler stays.
+    #[serde(default)]
+    pub scheduler: Option<String>,
+}
+
+/// A real program of `cold-start` and `queued-start`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StartedProgram {
+    /// python3 with 110 modules.
+    Python,
+    /// perl with 60 modules.
+    Perl,
+    /// The X server Xvfb.
+    Xvfb,
 }
 
 /// Parameters of `window-oracle`.

@@ -11,6 +11,7 @@
 //! Reading ahead takes memory and disk time for data that the app may never request. So streams and
 //! cold starts pause while memory is short ([`room`]), and streams have a rate limit ([`Rate`]).
 
+pub mod flight;
 pub mod places;
 
 use std::time::Duration;

@@ -23,6 +23,7 @@ mod premap;
 mod prezero;
 mod prezero_rules;
 mod protect;
+mod queued_start;
 mod readahead;
 mod rotation;
 mod soak;
@@ -82,6 +83,7 @@ pub const fn all() -> &'static [&'static Spec] {
         &terminal::EXACT,
         &readahead::SMALL_READS,
         &readahead::COLD_START,
+        &queued_start::QUEUED_START,
         &premap::PREMAP,
         &premap::PREMAP_TIME,
         &windows::ORACLE,
