@@ -9,6 +9,7 @@ pub const INDEX_READ: &str = "index-read";
 pub const INDEX_MAPPING: &str = "index-mapping";
 pub const GROW: &str = "grow";
 pub const COPY: &str = "copy";
+pub const ROUNDS: &str = "rounds";
 
 /// Each page replacement with the load that hurts it most.
 pub const HURTING: &[Product] = &[
@@ -21,6 +22,11 @@ const FILE_MIB: u32 = 400;
 /// Size of the hog in MiB. Together with the viewer's 56 MiB, it exceeds the guest's memory. It
 /// still fits when zram halves the hog's memory; a hog that does not fit would have to be killed.
 const GROW_MIB: u32 = 104;
+
+/// Size of the program with periodic work in MiB, and its rest. It fits into the machine's memory
+/// without the viewer, but not beside the viewer.
+const ROUNDS_MIB: u32 = 96;
+const ROUNDS_REST_MS: u32 = 10_000;
 
 /// Free memory in MiB that the lab's own kernel leaves of 160 MiB; other kernels leave less.
 const FREE_MIB: u32 = 124;
@@ -36,6 +42,10 @@ pub fn loads(name: &str) -> Vec<Load> {
         INDEX_MAPPING => index(Access::Mapping),
         GROW => Load::Grow { mib: GROW_MIB },
         COPY => Load::Copy { mib: FILE_MIB },
+        ROUNDS => Load::Rounds {
+            mib: ROUNDS_MIB,
+            rest_ms: ROUNDS_REST_MS,
+        },
         other => panic!("no load is called {other}"),
     }]
 }
@@ -55,6 +65,8 @@ pub fn brief(load: &str) -> Gallery {
         swipe_percent: 25,
         app_cgroup: true,
         family: Family::Single,
+        windows: false,
+        config: String::new(),
     }
 }
 
