@@ -722,6 +722,8 @@ pub struct Prezero {
     pub mechanisms: Mechanisms,
     /// Whether caches are modelled.
     pub cache_model: bool,
+    /// The system-wide folio size.
+    pub folios: Pages,
 }
 
 /// What happens to a disk of zeroes while the kernel reads from it.
@@ -823,6 +825,11 @@ pub enum Pages {
     },
     /// Huge pages, `always`.
     Thp,
+    /// Folios of this size, `madvise`: only premap uses them, for the foreground app.
+    Madvise {
+        /// 16, 32 or 64.
+        kib: u32,
+    },
 }
 
 /// Parameters of `heap`.
