@@ -55,6 +55,9 @@ pub struct ProtectSettings {
     /// Whether to lock pages that the topmost app maps and that are charged to other cgroups. Not
     /// done on a kernel that protects them by itself (`/dev/limelight`).
     pub lock_shared: bool,
+    /// Whether the budget shrinks while the topmost app is not used and other programs wait for
+    /// memory.
+    pub ageing: bool,
     /// Interval between measurements of the topmost app.
     pub interval: Duration,
 }
@@ -66,6 +69,7 @@ impl Default for ProtectSettings {
             budget_percent: 60,
             oom_points: 500,
             lock_shared: true,
+            ageing: true,
             interval: Duration::from_millis(500),
         }
     }

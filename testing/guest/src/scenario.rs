@@ -397,6 +397,14 @@ pub enum Load {
         /// Size it grows to.
         mib: u32,
     },
+    /// Writes to each page of its anonymous memory once, in random order, and then rests: a program
+    /// with periodic work. With long rests, an hour of it takes exact mode minutes.
+    Rounds {
+        /// Size of its memory.
+        mib: u32,
+        /// Rest after each round.
+        rest_ms: u32,
+    },
 }
 
 /// A series of swipes, each after a pause of the same length.
@@ -423,7 +431,8 @@ pub enum Family {
 /// Parameters of `gallery-synthetic`.
 ///
 /// Values: `major_faults`, `own_major_faults` (without the library's, which is charged to another
-/// cgroup) and `read_miss_pages` (sums over all swipes), `response_us` (median over the swipes of
+/// cgroup) and `read_miss_pages` (sums over all swipes), `load_rounds_ms` (mean duration of a
+/// round of [`Load::Rounds`] without the rest), `response_us` (median over the swipes of
 /// the shortest pause), `response_mean_us`, `pause_<ms>_worst_us`,
 /// `resident_{photos,heap,thumbnails,library}_pages` after the last swipe and `footprint_pages`,
 /// `viewer_alive` (0 or 1), `oom_kills`, `load_{copy,index_read,index_mapping,grow}_kib_per_s` and
@@ -453,6 +462,10 @@ pub struct Gallery {
     pub app_cgroup: bool,
     /// The process that does the app's work.
     pub family: Family,
+    /// Whether each swipe is reported to the daemon as a response window.
+    pub windows: bool,
+    /// The daemon's configuration.
+    pub config: String,
 }
 
 /// Parameters of `gallery-real`.
@@ -771,6 +784,8 @@ pub struct Prezero {
     pub mechanisms: Mechanisms,
     /// Whether caches are modelled.
     pub cache_model: bool,
+    /// The system-wide folio size.
+    pub folios: Pages,
 }
 
 /// What happens to a disk of zeroes while the kernel reads from it.
@@ -872,6 +887,11 @@ pub enum Pages {
     },
     /// Huge pages, `always`.
     Thp,
+    /// Folios of this size, `madvise`: only premap uses them, for the foreground app.
+    Madvise {
+        /// 16, 32 or 64.
+        kib: u32,
+    },
 }
 
 /// Parameters of `heap`.

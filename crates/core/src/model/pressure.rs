@@ -52,6 +52,9 @@ pub struct Reading {
     /// Time since boot in which all non-idle tasks waited for memory (PSI `full total`); `None` on
     /// a kernel without PSI.
     pub stalled: Option<Duration>,
+    /// Time since boot in which some task waited for memory (PSI `some total`); `None` on a kernel
+    /// without PSI.
+    pub waited: Option<Duration>,
     /// OOM kills since boot (`/proc/vmstat: oom_kill`).
     pub oom_kills: u64,
 }
@@ -151,6 +154,7 @@ mod tests {
             },
             protected_cache: 0,
             stalled: Some(Duration::from_millis(stalled_ms)),
+            waited: None,
             oom_kills: 0,
         }
     }

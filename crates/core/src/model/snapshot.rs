@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::ageing::aged;
 use super::app::{App, AppKey, ProcessId};
 use super::apps::{Known, Service};
 use super::boost::{Autogroup, Threads, Tuning, View, Weight};
@@ -264,6 +265,9 @@ pub struct Snapshot {
     pub boost: View,
     /// Steps by which protection is lowered; at [`super::pressure::STEPS`] no protection is left.
     pub lowered_steps: u8,
+    /// Steps by which protection has aged while the topmost app was not used; see
+    /// [`super::ageing`].
+    pub age: u8,
     /// Bytes in use that other software protects with `memory.min` or `memory.low`.
     pub protected_by_others: u64,
     /// Bytes that the daemon has locked for the topmost app.
@@ -312,9 +316,18 @@ impl Snapshot {
         self.apps.iter().find(|known| known.key() == key)
     }
 
+    /// The budget of `protect` at the present age, in percent of memory.
+    pub fn budget_percent(&self) -> u8 {
+        let settings = &self.settings.protect;
+        match settings.ageing {
+            true => aged(settings.budget_percent, self.age),
+            false => settings.budget_percent,
+        }
+    }
+
     /// Maximum number of bytes to reserve for the topmost app.
     pub fn budget(&self) -> u64 {
-        let percent = u64::from(self.settings.protect.budget_percent);
+        let percent = u64::from(self.budget_percent());
         let share = |bytes: u64| bytes / 100 * percent + bytes % 100 * percent / 100;
         // Memory held by the kernel, a driver or mlock() must not count: a share of it would let
         // the reservation take the last pages of the other apps.

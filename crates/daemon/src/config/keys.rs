@@ -165,6 +165,11 @@ pub(super) const KEYS: &[Key] = &[
     },
     Key {
         section: "protect",
+        name: "ageing",
+        kind: Kind::Bool(|c, v| c.settings.protect.ageing = v),
+    },
+    Key {
+        section: "protect",
         name: "adopt",
         kind: Kind::Word(&["auto", "never", "always"], |c, at| {
             c.adopt = pick(&[Adopt::Auto, Adopt::Never, Adopt::Always], at);

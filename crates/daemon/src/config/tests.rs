@@ -23,7 +23,8 @@ fn error_messages_are_exact() {
             &[(
                 3,
                 "unknown key `budget` in [protect]; known keys: `enabled`, `budget_percent`, \
-                 `interval_ms`, `oom_score_adj_points`, `lock_shared`, `adopt`, `own_scopes`",
+                 `interval_ms`, `oom_score_adj_points`, `lock_shared`, `ageing`, `adopt`, \
+                 `own_scopes`",
             )],
         ),
         (

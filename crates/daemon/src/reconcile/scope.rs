@@ -204,7 +204,7 @@ impl Reconciler {
             Scope::Reservation => {
                 self.model.last.in_force.reserved = self.mechanisms.shared.in_force.reserved;
             }
-            Scope::Window(_) => {}
+            Scope::Window(at) => self.note_use(at),
         }
     }
 

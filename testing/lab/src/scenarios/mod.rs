@@ -75,6 +75,7 @@ pub const fn all() -> &'static [&'static Spec] {
         &guest_checks::PROCESSORS,
         &gallery_synthetic::FAST,
         &gallery_synthetic::THINKING,
+        &gallery_synthetic::LUNCH_BREAK,
         &gallery_synthetic::EXACT,
         &gallery_real::GALLERY_REAL,
         &fallback::SELF_HOG,
