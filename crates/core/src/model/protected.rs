@@ -23,7 +23,7 @@ pub enum Harm {
     Squeeze,
     /// Keeps pages out of swap (`memory.swap.max`).
     Limit,
-    /// Stops (`cgroup.freeze`).
+    /// Freezes (`cgroup.freeze`).
     Freeze,
     /// Kills (`cgroup.kill`, `pidfd_send_signal()`).
     Kill,
@@ -35,7 +35,7 @@ impl fmt::Display for Harm {
             Harm::Slow => "slowed down",
             Harm::Squeeze => "squeezed",
             Harm::Limit => "kept out of swap",
-            Harm::Freeze => "stopped",
+            Harm::Freeze => "frozen",
             Harm::Kill => "killed",
         })
     }
