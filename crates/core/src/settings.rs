@@ -235,7 +235,7 @@ impl Default for PrezeroSettings {
 pub struct SwapSettings {
     /// Whether the mechanism is on.
     pub enabled: bool,
-    /// Apps are killed when less than this percentage of memory is available, up to 50; 0: the
+    /// Apps may be killed when less than this percentage of memory is available, up to 50; 0: the
     /// daemon derives the threshold from the machine.
     pub kill_percent: u8,
     /// Apps are swapped when less than this percentage of memory is available, up to 80; 0: the
@@ -259,8 +259,8 @@ pub struct SwapSettings {
     /// How long an app that is to be closed may take to exit by itself after SIGTERM, up to 10 s; 0:
     /// it is killed at once. When memory is exhausted, apps are always killed at once.
     pub grace: Duration,
-    /// Maximum number of bytes to read back for an app that returns to the foreground, once from
-    /// its files and once from swap; 0: none.
+    /// Maximum number of bytes to read back for an app that returns to the foreground; applies to
+    /// its files and to swap separately; 0: none.
     pub prefault: u64,
 }
 

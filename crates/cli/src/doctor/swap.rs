@@ -188,7 +188,7 @@ fn without_cgroup(apps: &[AppReport], findings: &mut Findings) {
             named.join(", ")
         ),
         "start apps in units of their own: systemd-run --user --scope PROGRAM, uwsm app, or a \
-         desktop that does so",
+         desktop that starts apps in units",
     );
 }
 

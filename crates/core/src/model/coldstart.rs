@@ -70,10 +70,11 @@ impl FileExtents {
     }
 }
 
-/// The reads of one app's start.
+/// The file ranges that one app read in its first seconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Path of the executed program, or of the script that names it as its interpreter.
+    /// Path of the executed program; for a script, of the script that names that program as its
+    /// interpreter.
     pub program: String,
     /// Version of `program` at the time of the recording.
     pub version: FileVersion,
@@ -149,9 +150,9 @@ impl Record {
     }
 
     /// This record, updated with a newer recording of the same app. A file in both records keeps
-    /// the ranges of both, because the newer recording misses pages that were evicted before it.
-    /// New files are added, and the newer order counts. Files that are only in this record are
-    /// dropped, or come last if the newer recording is `partial`.
+    /// the ranges of both, because the newer recording misses pages evicted before it was made. New
+    /// files are added, and the newer order counts. Files that are only in this record are dropped,
+    /// or come last if the newer recording is `partial`.
     pub fn updated(&self, newer: Record, partial: bool, bytes_max: u64) -> Record {
         let mut old: BTreeMap<FileVersion, &FileExtents> =
             self.files.iter().map(|file| (file.version, file)).collect();

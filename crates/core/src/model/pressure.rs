@@ -14,7 +14,7 @@ pub const STEPS: u8 = 4;
 /// Minimum time between two steps down, so that each step can take effect before the next.
 const STEP_DOWN_EVERY: Duration = Duration::from_millis(400);
 
-/// How long enough memory (twice `scarce()`) must be left before each step up.
+/// Before each step up, enough memory (twice `scarce()`) must have been left for this long.
 const CALM: Duration = Duration::from_secs(10);
 
 /// The machine stalls if all non-idle tasks wait for memory for more than this share of time, in
@@ -112,7 +112,7 @@ impl Pressure {
             }
         }
         // Two readings in quick succession (a PSI event right after a tick) give a meaningless
-        // share of time. So a new interval starts only after a minimum length.
+        // share of time. So an interval is extended until it has a minimum length.
         if now.at.saturating_sub(last.at) >= STEP_DOWN_EVERY / 4 {
             self.last = Some(now);
         }

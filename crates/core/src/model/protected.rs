@@ -25,7 +25,7 @@ pub enum Harm {
     Limit,
     /// Slows the app's growth (`memory.high`).
     Throttle,
-    /// Stops (`cgroup.freeze`).
+    /// Freezes (`cgroup.freeze`).
     Freeze,
     /// Kills (`cgroup.kill`, `pidfd_send_signal()`).
     Kill,

@@ -103,7 +103,7 @@ pub struct Swapping {
     pub warned: Option<(AppKey, Duration)>,
     /// The foreground app whose memory was read back.
     pub returned: Option<AppKey>,
-    /// Apps that may be killed, first victim first.
+    /// Apps that may be killed, in the order in which they would be killed.
     pub armed: Vec<AppKey>,
     /// The last refusal for each app. For a while, the policy chooses other targets.
     pub refused: Vec<Refusal>,
@@ -258,8 +258,8 @@ pub struct Snapshot {
     pub may_hand_down: bool,
     /// The foreground app.
     pub topmost: Option<Measured>,
-    /// A program that is starting and that came to the foreground soon after an earlier start.
-    /// Never the foreground app.
+    /// A program that is starting, and that came to the foreground soon after an earlier start of
+    /// which there is a record. Never the foreground app.
     pub starting: Option<Measured>,
     /// Input of `boost`.
     pub boost: View,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `protect`: reclaim takes the topmost app's pages last.
 //!
-//! There are five independent means; a machine that lacks one of them still has the others:
+//! There are five means. Each is used where the machine offers it:
 //!
 //! 1. *The device*: the Limelight kernel recognises the app's pages by itself. The device stays on
 //!    while no app is topmost: the kernel records which app reads which page, and so knows the

@@ -140,7 +140,8 @@ const INTERVAL_IDLE_MAX: Duration = Duration::from_millis(500);
 /// remaining waits. The lead is the distance from the reader to the end of the read-ahead. At the
 /// reader's speed it lasts for two of the longest sample intervals, within `LEAD_MIN` and
 /// `LEAD_MAX`. It never exceeds the larger of one window and twice the bytes read in sequence so
-/// far, which limits the waste if the app stops reading.
+/// far, which limits the waste if the app stops reading. The end of the read-ahead is rounded up to
+/// a whole window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stream {
     /// Size of one window in bytes.
