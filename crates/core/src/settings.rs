@@ -273,7 +273,7 @@ impl Default for SwapSettings {
             write_budget: 16 << 30,
             by_cost: false,
             ask: true,
-            throttle: true,
+            throttle: false,
             services: true,
             freeze: true,
             kill: true,

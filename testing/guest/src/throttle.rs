@@ -90,7 +90,7 @@ pub fn run(mut stage: Stage, work: &Throttle) -> Result<()> {
         elapsed_ns: 0,
         major_faults: 0,
     };
-    let mut dead = 0;
+    let mut dead = 0usize;
     for app in &mut others {
         if app.alive() {
             add(&mut sum, app.talk.ask("touch")?);

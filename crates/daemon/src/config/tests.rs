@@ -178,7 +178,7 @@ fn every_key_reaches_the_configuration() {
         write_budget_mib = 9
         by_cost = true
         ask = false
-        throttle = false
+        throttle = true
         services = false
         freeze = false
         kill = false
@@ -251,7 +251,7 @@ fn every_key_reaches_the_configuration() {
         write_budget: 9 << 20,
         by_cost: true,
         ask: false,
-        throttle: false,
+        throttle: true,
         services: false,
         freeze: false,
         kill: false,

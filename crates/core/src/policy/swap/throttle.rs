@@ -3,10 +3,10 @@
 //! but rises only slowly. The kernel then reclaims the leaking app's own pages first. If there are
 //! none to reclaim, it makes the app wait.
 //!
-//! The lowest rate bounds the wait: the kernel charges memory in batches of 256 KiB, so at 4 MiB/s
-//! a task waits about 60 ms for each batch. The rate is higher than that of the slowest leak
-//! ([`leak`](crate::model::apps::leak)), so a throttled app still counts as leaking, and healthy
-//! apps are not closed instead of it.
+//! The lowest rate keeps the waits short: the kernel charges memory in batches of 256 KiB, so at 4
+//! MiB/s an app with one task waits about 60 ms for each batch (the kernel's own bound is 2 s). The
+//! rate is higher than that of the slowest leak ([`leak`](crate::model::apps::leak)), so a throttled
+//! app still counts as leaking, and healthy apps are not closed instead of it.
 
 use std::time::Duration;
 

@@ -84,7 +84,6 @@ fn state(reconciler: &Reconciler) -> (State, String, String) {
     for (on, what) in [
         (settings.kill, "no app is killed ([swap] kill)"),
         (settings.freeze, "no app is frozen ([swap] freeze)"),
-        (settings.throttle, "no app is throttled ([swap] throttle)"),
     ] {
         if !on {
             parts.push(what.to_owned());
