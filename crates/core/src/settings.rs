@@ -241,6 +241,8 @@ pub struct SwapSettings {
     pub by_cost: bool,
     /// Whether listening apps are first asked to free memory.
     pub ask: bool,
+    /// Whether leaking background apps may grow only slowly while memory is short.
+    pub throttle: bool,
     /// Whether services are squeezed before any app is frozen or killed.
     pub services: bool,
     /// Whether background apps may be frozen before a normal app is killed.
@@ -261,6 +263,7 @@ impl Default for SwapSettings {
             write_budget: 16 << 30,
             by_cost: false,
             ask: true,
+            throttle: false,
             services: true,
             freeze: true,
             kill: true,

@@ -20,6 +20,8 @@ mod own_tree;
 mod random;
 #[path = "mechanism/restored.rs"]
 mod restored;
+#[path = "mechanism/throttle.rs"]
+mod throttle;
 #[path = "mechanism/window.rs"]
 mod window;
 

@@ -83,6 +83,7 @@ pub mod swap_app;
 pub mod swap_soak;
 pub mod sway;
 pub mod systemd;
+pub mod throttle;
 pub mod users_chaos;
 pub mod viewer;
 pub mod wakes;

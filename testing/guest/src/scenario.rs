@@ -132,6 +132,8 @@ pub enum Work {
     RotationReal(Rotation),
     /// An app leaks memory.
     Leak(Leak),
+    /// A background app grows while memory is short.
+    Throttle(Throttle),
     /// Processes, cgroups and apps come and go while memory is short.
     Storm(Storm),
     /// Time from the kill threshold to freed memory.
@@ -232,6 +234,35 @@ pub struct Leak {
     pub leaker: Leaker,
     /// Rate of the leak; 0 is as fast as possible.
     pub mib_per_s: u32,
+}
+
+/// How a background app grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Grower {
+    /// Without end.
+    Leak,
+    /// As a build does: it takes memory and gives it back. Nothing shows that a user waits for it.
+    HiddenBuild,
+    /// As [`Grower::HiddenBuild`], in a terminal.
+    TerminalBuild,
+}
+
+/// Parameters of `throttle`.
+///
+/// Values of a leak: `leaker_dead`, `leaked_us` (to the app's end), `leaked_mib_10s` (its memory
+/// after 10 s), `front_us` and `front_faults` (all uses of the foreground app). Values of a build:
+/// `build_us`, `build_faults`. Values of both: `others_us`, `others_faults` (the next use of the
+/// other apps), `others_dead`, `throttled` and `kills` (in history), `oom_kills`, `vmstat_*`,
+/// `psi_*`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Throttle {
+    /// How the app grows.
+    pub grower: Grower,
+    /// How fast it grows.
+    pub mib_per_s: u32,
+    /// Whether `[swap] throttle` is on.
+    pub throttle: bool,
 }
 
 /// Parameters of `storm`.

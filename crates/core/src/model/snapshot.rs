@@ -105,6 +105,19 @@ pub struct Swapping {
     pub armed: Vec<AppKey>,
     /// The last refusal for each app. For a while, the policy chooses other targets.
     pub refused: Vec<Refusal>,
+    /// Apps whose growth is limited.
+    pub throttled: Vec<Throttled>,
+}
+
+/// An app whose growth is limited (`memory.high`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Throttled {
+    /// The app.
+    pub app: AppKey,
+    /// The limit in bytes.
+    pub limit: u64,
+    /// When the limit was set or last raised, since boot.
+    pub raised: Duration,
 }
 
 impl Swapping {

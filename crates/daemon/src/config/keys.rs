@@ -340,6 +340,11 @@ pub(super) const KEYS: &[Key] = &[
     },
     Key {
         section: "swap",
+        name: "throttle",
+        kind: Kind::Bool(|c, v| c.settings.swap.throttle = v),
+    },
+    Key {
+        section: "swap",
         name: "services",
         kind: Kind::Bool(|c, v| c.settings.swap.services = v),
     },

@@ -176,6 +176,7 @@ fn every_key_reaches_the_configuration() {
         write_budget_mib = 9
         by_cost = true
         ask = false
+        throttle = true
         services = false
         freeze = false
         kill = false
@@ -246,6 +247,7 @@ fn every_key_reaches_the_configuration() {
         write_budget: 9 << 20,
         by_cost: true,
         ask: false,
+        throttle: true,
         services: false,
         freeze: false,
         kill: false,

@@ -230,7 +230,8 @@ impl Reconciler {
             .is_some_and(|(level, _)| level > Level::Plenty);
         // When the shortage ends, frozen apps must thaw and clients get a notice.
         let over = self.mechanisms.swap.shortage().since() + swap::CALM;
-        let ends = (told || !swapping.frozen.is_empty()) && short.is_none();
+        let in_force = !swapping.frozen.is_empty() || !swapping.throttled.is_empty();
+        let ends = (told || in_force) && short.is_none();
         let ends = ends.then_some(over.max(at + SHORT));
         let expected = self.mechanisms.swap.pending_units.until();
         for by in [short, settles, ends, expected].into_iter().flatten() {

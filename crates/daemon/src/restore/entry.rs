@@ -147,6 +147,15 @@ pub enum Entry {
         /// Value before.
         original: String,
     },
+    /// `memory.high` of a cgroup, which Limelight lowered.
+    High {
+        /// The cgroup.
+        cgroup: Place,
+        /// Value before: bytes or `max`.
+        original: String,
+        /// Values that Limelight wrote or is about to write.
+        ours: Vec<String>,
+    },
     /// A cgroup that Limelight froze.
     Frozen {
         /// The cgroup.
@@ -267,7 +276,9 @@ impl Entry {
                 (cgroup.inode, 0, knob.as_ref())
             }
             Entry::Controller { cgroup, controller } => (cgroup.inode, 0, controller.as_ref()),
-            Entry::SwapMax { cgroup, .. } | Entry::Frozen { cgroup } => (cgroup.inode, 0, none),
+            Entry::SwapMax { cgroup, .. }
+            | Entry::High { cgroup, .. }
+            | Entry::Frozen { cgroup } => (cgroup.inode, 0, none),
             Entry::OomScoreAdj { pid, starttime, .. } | Entry::Threads { pid, starttime, .. } => {
                 (u64::from(pid.unsigned_abs()), *starttime, none)
             }
@@ -338,6 +349,12 @@ impl fmt::Display for Entry {
             Entry::SwapMax { cgroup, original } => {
                 let path = cgroup.path.trim_end_matches('/');
                 write!(f, "{path}/memory.swap.max = {original}")
+            }
+            Entry::High {
+                cgroup, original, ..
+            } => {
+                let path = cgroup.path.trim_end_matches('/');
+                write!(f, "{path}/memory.high = {original}")
             }
             Entry::Frozen { cgroup } => {
                 write!(f, "{}/cgroup.freeze = 0", cgroup.path.trim_end_matches('/'))

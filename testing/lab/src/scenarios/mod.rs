@@ -29,6 +29,7 @@ mod soak;
 mod storm;
 mod swap_soak;
 mod terms;
+mod throttle;
 mod users_chaos;
 mod windows;
 
@@ -89,6 +90,7 @@ pub const fn all() -> &'static [&'static Spec] {
         &prezero::CACHE,
         &rotation::ROTATION,
         &kill_latency::KILL_LATENCY,
+        &throttle::THROTTLE,
         &rotation::RIVALS,
         &rotation::REAL,
         &package::DESKTOP,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `swap`: manages background apps when memory is short (SWAP).
 //!
-//! Five kinds of steps; each kind is easier to undo than the next:
+//! Six kinds of steps; each kind is easier to undo than the next:
 //!
 //! 1. *Exempt*: disposable apps are not swapped, because they restore themselves from little data,
 //!    so swapping them out would cost the storage more than a new start. With `[swap] by_cost`, one
@@ -9,13 +9,14 @@
 //!    may be swapped, only as many are swapped as the storage can hold, least recently used first.
 //!    An app with only its working set in memory keeps the working set, as far as there is room.
 //! 2. *Ask*: listening apps are asked to free memory.
-//! 3. *Squeeze*: pages of the least recently used app are reclaimed, before reclaim takes pages
+//! 3. *Throttle*: an app that leaks in the background may grow only slowly.
+//! 4. *Squeeze*: pages of the least recently used app are reclaimed, before reclaim takes pages
 //!    from all apps. While the user is not waiting, this is done in advance, so that the next
 //!    launch finds free memory and no writes on the disk.
-//! 4. *Freeze*: when nothing disposable is left or no app may be killed, the least recently used
+//! 5. *Freeze*: when nothing disposable is left or no app may be killed, the least recently used
 //!    app is frozen and squeezed dry, that is, including its working set. It thaws when it comes to
 //!    the foreground.
-//! 5. *Kill*: `Shortage` and [`order`] decide, and the thread that reads the gauge carries the kill
+//! 6. *Kill*: `Shortage` and [`order`] decide, and the thread that reads the gauge carries the kill
 //!    out without delay. The policy plans only which apps may be killed.
 //!
 //! An app that comes to the foreground again is *returned*: it is thawed, and its memory is read
@@ -27,6 +28,7 @@ pub mod culprit;
 mod eligible;
 pub mod order;
 mod services;
+mod throttle;
 
 pub use eligible::DISPOSABLE;
 
@@ -98,6 +100,22 @@ pub enum Step {
         app: AppKey,
         /// Bytes by which the app grew within the last minute.
         grown: u64,
+    },
+    /// Limit the app's memory (`memory.high`), or raise its limit.
+    Throttle {
+        /// The app.
+        app: AppKey,
+        /// Its cgroup.
+        home: Home,
+        /// The limit in bytes.
+        limit: u64,
+        /// The reason, for display.
+        rule: String,
+    },
+    /// Undo [`Step::Throttle`].
+    Unthrottle {
+        /// The app.
+        app: AppKey,
     },
     /// Reclaim memory of the app.
     Squeeze {
@@ -175,6 +193,11 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let admitted = in_force.exempt.iter();
     let admitted = admitted.filter(|app| !exempt.contains(app) && (ends || known(**app)));
     steps.extend(admitted.map(|app| Step::Admit { app: *app }));
+    let lifted: Vec<AppKey> = match off(event, snapshot) {
+        true => in_force.throttled.iter().map(|one| one.app).collect(),
+        false => throttle::lifted(snapshot).collect(),
+    };
+    steps.extend(lifted.into_iter().map(|app| Step::Unthrottle { app }));
     steps
 }
 
@@ -224,6 +247,7 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     steps.extend(arm(snapshot));
     steps.extend(ask(snapshot));
     steps.extend(warn(snapshot));
+    steps.extend(throttle::limits(snapshot));
     let frozen = freeze(snapshot);
     match frozen {
         Some(frozen) => steps.extend(frozen),

@@ -180,6 +180,11 @@ fn undo_one(system: &System, entry: &Entry) -> limelight_sys::Result<Undone> {
             let ours = [Limit::ZERO.to_string()];
             undo_limit(system, cgroup, MemoryKnob::SwapMax.file(), original, &ours)?
         }
+        Entry::High {
+            cgroup,
+            original,
+            ours,
+        } => undo_limit(system, cgroup, MemoryKnob::High.file(), original, ours)?,
         Entry::Frozen { cgroup } => thaw(system, cgroup)?,
         Entry::Autogroup {
             number,
@@ -214,6 +219,7 @@ fn undo_limit(
     let knob = match knob {
         "memory.min" => MemoryKnob::Min,
         "memory.low" => MemoryKnob::Low,
+        "memory.high" => MemoryKnob::High,
         "memory.swap.max" => MemoryKnob::SwapMax,
         other => return failed(format!("{other} is not a knob of Limelight")),
     };
