@@ -30,6 +30,7 @@ pub use entry::{Asking, Entry, Lineage, Moment, Move, Place, Tuned};
 pub use journal::NotRecorded;
 
 use journal::{Journal, Step};
+use undo::lineage::Searches;
 
 /// The record's path inside the runtime directory. All users can see the timestamps of the files in
 /// that directory, and the record's timestamps reveal when the foreground app changed. So the
@@ -45,6 +46,8 @@ pub struct Ledger {
     entries: Vec<Entry>,
     /// Entries that should have been restored by now but could not be.
     owed: Vec<Entry>,
+    /// Past searches for processes that inherited a value.
+    searches: Searches,
     journal: Journal,
 }
 
@@ -102,6 +105,7 @@ impl Ledger {
         Ledger {
             entries,
             owed: Vec::new(),
+            searches: Searches::default(),
             journal,
         }
     }
