@@ -330,8 +330,9 @@ pub struct SwapSoak {
 /// Values without a class: `first_mean_us`, `living_apps` at the end,
 /// `{files,swap}_{read,written}_kib` of the disks, `swap_{reads,writes}` in requests,
 /// `swap_blocks_used` and `swap_block_hottest` (accesses of the most accessed block), `vmstat_*`,
-/// `oom_kills`; with limelightd `daemon_launch_us` (its mean CPU time per launch) and
-/// `daemon_launch_us_<thread>`. Series: `launch_us`.
+/// `oom_kills`; with limelightd `daemon_launch_us` and `daemon_pause_us` (its mean CPU time from the
+/// touch until the app is ready, and from then until the next touch), and both with the suffix
+/// `_<thread>` for each of its threads. Series: `launch_us`.
 ///
 /// In the first round every app is new. That round counts only in `first_mean_us`, `kills`,
 /// `failed_launches`, `swapped_*`, `refaulted_*` and `swap_block*`.

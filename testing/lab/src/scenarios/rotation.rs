@@ -91,6 +91,7 @@ pub const ROTATION: Spec = Spec {
         Metric::lower("launch_p50_us", "median launch"),
         Metric::lower("launch_p95_us", "95 % of launches"),
         Metric::lower("daemon_launch_us", "of it, limelightd"),
+        Metric::lower("daemon_pause_us", "limelightd until the next launch"),
         Metric::lower("keep_launch_mean_us", "keep"),
         Metric::lower("normal_launch_mean_us", "normal"),
         Metric::lower("disposable_launch_mean_us", "disposable"),

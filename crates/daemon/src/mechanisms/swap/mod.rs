@@ -220,20 +220,19 @@ impl Swap {
         self.guard.as_ref().map(Guard::shortage).unwrap_or_default()
     }
 
-    /// Notes that an app is no longer topmost, so that its memory can be brought back later.
-    /// Interrupts a running squeeze, because the next app may need the disk.
-    pub fn left_front(&mut self, shared: &mut Shared, errand: Errand) {
+    /// Notes that an app is no longer topmost: stops reading its memory back, and interrupts a
+    /// running squeeze, because the next app may need the disk.
+    pub fn left_front(&mut self, shared: &mut Shared) {
         shared.in_force.swapping.returned = None;
         if let Some(swapper) = &self.swapper {
             swapper.interrupt();
-            swapper.ask(errand);
         }
     }
 
-    /// Notes that the topmost app has responded, so that its working set can be measured.
-    pub fn answered(&self, app: AppKey) {
+    /// Gives the swapper an errand.
+    pub fn ask(&self, errand: Errand) {
         if let Some(swapper) = &self.swapper {
-            swapper.ask(Errand::Learn { app });
+            swapper.ask(errand);
         }
     }
 

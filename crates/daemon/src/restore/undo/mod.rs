@@ -94,7 +94,7 @@ fn put_back(
     let all = ledger.entries().iter().rev().cloned();
     let (chosen, kept): (Vec<Entry>, Vec<Entry>) = all.partition(|entry| which(entry));
     let has_lineage = chosen.iter().any(|entry| entry.lineage().is_some());
-    let begin = has_lineage.then(|| lineage::moment(system));
+    let since = has_lineage.then(|| ledger.searches.begins(lineage::moment(system)));
     let mut results = Vec::new();
     // Children have inherited lowered values, so all processes are handled together.
     let (lowered, others): (Vec<Entry>, Vec<Entry>) = chosen.into_iter().partition(Entry::is_score);
@@ -114,9 +114,10 @@ fn put_back(
     let done: Vec<Entry> = done.into_iter().map(|(entry, _)| entry.clone()).collect();
     let left = left
         .into_iter()
-        .map(|(entry, undone)| match (undone, begin) {
+        .map(|(entry, undone)| match (undone, since) {
             (Undone::Failed { .. }, _) | (_, None) => entry.clone(),
-            (_, Some(begin)) => lineage::looked_through(entry, begin),
+            // Processes that this search has seen are no longer covered.
+            (_, Some(since)) => lineage::narrowed(entry, since),
         });
     let left: Vec<Entry> = left.collect();
     ledger.forget_all(&done);
