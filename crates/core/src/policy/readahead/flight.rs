@@ -44,6 +44,41 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Share of a disk that serves one request at a time, in order, that `readers` get while a
+    /// replay of 400 requests lasts. Each reader always waits for one request.
+    fn share_of_readers(readers: usize, slots: usize) -> f64 {
+        const REPLAY: usize = 400;
+        let mut queue: VecDeque<Option<usize>> = vec![None; readers].into();
+        let mut flight = Flight::new(slots);
+        let (mut made, mut replayed, mut read) = (0, 0, 0);
+        let mut awaited = None;
+        while replayed < REPLAY {
+            while awaited.is_none() && made < REPLAY {
+                queue.push_back(Some(made));
+                awaited = flight.add(made);
+                made += 1;
+            }
+            match queue.pop_front() {
+                Some(None) => {
+                    read += 1;
+                    queue.push_back(None);
+                }
+                served => {
+                    replayed += 1;
+                    awaited = awaited.filter(|_| awaited != served.flatten());
+                }
+            }
+        }
+        read as f64 / (read + REPLAY) as f64
+    }
+
+    #[test]
+    fn five_readers_keep_half_of_the_disk_and_would_lose_it_to_all_requests_at_once() {
+        assert!(share_of_readers(5, SLOTS) > 0.5);
+        assert!(share_of_readers(10, SLOTS) > 0.7);
+        assert!(share_of_readers(5, usize::MAX) < 0.02);
+    }
+
     proptest! {
         #[test]
         fn requests_end_in_order_and_at_most_slots_are_in_flight(
