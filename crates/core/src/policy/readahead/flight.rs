@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! How many requests of a replay a disk holds at the same time.
 //!
-//! A queue is served about in order, so a replay that made all its requests at once would make every
+//! A queue is served about in order. A replay that made all its requests at once would make every
 //! other program wait until the whole record is read, and the starting app as well for the first
 //! file that it needs. With few requests in flight, in the order in which the app opens its files,
 //! the first files arrive first, and other programs' requests are served in between.
