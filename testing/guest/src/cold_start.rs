@@ -33,8 +33,8 @@ const RECORDS: &str = "/var/lib/limelight/coldstart";
 const RECORD_LIMIT: Duration = Duration::from_secs(120);
 /// Length of a recorded start, in seconds.
 const RECORD_S: u32 = 8;
-/// memory.max of each load. With more memory, the loads' files would stay cached and the loads would
-/// not use the disk.
+/// memory.max of each load. With more memory, the loads' files would stay cached and the loads
+/// would not use the disk.
 const LOAD_MEMORY: &str = "16M";
 /// The same for loads that compete for the disk only.
 const QUEUED_LOAD_MEMORY: &str = "8M";

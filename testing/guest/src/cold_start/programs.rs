@@ -44,8 +44,8 @@ const PERL_MODULES: &str = "Archive::Tar Attribute::Handlers B::Deparse Benchmar
     Text::Balanced Text::ParseWords Text::Wrap Tie::File Time::HiRes Time::Local \
     Unicode::Collate Unicode::Normalize Unicode::UCD";
 
-/// Name prefixes of the shared libraries that python3 and its modules need; the loader does not list
-/// those of modules.
+/// Name prefixes of the shared libraries that python3 and its modules need; the loader does not
+/// list those of modules.
 const PYTHON_LIBRARIES: [&str; 16] = [
     "libc.so",
     "libm.so",
@@ -243,8 +243,8 @@ fn copy(path: &str) -> Result<()> {
 pub struct App(Child);
 
 impl App {
-    /// Starts a program and waits until it reports that it is ready: by a first line of output, which
-    /// is the number of the display for an X server.
+    /// Starts a program and waits until it is ready: until its first line of output, which is the
+    /// number of the display for an X server.
     pub fn start(program: StartedProgram) -> Result<Self> {
         let run = files(program).run;
         let mut command = Command::new(run[0]);
