@@ -42,10 +42,12 @@ case ${SERIES_COMPILE:-yes} in yes | no) ;; *) fail "SERIES_COMPILE=$SERIES_COMP
 # jobserver causes a warning.
 unset MAKEFLAGS MFLAGS
 # Without the compiler, the checks need only the files that the series changes, and the kernel's
-# makefile and scripts.
+# makefile and scripts. Since Linux 7, scripts/kernel-doc is a link to a Python program.
+scripts=(Makefile scripts)
+[ "$KERNEL" = 6.12 ] || scripts+=(tools/docs tools/lib/python)
 wanted=()
 if [ "${SERIES_COMPILE:-yes}" = no ]; then
-    mapfile -t wanted < <(echo Makefile && echo scripts &&
+    mapfile -t wanted < <(printf '%s\n' "${scripts[@]}" &&
         cat "$ours"/{patches,series/hunks}/"$KERNEL"/*.patch | sed -n 's|^--- a/||p' | sort -u)
 fi
 if [ -n "${LIMELIGHT_KERNEL_SRC:-}" ]; then
