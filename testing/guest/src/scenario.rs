@@ -389,9 +389,9 @@ pub enum Family {
 
 /// Parameters of `gallery-synthetic`.
 ///
-/// Values: `major_faults`, `own_major_faults` (without the library's, which is charged to another
-/// cgroup) and `read_miss_pages` (sums over all swipes), `response_us` (median over the swipes of
-/// the shortest pause), `response_mean_us`, `pause_<ms>_worst_us`,
+/// Values: `major_faults`, `own_major_faults` (without the faults in the library, whose pages are
+/// charged to another cgroup) and `read_miss_pages` (sums over all swipes), `response_us` (median
+/// over the swipes of the shortest pause), `response_mean_us`, `pause_<ms>_worst_us`,
 /// `resident_{photos,heap,thumbnails,library}_pages` after the last swipe and `footprint_pages`,
 /// `viewer_alive` (0 or 1), `oom_kills`, `load_{copy,index_read,index_mapping,grow}_kib_per_s` and
 /// `load_*_alive` (0 or 1), `daemon_cpu_us` and `kswapd_cpu_us` (CPU time within the measured
@@ -408,7 +408,7 @@ pub struct Gallery {
     /// job, not `protect`'s.
     pub load_nice: i32,
     /// Whether the viewer runs under SCHED_FIFO, so that it preempts everything, including kswapd.
-    /// Exact mode needs this for the same reason.
+    /// Exact mode needs this, because it has one CPU.
     pub app_realtime: bool,
     /// Time from the start of the loads to the first swipe.
     pub warm_up_ms: u32,
