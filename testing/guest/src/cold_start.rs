@@ -101,7 +101,8 @@ pub fn run(mut stage: Stage, work: &ColdStart) -> Result<()> {
         .iter()
         .map(|spec| Counter::create(&spec.counter))
         .collect::<Result<_>>()?;
-    // Created before the daemon starts: cgroups created later would count as left behind by it.
+    // Created before the daemon starts: cgroups created later would count as left behind by the
+    // daemon.
     let cgroups: Vec<Cgroup> = (0..specs.len())
         .map(|number| {
             // With more memory, the loads' files would stay cached and the loads would not use the

@@ -424,8 +424,10 @@ pub struct Gallery {
 
 /// Parameters of `gallery-real`.
 ///
-/// Values and series are those of [`Gallery`], without the `resident_*` values. Faults are counted
-/// for the viewer's process tree.
+/// Values: `major_faults` (of the viewer and its reaped children), `server_major_faults` (of the X
+/// server), `read_miss_pages`, `unanswered_keys`, `viewer_alive` (always 1: a dead viewer fails the
+/// cell); as in [`Gallery`], `response_us`, `response_mean_us`, `pause_<ms>_worst_us`, `oom_kills`,
+/// `measured_us`, `vmstat_*` and `psi_*`. Series are those of [`Gallery`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RealGallery {
     /// Number of photos that the viewer cycles through.

@@ -95,8 +95,8 @@ impl Tally {
         sums.major_faults += launched.major_faults;
     }
 
-    /// Adds the CPU time that limelightd's threads used during a launch. The arguments are their
-    /// CPU times before and after it, in nanoseconds.
+    /// Adds the CPU time that limelightd's threads used during a launch. The arguments are the
+    /// threads' CPU times before and after the launch, in nanoseconds.
     pub fn daemon_worked(&mut self, before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) {
         self.daemon_launches += 1;
         for (thread, after) in after {
@@ -105,12 +105,12 @@ impl Tally {
         }
     }
 
-    /// Counts an app that was killed.
+    /// Counts an app that has died.
     pub fn killed(&mut self, class: Class) {
         self.of(class).kills += 1;
     }
 
-    /// Counts an app that died during its launch.
+    /// Counts an attempt at a launch during which the app died.
     pub fn failed(&mut self, class: Class) {
         self.of(class).failed += 1;
     }
