@@ -55,7 +55,7 @@ pub enum Work {
     UsersChaos(UsersChaos),
     /// Checks that the unused part of the topmost app's reservation protects no other cgroup.
     Siblings,
-    /// Checks that the kernel empties the topmost set when a stopped daemon's lease has run out.
+    /// Checks that the kernel empties the topmost set when a suspended daemon's lease has run out.
     Lease,
     /// Runs the kernel series' own selftest. Value: `tests`.
     Kselftest,
@@ -698,8 +698,8 @@ pub struct Prezero {
     pub runs: u32,
     /// Idle time between two runs.
     pub gap_ms: u32,
-    /// After each gap, the background program is stopped too for this long, so that the machine is
-    /// idle. With 0, the program is never stopped.
+    /// After each gap, the background program is suspended for this long too, so that the machine
+    /// is idle. With 0, the program is never suspended.
     pub rest_ms: u32,
     /// Unmeasured runs at the start.
     pub warm_up: u32,
