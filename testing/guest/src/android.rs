@@ -137,7 +137,7 @@ pub fn run(stage: Stage) -> Result<()> {
     reporter.check(
         format!("without events, limelightd wakes at most {WAKE_UPS_MAX} times in {REST:?}"),
         times <= WAKE_UPS_MAX,
-        format!("{times} times"),
+        format!("woken {times} times"),
     )?;
 
     a.set_score(FRONT)?;
@@ -217,7 +217,7 @@ pub fn run(stage: Stage) -> Result<()> {
     reporter.check(
         "when every app has left top-app, no app is in the foreground",
         no_app,
-        format!("{:?}", topmost()?),
+        format!("foreground PID and source: {:?}", topmost()?),
     )?;
     // The app's value from before the daemon's start.
     a.set_score(CACHED)?;

@@ -96,7 +96,7 @@ fn check_record_gone(reporter: &Reporter) -> Result<()> {
     )
 }
 
-/// A running daemon, and the state before it.
+/// A running daemon, and the state before it started.
 pub struct Daemon {
     process: Process,
     before: Before,
@@ -145,7 +145,7 @@ impl Daemon {
         }
     }
 
-    /// Its current resource usage.
+    /// The daemon's current resource usage.
     pub fn footprint(&self) -> Result<Footprint> {
         let pid = self.process.pid();
         let status = format!("/proc/{pid}/status");
@@ -168,32 +168,32 @@ impl Daemon {
         })
     }
 
-    /// Whether it is running.
+    /// Whether the daemon is running.
     pub fn alive(&mut self) -> bool {
         self.process.alive()
     }
 
-    /// CPU time of each of its threads, in nanoseconds, by thread name.
+    /// CPU time of each of the daemon's threads, in nanoseconds, by thread name.
     pub fn cpu_by_thread(&self) -> Result<BTreeMap<String, u64>> {
         cpu_by_thread(self.process.pid())
     }
 
-    /// CPU time of all its threads, in nanoseconds.
+    /// CPU time of all the daemon's threads, in nanoseconds.
     pub fn cpu_ns(&self) -> Result<u64> {
         Ok(self.cpu_by_thread()?.values().sum())
     }
 
-    /// Its PID.
+    /// The daemon's PID.
     pub fn pid(&self) -> i32 {
         self.process.pid()
     }
 
-    /// The state before it started.
+    /// The state before the daemon started.
     pub fn before(&self) -> &Before {
         &self.before
     }
 
-    /// Stops it with SIGTERM; returns its exit code and the state from before it started.
+    /// Ends the daemon with SIGTERM. Returns its exit code and the state before it started.
     pub fn end(mut self) -> Result<(i32, Before)> {
         self.process.signal(libc::SIGTERM)?;
         let code = self
@@ -203,7 +203,8 @@ impl Daemon {
         Ok((code, self.before))
     }
 
-    /// Stops it with SIGTERM and checks that everything is restored.
+    /// Ends the daemon with SIGTERM. Checks that its exit code is 0, that every value is restored,
+    /// and that no restore record is left.
     pub fn stop(self, reporter: &Reporter) -> Result<()> {
         let (code, before) = self.end()?;
         reporter.check(
@@ -219,18 +220,18 @@ impl Daemon {
         check_record_gone(reporter)
     }
 
-    /// Sends it a signal.
+    /// Sends the daemon a signal.
     pub fn signal(&self, signal: i32) -> Result<()> {
         self.process.signal(signal)
     }
 
-    /// PID of its watcher process, if it has one.
+    /// PID of the daemon's watcher process; `None` if no watcher is running.
     pub fn watcher(&self) -> Result<Option<i32>> {
         Ok(children(self.pid())?.into_iter().next())
     }
 
-    /// Kills the daemon and its watcher process, so that nothing is restored; returns the state
-    /// from before the daemon started.
+    /// Kills the daemon and its watcher process, so that nothing is restored. Returns the state
+    /// before the daemon started.
     pub fn kill(self) -> Result<Before> {
         let watcher = self.watcher()?;
         // The watcher is first suspended, and killed only after the daemon: a running daemon would
@@ -241,8 +242,8 @@ impl Daemon {
         Ok(before)
     }
 
-    /// Kills only the daemon: its watcher restores everything. Returns the state from before the
-    /// daemon started.
+    /// Kills only the daemon: its watcher restores everything. Returns the state before the daemon
+    /// started.
     pub fn kill_alone(mut self) -> Result<Before> {
         self.process.signal(libc::SIGKILL)?;
         self.process.wait(STOP_LIMIT)?;

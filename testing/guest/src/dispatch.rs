@@ -128,7 +128,8 @@ fn command(mut stage: Stage, argv: &[String]) -> Result<()> {
 }
 
 /// Locks the runner in memory and exempts it from the OOM killer: the runner measures times and
-/// must outlive the processes that it watches. Creates the cells' slices.
+/// must outlive the processes that it watches. Then creates the slices of the apps and loads, unless
+/// the system under test creates them.
 fn keep_alive(machine: &crate::plan::Machine) -> Result<()> {
     std::fs::write("/proc/self/oom_score_adj", "-1000")?;
     // MCL_ONFAULT: without this flag, the kernel would read every page of a file that is mapped for
@@ -153,7 +154,7 @@ impl Stage {
     pub fn need_daemon(&self, scenario: &str) -> Result<()> {
         match self.arm {
             Arm::Limelight | Arm::LimelightOnDebian => Ok(()),
-            arm => bail!("{scenario} runs with limelightd, not as {arm:?}"),
+            arm => bail!("{scenario} needs an arm with limelightd, not {arm:?}"),
         }
     }
 

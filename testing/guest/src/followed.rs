@@ -63,7 +63,7 @@ pub fn check_round<App>(
     reporter.check(
         format!("protection and boost follow each of {MOVES} focus changes"),
         stuck.is_none(),
-        format!("not moved to: {stuck:?}\n{status}"),
+        format!("app that they did not follow: {stuck:?}\n{status}"),
     )?;
     report(&all, reporter);
     Ok(())

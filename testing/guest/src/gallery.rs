@@ -37,7 +37,7 @@ pub struct Viewer {
     pub talk: Conversation,
     /// The viewer's cgroup; `None` if all processes are in the root cgroup.
     pub cgroup: Option<Cgroup>,
-    /// Resident pages after loading; `None` before the viewer has loaded.
+    /// Resident pages after the last load or visit; `None` before the viewer has loaded.
     pub loaded: Option<Resident>,
     _primer: Process,
 }
@@ -90,8 +90,8 @@ impl Viewer {
         Ok(())
     }
 
-    /// The viewer's memory charge in bytes: its cgroup's charge or, without a cgroup, its resident
-    /// pages.
+    /// The viewer's memory charge in bytes: its cgroup's charge or, without a cgroup, the size of
+    /// its resident pages (0 before it has loaded).
     pub fn charge(&self) -> Result<u64> {
         match (&self.cgroup, &self.loaded) {
             (Some(cgroup), _) => cgroup.number("memory.current"),
@@ -100,7 +100,7 @@ impl Viewer {
         }
     }
 
-    /// Its resident pages.
+    /// The viewer's resident pages now.
     pub fn resident(&mut self) -> Result<Resident> {
         self.talk.ask("report")
     }
@@ -120,8 +120,9 @@ pub fn prepare_arm(arm: Arm, viewer: &Viewer) -> Result<Option<Daemon>> {
     }
 }
 
-/// Loads that are not started yet, with their files and cgroups. Creating the files fills the page
-/// cache, and cgroups created after the daemon's start would count as left behind by Limelight.
+/// Loads that are not started yet. Their files and cgroups are created in advance: creating files
+/// fills the page cache, and cgroups created after the daemon's start would count as left behind by
+/// Limelight.
 pub struct Prepared {
     loads: Vec<(load::Spec, Option<Cgroup>)>,
     nice: i32,
@@ -254,7 +255,7 @@ pub fn swipe(
     Ok(alive)
 }
 
-/// Reports resident pages.
+/// Reports the resident pages of each kind, as `PREFIX_KIND_pages`.
 pub fn report_resident(prefix: &str, resident: &Resident, reporter: &mut Reporter) {
     for (kind, pages) in [
         ("photos", resident.photos_pages),

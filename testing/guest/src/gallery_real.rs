@@ -28,7 +28,7 @@ use crate::store::Store;
 use crate::x11::User;
 
 pub(crate) const DISPLAY: &str = ":0";
-/// Size of the screen, and of the photos on it.
+/// Size of the screen and of the photos, in pixels.
 const WIDTH: u32 = 1024;
 const HEIGHT: u32 = 768;
 /// Size of the file that `cp` copies, in MiB.

@@ -105,7 +105,7 @@ fn carry_out(plan: &Plan, clean_up: CleanUp) -> Result<()> {
     record::write(&Record::Done)
 }
 
-/// Runs one cell and restores the machine's state from before it.
+/// Runs one cell, restores the machine's state from before the cell, and checks the kernel log.
 fn run_cell(
     plan: &Plan,
     index: usize,
@@ -248,7 +248,7 @@ fn await_children() -> Result<()> {
     let deadline = Instant::now() + REAP_LIMIT;
     while children_left()? {
         if Instant::now() > deadline {
-            bail!("some processes do not die within {REAP_LIMIT:?}");
+            bail!("some killed processes have not exited after {REAP_LIMIT:?}");
         }
         await_sigchld(Duration::from_millis(100));
     }

@@ -30,13 +30,13 @@ const COPY_TARGET_MIB: u32 = 128;
 pub struct Spec {
     /// The kind of load.
     pub load: Load,
-    /// The file that it reads, if any.
+    /// The file that the load reads, if any.
     pub source: Option<Extent>,
-    /// The file that it writes, if any.
+    /// The file that the load writes, if any.
     pub target: Option<Extent>,
     /// File of the progress counter, which counts KiB.
     pub counter: PathBuf,
-    /// Seed of its random offsets.
+    /// Seed of the load's random choices.
     pub seed: u64,
 }
 
@@ -113,7 +113,7 @@ impl Counter {
         self.0.word().fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// The count so far; of a load, in KiB.
+    /// The count so far. A load counts KiB; other programs count pages, steps or milliseconds.
     pub fn kib(&self) -> u64 {
         self.0.word().load(Ordering::Relaxed)
     }

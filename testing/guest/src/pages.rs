@@ -36,7 +36,7 @@ impl PageSetting {
             .split_once('[')
             .and_then(|(_, rest)| rest.split_once(']'))
             .map(|(word, _)| word.to_owned())
-            .with_context(|| format!("{file} holds {text:?}"))?;
+            .with_context(|| format!("{file} marks no selected value: {text:?}"))?;
         fs::write(&file, word).with_context(|| format!("cannot write {file}"))?;
         self.0.push((file, before));
         Ok(())

@@ -203,7 +203,7 @@ impl Running {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Stops the program for `time`, which does not count as its running time.
+    /// Suspends the program for `time`, which does not count as its running time.
     fn rest(&mut self, time: Duration) -> Result<()> {
         if self.ended() {
             return Ok(());

@@ -34,9 +34,9 @@ const AGAIN: Duration = Duration::from_secs(6);
 const RECORD_S: u32 = 8;
 /// Size of each file that the app reads.
 const FILE_MIB: u32 = 4;
-/// Size of the file that is read sequentially.
+/// Size of each of the two files that are read sequentially and in clusters.
 const STREAM_MIB: u32 = 8;
-/// Number of clusters that are read in such a file.
+/// Number of clusters that are read in each of these two files.
 const CLUSTERS: u32 = 24;
 /// Without Limelight, the same read must take at least this many times the topmost reader's
 /// requests.
@@ -218,7 +218,10 @@ impl Rules<'_> {
         self.reporter.check(
             "a file that has changed since is not prefetched, the others are",
             done && three == 0,
-            format!("{} and {three} pages", pages(&self.two)?),
+            format!(
+                "{} pages of an unchanged file, {three} of the changed file",
+                pages(&self.two)?
+            ),
         )
     }
 
@@ -234,7 +237,7 @@ impl Rules<'_> {
             "a damaged record is named in the log, and its files are not prefetched",
             warned && cached == 0,
             if warned {
-                format!("{cached} pages")
+                format!("{cached} pages of a file in the record")
             } else {
                 log_tail()
             },
@@ -288,7 +291,8 @@ fn records() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Reads a file in a new process, which has the focus if `front`. Returns the number of requests.
+/// Reads a file in a new process, which has the focus if `front`. Returns the number of disk
+/// requests.
 pub fn read(file: &Extent, pattern: Pattern, front: bool) -> Result<u64> {
     drop_caches()?;
     let spec = reading::Spec {

@@ -57,7 +57,7 @@ pub enum Work {
     UsersChaos(UsersChaos),
     /// Checks that the unused part of the topmost app's reservation protects no other cgroup.
     Siblings,
-    /// Checks that the kernel empties the topmost set when a stopped daemon's lease has run out.
+    /// Checks that the kernel empties the topmost set when a suspended daemon's lease has run out.
     Lease,
     /// Runs the kernel series' own selftest. Value: `tests`.
     Kselftest,
@@ -431,10 +431,10 @@ pub enum Family {
 
 /// Parameters of `gallery-synthetic`.
 ///
-/// Values: `major_faults`, `own_major_faults` (without the library's, which is charged to another
-/// cgroup) and `read_miss_pages` (sums over all swipes), `load_rounds_ms` (mean duration of a
-/// round of [`Load::Rounds`] without the rest), `response_us` (median over the swipes of
-/// the shortest pause), `response_mean_us`, `pause_<ms>_worst_us`,
+/// Values: `major_faults`, `own_major_faults` (without the faults in the library, whose pages are
+/// charged to another cgroup) and `read_miss_pages` (sums over all swipes), `load_rounds_ms` (mean
+/// duration of a round of [`Load::Rounds`] without the rest), `response_us` (median over the swipes
+/// of the shortest pause), `response_mean_us`, `pause_<ms>_worst_us`,
 /// `resident_{photos,heap,thumbnails,library}_pages` after the last swipe and `footprint_pages`,
 /// `viewer_alive` (0 or 1), `oom_kills`, `load_{copy,index_read,index_mapping,grow}_kib_per_s` and
 /// `load_*_alive` (0 or 1), `daemon_cpu_us` and `kswapd_cpu_us` (CPU time within the measured
@@ -451,7 +451,7 @@ pub struct Gallery {
     /// job, not `protect`'s.
     pub load_nice: i32,
     /// Whether the viewer runs under SCHED_FIFO, so that it preempts everything, including kswapd.
-    /// Exact mode needs this for the same reason.
+    /// Exact mode needs this, because it has one CPU.
     pub app_realtime: bool,
     /// Time from the start of the loads to the first swipe.
     pub warm_up_ms: u32,
@@ -471,8 +471,10 @@ pub struct Gallery {
 
 /// Parameters of `gallery-real`.
 ///
-/// Values and series are those of [`Gallery`], without the `resident_*` values. Faults are counted
-/// for the viewer's process tree.
+/// Values: `major_faults` (of the viewer and its reaped children), `server_major_faults` (of the X
+/// server), `read_miss_pages`, `unanswered_keys`, `viewer_alive` (always 1: a dead viewer fails the
+/// cell); as in [`Gallery`], `response_us`, `response_mean_us`, `pause_<ms>_worst_us`, `oom_kills`,
+/// `measured_us`, `vmstat_*` and `psi_*`. Series are those of [`Gallery`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RealGallery {
     /// Number of photos that the viewer cycles through.
@@ -772,8 +774,8 @@ pub struct Prezero {
     pub runs: u32,
     /// Idle time between two runs.
     pub gap_ms: u32,
-    /// After each gap, the background program is stopped too for this long, so that the machine is
-    /// idle. With 0, the program is never stopped.
+    /// After each gap, the background program is suspended for this long too, so that the machine
+    /// is idle. With 0, the program is never suspended.
     pub rest_ms: u32,
     /// Unmeasured runs at the start.
     pub warm_up: u32,

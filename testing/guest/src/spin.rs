@@ -76,7 +76,7 @@ pub fn app(spec: &Spec) -> Result<()> {
     Ok(())
 }
 
-/// A background load, until it is killed.
+/// A background load: does its work repeatedly until its process is killed.
 pub fn load(spin: Spin) -> Result<()> {
     match spin {
         Spin::Build => build(),

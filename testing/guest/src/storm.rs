@@ -33,7 +33,7 @@ const TURN: Duration = Duration::from_millis(50);
 const INNOCENT: [(&str, &str, u32); 2] = [(KEEP, "office", 16), (KEEP, "bank", 16)];
 const FRONT_MIB: u32 = 24;
 const BURST_MIB: u32 = 8;
-/// A burst's leak rate: two bursts exhaust memory within a second.
+/// Leak rate of a burst, an app that leaks: two bursts exhaust memory within a second.
 const BURST_MIB_PER_S: u32 = 64;
 /// Number of concurrent bursts, and the longest life of a burst that is not killed, in
 /// milliseconds.
@@ -309,7 +309,7 @@ fn judge(
         "at least one app is killed, and all killed apps are disposable",
         wrong.is_empty() && dead == 0 && !kills.is_empty(),
         format!(
-            "{} kills, wrong: {wrong:?}, {dead} innocent dead",
+            "{} kills; kills of other apps: {wrong:?}; {dead} apps dead that must survive",
             kills.len()
         ),
     )

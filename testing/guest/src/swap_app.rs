@@ -38,9 +38,9 @@ const TERMINAL: &str = "/dev/ttyS0";
 /// Parameters of the app's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
-    /// The app's memory.
+    /// The app's memory, in MiB.
     pub mib: u32,
-    /// Rate of a leak; 0 is as fast as possible.
+    /// Rate of the app's leak, in MiB per second; 0 is as fast as possible.
     pub leak_mib_per_s: u32,
     /// Seed of the memory's contents.
     pub seed: u64,
@@ -60,7 +60,7 @@ impl Spec {
 /// The app's answer after it has touched all of its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Touched {
-    /// Elapsed time.
+    /// Time that touching the memory took.
     pub elapsed_ns: u64,
     /// Faults that waited for the disk.
     pub major_faults: u64,
@@ -146,16 +146,16 @@ fn build(mib_per_s: u32, random: &mut Random) -> Result<()> {
 
 /// A running app in its own cgroup, named as a desktop would name it.
 pub struct App {
-    /// Its name, which is part of the cgroup's name.
+    /// The app's class and name, `CLASS.NAME`, which are part of the cgroup's name.
     pub name: String,
-    /// Its process.
+    /// The app's process.
     pub talk: Conversation,
     cgroup: Cgroup,
 }
 
 impl App {
-    /// Starts an app of a class and waits until it has its memory. Its cgroup is
-    /// `app-CLASS.NAME-1.scope`.
+    /// Starts an app of a class in the cgroup `app-CLASS.NAME-1.scope`, and waits until the app has
+    /// its memory.
     pub fn start(class: &str, name: &str, spec: &Spec) -> Result<App> {
         let name = format!("{class}.{name}");
         let cgroup = Cgroup::create(&format!("app.slice/app-{name}-1.scope"))?;
@@ -164,22 +164,22 @@ impl App {
         Ok(App { name, talk, cgroup })
     }
 
-    /// PID of its process.
+    /// PID of the app's process.
     pub fn pid(&self) -> i32 {
         self.talk.process.pid()
     }
 
-    /// Whether it runs.
+    /// Whether the app's process is running.
     pub fn alive(&mut self) -> bool {
         self.talk.process.alive()
     }
 
-    /// Has it open a window and close the previous one; returns the window's ID.
+    /// Has the app open a window and close its previous one; returns the new window's ID.
     pub fn show(&mut self, display: &str) -> Result<u32> {
         self.talk.ask(&format!("show {display}"))
     }
 
-    /// Its cgroup.
+    /// The app's cgroup.
     pub fn cgroup(&self) -> &Cgroup {
         &self.cgroup
     }

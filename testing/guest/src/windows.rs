@@ -113,7 +113,8 @@ pub(crate) fn start(stage: &Stage) -> Result<(Session, Daemon, Process)> {
     gallery_real::photos(data, PHOTOS)?;
     stage.reporter.progress("starting the X session")?;
     let session = Session::start(true)?;
-    // Created before the daemon starts: a cgroup created later would count as left behind by it.
+    // Created before the daemon starts: a cgroup created later would count as left behind by the
+    // daemon.
     Cgroup::create(PRESENTER)?;
     let daemon = Daemon::start(&[session.viewer.pid()])?;
     let agent = gallery_real::start_agent()?;
@@ -239,7 +240,7 @@ pub fn rules(stage: Stage) -> Result<()> {
     stage.reporter.finish()
 }
 
-/// The kernel's own counters.
+/// The kernel's own counters of response windows.
 struct KernelCount {
     opened: u64,
     expired: u64,
@@ -274,7 +275,7 @@ fn in_kernel(before: &KernelCount, reporter: &Reporter) -> Result<()> {
             && opened == reported("closed").saturating_add(expired)
             && reported("failed") == 0,
         format!(
-            "in the kernel {opened} opened, {expired} expired; by the daemon {}",
+            "the kernel counted {opened} windows opened, {expired} expired; the daemon counted {}",
             seen.0["kernel"]
         ),
     )

@@ -168,7 +168,7 @@ impl World {
             let status = status();
             self.note(
                 trouble,
-                format!("{pid} is not in the foreground: {status:?}"),
+                format!("pid {pid} is not in the foreground: {status:?}"),
             );
         }
         // The daemon retries changes that failed during the trouble.
@@ -212,6 +212,8 @@ impl World {
         Ok(())
     }
 
+    /// Values that differ from those before the daemon started, and processes with a changed
+    /// oom_score_adj or nice value, one line each.
     fn left(&self) -> Result<Vec<String>> {
         let before = match (&self.daemon, &self.before) {
             (Some(daemon), _) => daemon.before(),
@@ -252,7 +254,8 @@ impl World {
     /// restores every value within [`RESTORED_WITHIN`].
     pub fn kill_alone(&mut self, trouble: Trouble) -> Result<()> {
         let daemon = self.daemon.take().context("limelightd is dead")?;
-        // A stopped daemon neither writes to the restore record nor changes values.
+        // While SIGSTOP suspends the daemon, it neither writes to the restore record nor changes
+        // values.
         daemon.signal(libc::SIGSTOP)?;
         let group = self.apps[0].cgroup().path().to_owned();
         record_frozen(&group)?;
@@ -269,7 +272,10 @@ impl World {
         if took > RESTORED_WITHIN || is_frozen(&group) {
             self.note(
                 trouble,
-                format!("not restored within {took:?}\n{}", log_tail()),
+                format!(
+                    "not restored within {RESTORED_WITHIN:?}, but after {took:?}\n{}",
+                    log_tail()
+                ),
             );
         }
         let record = Path::new(RUN).join("private/record/restore.json");

@@ -108,7 +108,7 @@ fn check_all(when: &str, all: &[Expected], reporter: &Reporter) -> Result<()> {
         reporter.check(
             format!("{when}, {what} keeps no value from the foreground"),
             found == *wanted,
-            format!("{found:?}, wanted {wanted:?}"),
+            format!("found {found:?}, expected {wanted:?}"),
         )?;
     }
     Ok(())
@@ -258,7 +258,7 @@ fn check_claims(app: &mut App, other: i32, before: Values, reporter: &Reporter) 
     reporter.check(
         "repeated focus claims do not lower an app's values further",
         lowest == -500 && after == before,
-        format!("lowest {lowest}, then {after:?}"),
+        format!("lowest oom_score_adj {lowest}; values at the end {after:?}"),
     )
 }
 

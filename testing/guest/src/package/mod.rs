@@ -114,9 +114,11 @@ pub fn run(mut stage: Stage, work: &Package) -> Result<()> {
     apt(&["remove", PACKAGE])?;
     check_gone(&stage.reporter, &before)?;
     let kept = Path::new(CONFIG).exists();
-    stage
-        .reporter
-        .check("removal keeps the configuration", kept, CONFIG)?;
+    stage.reporter.check(
+        "removal keeps the configuration",
+        kept,
+        format!("{CONFIG} exists: {kept}"),
+    )?;
     apt(&["purge", PACKAGE])?;
     before.check_files(&stage.reporter)?;
     check_units(&stage.reporter)?;
@@ -208,13 +210,13 @@ fn check_exposure(reporter: &Reporter) -> Result<()> {
     )
 }
 
-/// Focuses an app, and waits until it has protection and boost.
+/// Focuses an app, and waits until the app is protected and boosted; `None` on timeout.
 fn follow(person: &mut Person, app: &App) -> Result<Option<Moved>> {
     followed::follow(app.pid, || person.focus(app))
 }
 
-/// Checks that every mechanism acts that this kernel supports. [`NO_DEVICE`] lists the exceptions:
-/// the machine has no device for them.
+/// Checks that every mechanism is active, except those in [`NO_DEVICE`], for which the machine has
+/// no device.
 fn check_doctor(reporter: &Reporter) -> Result<()> {
     let findings = doctor()?;
     let mechanisms: Vec<(&str, &str)> = findings
@@ -230,7 +232,7 @@ fn check_doctor(reporter: &Reporter) -> Result<()> {
         .map(|(name, _)| *name)
         .collect();
     reporter.check(
-        "limelight doctor finds no inert mechanism, except without a device",
+        "limelight doctor finds no inert or missing mechanism, except without a device",
         !mechanisms.is_empty() && idle.is_empty(),
         format!("{mechanisms:?}"),
     )

@@ -35,7 +35,7 @@ pub(super) enum Person {
 pub(super) struct App {
     pub(super) pid: i32,
     pub(super) name: String,
-    /// Its window, in a sway session.
+    /// The app's window; `None` without a sway session.
     window: Option<Window>,
 }
 

@@ -45,7 +45,7 @@ pub trait Cast {
         sent_ns: u64,
     ) -> Result<Self::Actor>;
 
-    /// Its main process.
+    /// The main process of an app.
     fn process(actor: &mut Self::Actor) -> &mut Process;
 
     /// Waits until a newly started app is ready.
@@ -217,6 +217,7 @@ impl<C: Cast> Launcher<C> {
         })
     }
 
+    /// Whether an app has died; waits up to 5 s for the end of its process.
     fn died(&mut self, index: usize) -> bool {
         match &mut self.lives[index] {
             None => true,
@@ -279,7 +280,8 @@ impl<C: Cast> Launcher<C> {
         }
     }
 
-    /// Tells the killer that all apps except the foreground one may be killed.
+    /// Tells the killer which apps it may kill: all running apps except the foreground app, least
+    /// recently used first.
     fn tell_killer(&self) {
         if let Some(killer) = &self.killer {
             let others = &self.order[..self.order.len() - 1];
@@ -291,7 +293,7 @@ impl<C: Cast> Launcher<C> {
         }
     }
 
-    /// Reports the foreground app to the daemon, in arms that have one.
+    /// Reports the foreground app to the daemon; a no-op in arms without a daemon.
     fn tell_daemon(&mut self, pid: i32) -> Result<()> {
         self.hear_daemon()?;
         if let Some(daemon) = &mut self.daemon {

@@ -44,7 +44,7 @@ impl Class {
     /// All classes.
     pub const ALL: [Class; 3] = [Class::Keep, Class::Normal, Class::Disposable];
 
-    /// Its name in configurations and in names of values.
+    /// The class's name in configurations and in names of values.
     pub fn name(self) -> &'static str {
         match self {
             Class::Keep => "keep",
@@ -57,13 +57,13 @@ impl Class {
 /// One of the apps, at the phone's scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct App {
-    /// Name of its cgroup and its files.
+    /// Name of the app's cgroup and files.
     pub name: &'static str,
-    /// Its class.
+    /// The app's class.
     pub class: Class,
     /// Private anonymous memory, in MB.
     pub heap_mb: u32,
-    /// Its own mapped files, in MB.
+    /// The app's own mapped files, in MB.
     pub files_mb: u32,
     /// CPU time of a cold launch, in ms.
     pub cold_ms: u32,

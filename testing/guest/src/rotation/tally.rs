@@ -126,8 +126,8 @@ impl Tally {
         sums.major_faults += launched.major_faults;
     }
 
-    /// Adds the CPU time that limelightd's threads used during a launch. The arguments are their
-    /// CPU times before and after it, in nanoseconds.
+    /// Adds the CPU time that limelightd's threads used during a launch. The arguments are the
+    /// threads' CPU times before and after the launch, in nanoseconds.
     pub fn daemon_worked(&mut self, before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) {
         self.daemon_launches.add(before, after);
     }
@@ -141,12 +141,12 @@ impl Tally {
         self.daemon_pauses.add(before, after);
     }
 
-    /// Counts an app that was killed.
+    /// Counts an app that has died.
     pub fn killed(&mut self, class: Class) {
         self.of(class).kills += 1;
     }
 
-    /// Counts an app that died during its launch.
+    /// Counts an attempt at a launch during which the app died.
     pub fn failed(&mut self, class: Class) {
         self.of(class).failed += 1;
     }
