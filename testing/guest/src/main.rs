@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 use limelight_apps::{
     background, churn, dispatch, fragment, gate, heap, heirs, init, innocents, kms, load, overhead,
     premap_rules, presenter, prezero_rules, readahead_rules, reading, rotation, self_hog, soak,
-    spin, storm, swap_app, users_chaos, viewer,
+    spin, storm, swap_app, terminal, users_chaos, viewer,
 };
 use serde::de::DeserializeOwned;
 

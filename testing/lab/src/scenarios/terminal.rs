@@ -10,7 +10,7 @@ const OWN: &str = "own-cgroup";
 const ROOT: &str = "no-cgroup";
 
 /// Number of keys in a run.
-const KEYS: u32 = 200;
+const KEYS: u32 = 100;
 /// Highest 99th percentile of the time from a key to its frame, relative to an idle machine.
 const SLOWER: f64 = 1.5;
 /// Lowest progress of the build, relative to stock.
