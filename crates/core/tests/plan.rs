@@ -178,6 +178,7 @@ fn topmost() -> impl Strategy<Value = Option<Measured>> {
             footprint.observe(second);
             footprint
         }),
+        terminal: None,
     }))
 }
 
