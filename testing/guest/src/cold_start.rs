@@ -36,7 +36,7 @@ const RECORD_S: u32 = 8;
 /// memory.max of each load. With more memory, the loads' files would stay cached and the loads
 /// would not use the disk.
 const LOAD_MEMORY: &str = "16M";
-/// The same for loads that compete for the disk only.
+/// The same for readers that compete for the disk only.
 const QUEUED_LOAD_MEMORY: &str = "8M";
 /// Time for the loads to reach their full rate, and for caches to settle.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -140,13 +140,14 @@ impl Loads {
     fn new(stage: &Stage, work: &ColdStart) -> Result<Self> {
         let mut store = stage.store()?;
         let queued = work.scheduler.is_some();
-        let memory = if queued {
-            QUEUED_LOAD_MEMORY
-        } else {
-            LOAD_MEMORY
-        };
         let (mut specs, mut counters, mut cgroups) = (Vec::new(), Vec::new(), Vec::new());
         for (number, load) in loads(work.loads, queued).into_iter().enumerate() {
+            // A copy's dirty pages do not fit into less, and cannot be reclaimed before they are
+            // written.
+            let memory = match load {
+                Load::Index { .. } if queued => QUEUED_LOAD_MEMORY,
+                _ => LOAD_MEMORY,
+            };
             let counter = PathBuf::from(format!("/run/load-{number}"));
             let seed = seed(number as u64, stage.repetition);
             let spec = load::Spec::new(load, &mut store, counter, seed)?;
