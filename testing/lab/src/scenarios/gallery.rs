@@ -82,17 +82,20 @@ pub fn comparable_machine(swap_mib: u32) -> MachineSize {
     }
 }
 
-/// The figures of a gallery.
+/// The metrics of each scenario that runs the synthetic gallery, most important first.
 pub const METRICS: &[Metric] = &[
     Metric::lower("major_faults", "major faults"),
     Metric::lower("own_major_faults", "major faults without the library"),
     Metric::lower("read_miss_pages", "pages read again"),
     Metric::lower("response_us", "response"),
     Metric::lower("response_mean_us", "mean response"),
-    Metric::higher("load_copy_kib_per_s", "load copied"),
-    Metric::higher("load_index_read_kib_per_s", "load read"),
-    Metric::higher("load_index_mapping_kib_per_s", "load touched"),
-    Metric::higher("load_grow_kib_per_s", "hog touched"),
-    Metric::higher("load_grow_alive", "hog lives"),
+    Metric::higher("load_copy_kib_per_s", "throughput of the copy"),
+    Metric::higher("load_index_read_kib_per_s", "throughput of index-read"),
+    Metric::higher(
+        "load_index_mapping_kib_per_s",
+        "throughput of index-mapping",
+    ),
+    Metric::higher("load_grow_kib_per_s", "throughput of the hog"),
+    Metric::higher("load_grow_alive", "hog alive at the end (0 or 1)"),
     Metric::lower("oom_kills", "OOM kills"),
 ];

@@ -91,11 +91,11 @@ pub const THINKING: Spec = Spec {
     metrics: &[
         gallery::METRICS,
         &[
-            Metric::lower("pause_200_worst_us", "worst after 0.2 s"),
-            Metric::lower("pause_1000_worst_us", "worst after 1 s"),
-            Metric::lower("pause_3000_worst_us", "worst after 3 s"),
-            Metric::lower("pause_10000_worst_us", "after 10 s"),
-            Metric::lower("pause_30000_worst_us", "after 30 s"),
+            Metric::lower("pause_200_worst_us", "worst response after 0.2 s"),
+            Metric::lower("pause_1000_worst_us", "worst response after 1 s"),
+            Metric::lower("pause_3000_worst_us", "worst response after 3 s"),
+            Metric::lower("pause_10000_worst_us", "response after 10 s"),
+            Metric::lower("pause_30000_worst_us", "response after 30 s"),
         ],
     ],
     ..EXACT
@@ -164,7 +164,7 @@ fn after_each_pause(aggregates: &Aggregates) -> Vec<Verdict> {
                     seen.variant
                 ),
                 ours <= stock * 0.05,
-                format!("{ours}, stock {stock}"),
+                format!("{ours} major faults, stock {stock}"),
             ))
         };
         THINK.into_iter().filter_map(verdict).collect::<Vec<_>>()

@@ -47,7 +47,7 @@ pub const SWAP_SOAK: Spec = Spec {
     must_hold,
     metrics: &[&[
         Metric::lower("daemon_rss_kib", "the daemon's memory"),
-        Metric::lower("daemon_cpu_percent", "its part of a processor"),
+        Metric::lower("daemon_cpu_percent", "the daemon's % of a processor"),
         Metric::neutral("kills", "kills"),
         Metric::lower("restarted", "apps restarted"),
         Metric::lower("oom_kills", "OOM kills"),
@@ -71,7 +71,7 @@ fn must_hold(aggregates: &Aggregates) -> Vec<Verdict> {
         let lost = get("keep_lost");
         [
             (
-                "takes less than 10 MiB",
+                "takes less than 10 MiB of memory",
                 rss < RSS_KIB,
                 format!("{rss} KiB"),
             ),
