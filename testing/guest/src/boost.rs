@@ -232,7 +232,7 @@ fn report(done: &Done, spin: Spin, reporter: &mut Reporter) {
 }
 
 /// The percentile by the nearest-rank method.
-fn percentile(samples: &[f64], part: f64) -> f64 {
+pub fn percentile(samples: &[f64], part: f64) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     let rank = (sorted.len() as f64 * part).ceil() as usize;

@@ -10,13 +10,14 @@ use anyhow::{bail, Context, Result};
 
 use crate::cgroup::Cgroup;
 use crate::counters::Counters;
-use crate::daemon::{self, Daemon};
+use crate::daemon::{self, write_config, Daemon};
 use crate::dispatch::Stage;
 use crate::guest_setup;
 use crate::knobs;
 use crate::load::{self, Counter};
 use crate::memory::{cpu_ns, now_ns, PAGE};
 use crate::plan::Arm;
+use crate::pool::Windows;
 use crate::process::{Conversation, Process, Start};
 use crate::random::seed;
 use crate::record::Reporter;
@@ -192,6 +193,10 @@ impl Loads {
             let name = load::name(load);
             let rate = (counter.kib() - before) as f64 / seconds;
             reporter.value(format!("load_{name}_kib_per_s"), rate);
+            if let Load::Rounds { mib, rest_ms } = load {
+                let round_ms = f64::from(*mib << 10) / rate * 1000.0 - f64::from(*rest_ms);
+                reporter.value(format!("load_{name}_ms"), round_ms);
+            }
             if let Some(status) = process.ended()? {
                 if status.signal() != Some(libc::SIGKILL) {
                     bail!("the load {name} ended early with {status}: see the console");
@@ -205,13 +210,22 @@ impl Loads {
 
 /// Swipes after each pause, and reports the viewer's responses, faults and read misses. Returns
 /// false if the viewer has died.
-pub fn swipe(viewer: &mut Viewer, gallery: &Gallery, reporter: &mut Reporter) -> Result<bool> {
+/// `windows`: where to report each swipe as a response window.
+pub fn swipe(
+    viewer: &mut Viewer,
+    gallery: &Gallery,
+    mut windows: Option<Windows>,
+    reporter: &mut Reporter,
+) -> Result<bool> {
     let (mut faults, mut library_faults, mut misses) = (0, 0, 0);
     let mut responses = Responses::default();
     let mut alive = true;
     'pauses: for pause in &gallery.pauses {
         for _ in 0..pause.swipes {
             sleep(Duration::from_millis(pause.ms.into()));
+            if let Some(windows) = &mut windows {
+                windows.open()?;
+            }
             let command = format!("swipe {}", now_ns());
             let swipe: Swipe = match viewer.talk.ask(&command) {
                 Ok(swipe) => swipe,
@@ -221,6 +235,9 @@ pub fn swipe(viewer: &mut Viewer, gallery: &Gallery, reporter: &mut Reporter) ->
                 }
                 Err(error) => return Err(error),
             };
+            if let Some(windows) = &mut windows {
+                windows.close()?;
+            }
             let response_us = swipe.response_ns as f64 / 1000.0;
             faults += swipe.major_faults;
             library_faults += swipe.library_major_faults;
@@ -283,7 +300,10 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
     if gallery.app_realtime {
         viewer.talk.process.make_realtime()?;
     }
+    write_config(&gallery.config)?;
     let daemon = prepare_arm(stage.arm, &viewer)?;
+    let reports = daemon.is_some() && gallery.windows;
+    let windows = reports.then(Windows::connect).transpose()?;
     if viewer.loaded.is_none() {
         viewer.load()?;
     }
@@ -302,7 +322,7 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
     let cpu = || -> Vec<u64> { served.iter().map(|&(_, pid)| cpu_ns(pid)).collect() };
     let counters = Counters::now()?;
     let (before, cpu_before, since_ns) = (loads.kib(), cpu(), now_ns());
-    let alive = swipe(&mut viewer, gallery, &mut stage.reporter)?;
+    let alive = swipe(&mut viewer, gallery, windows, &mut stage.reporter)?;
     loads.report(&before, since_ns, &mut stage.reporter)?;
     for ((&(name, _), after), before) in served.iter().zip(cpu()).zip(cpu_before) {
         let used_us = (after - before) as f64 / 1000.0;

@@ -84,6 +84,8 @@ pub mod swap_app;
 pub mod swap_soak;
 pub mod sway;
 pub mod systemd;
+pub mod terminal;
+pub mod throttle;
 pub mod users_chaos;
 pub mod viewer;
 pub mod wakes;

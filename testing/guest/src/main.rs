@@ -61,6 +61,11 @@ enum Part {
         /// Kind of work, in JSON.
         spec: String,
     },
+    /// Run a process of the scenario `terminal`.
+    TerminalPart {
+        /// The process, in JSON.
+        spec: String,
+    },
     /// Run one short-lived process of a build.
     Compiler,
     /// Run a user's app that tries to keep the values it had in the foreground.
@@ -189,6 +194,7 @@ fn run(part: Part) -> Result<u8> {
         Part::Hog { spec } => self_hog::hog(&parse(&spec)?)?,
         Part::Spinner { spec } => spin::app(&parse(&spec)?)?,
         Part::SpinLoad { spec } => spin::load(parse(&spec)?)?,
+        Part::TerminalPart { spec } => terminal::parts::run(&parse(&spec)?)?,
         Part::Compiler => spin::compiler()?,
         Part::Reader { spec } => reading::reader(&parse(&spec)?)?,
         Part::Heap { spec } => heap::app(&parse(&spec)?)?,

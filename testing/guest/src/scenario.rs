@@ -41,6 +41,8 @@ pub enum Work {
     ColdStart(ColdStart),
     /// EIMOS's CPU experiments.
     Boost(Boost),
+    /// Types into a terminal beside a build.
+    Terminal(Typing),
     /// Checks boost's rules that do not concern speed.
     BoostRules,
     /// Checks that no user process keeps a value that it got or inherited in the foreground.
@@ -132,6 +134,8 @@ pub enum Work {
     RotationReal(Rotation),
     /// An app leaks memory.
     Leak(Leak),
+    /// A background app grows while memory is short.
+    Throttle(Throttle),
     /// Processes, cgroups and apps come and go while memory is short.
     Storm(Storm),
     /// Time from the kill threshold to freed memory.
@@ -234,6 +238,35 @@ pub struct Leak {
     pub mib_per_s: u32,
 }
 
+/// How a background app grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Grower {
+    /// Without end.
+    Leak,
+    /// As a build does: it takes memory and gives it back. Nothing shows that a user waits for it.
+    HiddenBuild,
+    /// As [`Grower::HiddenBuild`], in a terminal.
+    TerminalBuild,
+}
+
+/// Parameters of `throttle`.
+///
+/// Values of a leak: `leaker_dead`, `leaked_us` (to the app's end), `leaked_mib_10s` (its memory
+/// after 10 s), `front_us` and `front_faults` (all uses of the foreground app). Values of a build:
+/// `build_us`, `build_faults`. Values of both: `others_us`, `others_faults` (the next use of the
+/// other apps), `others_dead`, `throttled` and `kills` (in history), `oom_kills`, `vmstat_*`,
+/// `psi_*`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Throttle {
+    /// How the app grows.
+    pub grower: Grower,
+    /// How fast it grows.
+    pub mib_per_s: u32,
+    /// Whether `[swap] throttle` is on.
+    pub throttle: bool,
+}
+
 /// Parameters of `storm`.
 ///
 /// Values: `processes`, `processes_per_s`, `cgroups`, `bursts` (apps that leaked until they were
@@ -297,8 +330,9 @@ pub struct SwapSoak {
 /// Values without a class: `first_mean_us`, `living_apps` at the end,
 /// `{files,swap}_{read,written}_kib` of the disks, `swap_{reads,writes}` in requests,
 /// `swap_blocks_used` and `swap_block_hottest` (accesses of the most accessed block), `vmstat_*`,
-/// `oom_kills`; with limelightd `daemon_launch_us` (its mean CPU time per launch) and
-/// `daemon_launch_us_<thread>`. Series: `launch_us`.
+/// `oom_kills`; with limelightd `daemon_launch_us` and `daemon_pause_us` (its mean CPU time from the
+/// touch until the app is ready, and from then until the next touch), and both with the suffix
+/// `_<thread>` for each of its threads. Series: `launch_us`.
 ///
 /// In the first round every app is new. That round counts only in `first_mean_us`, `kills`,
 /// `failed_launches`, `swapped_*`, `refaulted_*` and `swap_block*`.
@@ -364,6 +398,14 @@ pub enum Load {
         /// Size it grows to.
         mib: u32,
     },
+    /// Writes to each page of its anonymous memory once, in random order, and then rests: a program
+    /// with periodic work. With long rests, an hour of it takes exact mode minutes.
+    Rounds {
+        /// Size of its memory.
+        mib: u32,
+        /// Rest after each round.
+        rest_ms: u32,
+    },
 }
 
 /// A series of swipes, each after a pause of the same length.
@@ -390,8 +432,9 @@ pub enum Family {
 /// Parameters of `gallery-synthetic`.
 ///
 /// Values: `major_faults`, `own_major_faults` (without the faults in the library, whose pages are
-/// charged to another cgroup) and `read_miss_pages` (sums over all swipes), `response_us` (median
-/// over the swipes of the shortest pause), `response_mean_us`, `pause_<ms>_worst_us`,
+/// charged to another cgroup) and `read_miss_pages` (sums over all swipes), `load_rounds_ms` (mean
+/// duration of a round of [`Load::Rounds`] without the rest), `response_us` (median over the swipes
+/// of the shortest pause), `response_mean_us`, `pause_<ms>_worst_us`,
 /// `resident_{photos,heap,thumbnails,library}_pages` after the last swipe and `footprint_pages`,
 /// `viewer_alive` (0 or 1), `oom_kills`, `load_{copy,index_read,index_mapping,grow}_kib_per_s` and
 /// `load_*_alive` (0 or 1), `daemon_cpu_us` and `kswapd_cpu_us` (CPU time within the measured
@@ -420,6 +463,10 @@ pub struct Gallery {
     pub app_cgroup: bool,
     /// The process that does the app's work.
     pub family: Family,
+    /// Whether each swipe is reported to the daemon as a response window.
+    pub windows: bool,
+    /// The daemon's configuration.
+    pub config: String,
 }
 
 /// Parameters of `gallery-real`.
@@ -574,6 +621,35 @@ pub enum Helper {
     Unknown,
 }
 
+/// What runs in the terminals of `terminal`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Session {
+    /// A build in the foreground of the tab into which the user types.
+    Build,
+    /// An editor in the tab in front, and a build in another tab.
+    Editor,
+    /// A command that answers keys and has started a build itself, like a coding agent.
+    Agent,
+    /// An editor in the terminal in front, and a build in another terminal.
+    OtherWindow,
+}
+
+/// Parameters of `terminal`.
+///
+/// Values: `key_p50_us`, `key_p95_us`, `key_p99_us` (from a key press until the frame that shows
+/// its echo), `missed_frames_percent` (frames later than a 60th of a second), `compiled_per_s` (the
+/// build's progress), `daemon_percent` (the daemon's share of a CPU).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Typing {
+    /// What runs in the terminals.
+    pub session: Session,
+    /// Number of keys.
+    pub keys: u32,
+    /// Cgroups of the terminals and of the compositor.
+    pub place: Place,
+}
+
 /// Parameters of `boost`.
 ///
 /// Values:
@@ -711,6 +787,8 @@ pub struct Prezero {
     pub mechanisms: Mechanisms,
     /// Whether caches are modelled.
     pub cache_model: bool,
+    /// The system-wide folio size.
+    pub folios: Pages,
 }
 
 /// What happens to a disk of zeroes while the kernel reads from it.
@@ -812,6 +890,11 @@ pub enum Pages {
     },
     /// Huge pages, `always`.
     Thp,
+    /// Folios of this size, `madvise`: only premap uses them, for the foreground app.
+    Madvise {
+        /// 16, 32 or 64.
+        kib: u32,
+    },
 }
 
 /// Parameters of `heap`.
@@ -833,17 +916,38 @@ pub struct Heap {
     pub timed: bool,
 }
 
-/// Parameters of `cold-start`.
+/// Parameters of `cold-start` and `queued-start`.
 ///
 /// Values: `start_us` (time from exec until the program reports that it is ready); `requests` and
 /// `read_kib` of the disk in this time, loads included; `major_faults` of the program;
-/// `load_kib_per_s` of all loads together; `vmstat_*`.
+/// `load_kib_per_s` of all loads together in this time; `load_alone_kib_per_s` of all loads in the
+/// time before; `load_cpu_wait_us` (time in this time in which a load waited for a processor);
+/// `vmstat_*`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ColdStart {
-    /// Processes that concurrently read and write the same disk, 0 to 5.
+    /// The program.
+    pub program: StartedProgram,
+    /// Processes that concurrently read and write the same disk, 0 to 10.
     pub loads: u32,
     /// Whether the daemon has recorded an earlier start of the program.
     pub record: bool,
+    /// I/O scheduler of the machine's flash disk. If set, each load reads its own file and runs
+    /// under SCHED_FIFO, as on a machine with processors to spare, so that loads and program
+    /// compete for the disk only. Absent: the machine has a slow disk, and its scheduler stays.
+    #[serde(default)]
+    pub scheduler: Option<String>,
+}
+
+/// A real program of `cold-start` and `queued-start`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StartedProgram {
+    /// python3 with 110 modules.
+    Python,
+    /// perl with 60 modules.
+    Perl,
+    /// The X server Xvfb.
+    Xvfb,
 }
 
 /// Parameters of `window-oracle`.

@@ -86,7 +86,8 @@ pub fn load(spin: Spin) -> Result<()> {
     }
 }
 
-fn take_name(name: &str) -> Result<()> {
+/// Sets the name of this process.
+pub fn take_name(name: &str) -> Result<()> {
     let name = std::ffi::CString::new(name)?;
     // SAFETY: `name` is a valid string; the kernel copies it.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
@@ -117,7 +118,7 @@ fn timed(runs: usize, spin: Spin) -> Done {
 }
 
 /// The nested loop of additions.
-fn add_loop(outer: u64) {
+pub fn add_loop(outer: u64) {
     let mut sum = 0u64;
     for i in 0..outer {
         for j in 0..INNER {
@@ -150,7 +151,8 @@ fn thread_cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-fn sleep_until(at_ns: u64) {
+/// Sleeps until this time of the monotonic clock.
+pub fn sleep_until(at_ns: u64) {
     let time = libc::timespec {
         tv_sec: (at_ns / 1_000_000_000) as _,
         tv_nsec: (at_ns % 1_000_000_000) as libc::c_long,

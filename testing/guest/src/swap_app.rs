@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! An app of the scenarios that test kills. It touches its memory on request, and can leak.
 
+use std::fs::File;
 use std::io::{self, BufRead};
 use std::thread::sleep;
 use std::time::Duration;
@@ -27,6 +28,12 @@ pub const CLASSES: &str =
 
 /// Bytes that a leak takes per step.
 const STEP: usize = MIB / 4;
+
+/// A build: the memory of each compiler that runs, one after the other, and of the linker, in MiB.
+const COMPILERS_MIB: [u32; 6] = [24; 6];
+const LINKER_MIB: u32 = 64;
+/// The terminal of a process that runs in one.
+const TERMINAL: &str = "/dev/ttyS0";
 
 /// Parameters of the app's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +67,8 @@ pub struct Touched {
 }
 
 /// The app's process. The command `touch` touches all its memory, `leak` takes memory until the
-/// process is killed, and `show DISPLAY` opens a window.
+/// process is killed, `build` takes and frees memory as a build does, `terminal` opens a terminal,
+/// and `show DISPLAY` opens a window.
 pub fn app(spec: &Spec) -> Result<()> {
     let mut random = Random::new(spec.seed);
     let mut heap = Mapping::anonymous(spec.mib as usize * MIB)?;
@@ -68,6 +76,7 @@ pub fn app(spec: &Spec) -> Result<()> {
         heap.fill_page(page, &mut random);
     }
     let mut window = None;
+    let mut terminal = None;
     for line in io::stdin().lock().lines() {
         let line = line?;
         if let Some(display) = line.strip_prefix("show ") {
@@ -88,25 +97,51 @@ pub fn app(spec: &Spec) -> Result<()> {
                 println!("{}", serde_json::to_string(&touched)?);
             }
             "leak" => leak(spec.leak_mib_per_s, &mut random)?,
+            "terminal" => terminal = Some(File::open(TERMINAL)?),
+            "build" => {
+                let (start_ns, faults) = (now_ns(), major_faults());
+                build(spec.leak_mib_per_s, &mut random)?;
+                let built = Touched {
+                    elapsed_ns: now_ns() - start_ns,
+                    major_faults: major_faults() - faults,
+                };
+                println!("{}", serde_json::to_string(&built)?);
+            }
             other => bail!("the app does not expect {other:?}"),
         }
     }
+    drop(terminal);
     Ok(())
 }
 
 fn leak(mib_per_s: u32, random: &mut Random) -> Result<()> {
     let mut lost = Vec::new();
     loop {
-        let mut more = Mapping::anonymous(STEP)?;
-        for page in 0..more.pages() {
-            more.fill_page(page, random);
-        }
-        lost.push(more);
-        if mib_per_s > 0 {
-            let steps_per_s = mib_per_s as usize * MIB / STEP;
-            sleep(Duration::from_micros(1_000_000 / steps_per_s as u64));
-        }
+        lost.push(take_step(mib_per_s, random)?);
     }
+}
+
+/// Takes and fills [`STEP`] bytes, then waits as long as this takes at this rate; 0: no wait.
+fn take_step(mib_per_s: u32, random: &mut Random) -> Result<Mapping> {
+    let mut more = Mapping::anonymous(STEP)?;
+    for page in 0..more.pages() {
+        more.fill_page(page, random);
+    }
+    if mib_per_s > 0 {
+        let steps_per_s = mib_per_s as usize * MIB / STEP;
+        sleep(Duration::from_micros(1_000_000 / steps_per_s as u64));
+    }
+    Ok(more)
+}
+
+/// Runs compilers and a linker, each of which takes memory and frees it at its end.
+fn build(mib_per_s: u32, random: &mut Random) -> Result<()> {
+    for mib in COMPILERS_MIB.into_iter().chain([LINKER_MIB]) {
+        let steps = mib as usize * MIB / STEP;
+        let held = (0..steps).map(|_| take_step(mib_per_s, random));
+        drop(held.collect::<Result<Vec<Mapping>>>()?);
+    }
+    Ok(())
 }
 
 /// A running app in its own cgroup, named as a desktop would name it.

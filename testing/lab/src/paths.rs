@@ -7,6 +7,8 @@ use std::{env, fs, io};
 
 use anyhow::{bail, Context, Result};
 
+use crate::kernel::Linux;
+
 /// The lab's directories.
 #[derive(Debug, Clone)]
 pub struct Paths {
@@ -18,6 +20,8 @@ pub struct Paths {
     /// `$XDG_CACHE_HOME/limelight`, or `~/.cache/limelight`: kernels, images, sources and test
     /// programs, named by a hash of their inputs.
     pub cache: PathBuf,
+    /// The version of the kernels, which have separate results.
+    pub linux: Linux,
 }
 
 impl Paths {
@@ -36,6 +40,7 @@ impl Paths {
             root: root.into(),
             lab: root.join("target/lab"),
             cache: cache_dir()?,
+            linux: Linux::default(),
         };
         for dir in [&paths.lab, &paths.cache] {
             fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
@@ -58,9 +63,13 @@ impl Paths {
         self.lab.join("bin-aarch64")
     }
 
-    /// Results of all runs, one directory per scenario.
+    /// Results of all runs, one directory per scenario. Arms are compared only on kernels of one
+    /// version, so each version has its own directory.
     pub fn results(&self) -> PathBuf {
-        self.lab.join("results")
+        match self.linux {
+            Linux::V6_12 => self.lab.join("results"),
+            newer @ Linux::V7_3 => self.lab.join(format!("results-{}", newer.series())),
+        }
     }
 
     /// Working directories of boots. Those of failed runs, and of runs with `--keep`, stay here.
@@ -174,6 +183,7 @@ pub(crate) mod tests {
             root: at("root"),
             lab: at("lab"),
             cache: at("cache"),
+            linux: Linux::default(),
         };
         (dir, paths)
     }

@@ -23,7 +23,8 @@ fn error_messages_are_exact() {
             &[(
                 3,
                 "unknown key `budget` in [protect]; known keys: `enabled`, `budget_percent`, \
-                 `interval_ms`, `oom_score_adj_points`, `lock_shared`, `adopt`, `own_scopes`",
+                 `interval_ms`, `oom_score_adj_points`, `lock_shared`, `ageing`, `adopt`, \
+                 `own_scopes`",
             )],
         ),
         (
@@ -77,7 +78,7 @@ fn error_messages_are_exact() {
                 (
                     4,
                     "unknown key `cpu_wieght` in [boost]; known keys: `enabled`, `cpu_weight`, \
-                     `nice_points`, `slice_us`, `io_weight`, `io_level`, `starting`, `helpers`",
+                     `nice_points`, `slice_us`, `io_weight`, `io_level`, `starting`, `terminal`, `helpers`",
                 ),
             ],
         ),
@@ -148,6 +149,7 @@ fn every_key_reaches_the_configuration() {
         io_weight = 800
         io_level = 3
         starting = false
+        terminal = false
         helpers = [\"Xorg\"]
         [premap]
         enabled = false
@@ -176,9 +178,11 @@ fn every_key_reaches_the_configuration() {
         write_budget_mib = 9
         by_cost = true
         ask = false
+        throttle = true
         services = false
         freeze = false
         kill = false
+        grace_ms = 500
         prefault_mib = 3
         [window]
         enabled = false
@@ -216,6 +220,7 @@ fn every_key_reaches_the_configuration() {
         io_weight: 800,
         io_level: 3,
         starting: false,
+        terminal: false,
         helpers: vec!["Xorg".to_owned()],
     };
     assert_eq!(config.settings.boost, boost);
@@ -246,9 +251,11 @@ fn every_key_reaches_the_configuration() {
         write_budget: 9 << 20,
         by_cost: true,
         ask: false,
+        throttle: true,
         services: false,
         freeze: false,
         kill: false,
+        grace: Duration::from_millis(500),
         prefault: 3 << 20,
     };
     assert_eq!(config.settings.swap, swap);

@@ -41,6 +41,8 @@ pub enum Kind {
     Autogroup,
     /// A cgroup's swap limit (`memory.swap.max`).
     SwapMax,
+    /// A cgroup's `memory.high`.
+    High,
     /// A cgroup's freezer.
     Freeze,
     /// Reclaim of a cgroup's memory.

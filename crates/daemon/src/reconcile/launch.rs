@@ -100,6 +100,7 @@ fn measure(system: &System, starting: &Launch) -> Option<Measured> {
         app,
         members,
         footprint: None,
+        terminal: None,
     })
 }
 

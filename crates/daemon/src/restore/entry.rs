@@ -50,7 +50,7 @@ pub struct Move {
 }
 
 /// A thread's scheduling parameters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asking {
     /// Nice value.
     pub nice: i32,
@@ -58,6 +58,9 @@ pub struct Asking {
     pub slice_ns: u64,
     /// I/O priority as the kernel packs it; 0: none.
     pub io_priority: u16,
+    /// Whether new threads and children start with default nice value and slice.
+    #[serde(default)]
+    pub resets_on_fork: bool,
 }
 
 /// A thread with changed scheduling parameters.
@@ -147,6 +150,15 @@ pub enum Entry {
         cgroup: Place,
         /// Value before Limelight.
         original: String,
+    },
+    /// `memory.high` of a cgroup, which Limelight lowered.
+    High {
+        /// The cgroup.
+        cgroup: Place,
+        /// Value before: bytes or `max`.
+        original: String,
+        /// Values that Limelight wrote or is about to write.
+        ours: Vec<String>,
     },
     /// A cgroup that Limelight froze.
     Frozen {
@@ -269,7 +281,9 @@ impl Entry {
                 (cgroup.inode, 0, knob.as_ref())
             }
             Entry::Controller { cgroup, controller } => (cgroup.inode, 0, controller.as_ref()),
-            Entry::SwapMax { cgroup, .. } | Entry::Frozen { cgroup } => (cgroup.inode, 0, none),
+            Entry::SwapMax { cgroup, .. }
+            | Entry::High { cgroup, .. }
+            | Entry::Frozen { cgroup } => (cgroup.inode, 0, none),
             Entry::OomScoreAdj { pid, starttime, .. } | Entry::Threads { pid, starttime, .. } => {
                 (u64::from(pid.unsigned_abs()), *starttime, none)
             }
@@ -340,6 +354,12 @@ impl fmt::Display for Entry {
             Entry::SwapMax { cgroup, original } => {
                 let path = cgroup.path.trim_end_matches('/');
                 write!(f, "{path}/memory.swap.max = {original}")
+            }
+            Entry::High {
+                cgroup, original, ..
+            } => {
+                let path = cgroup.path.trim_end_matches('/');
+                write!(f, "{path}/memory.high = {original}")
             }
             Entry::Frozen { cgroup } => {
                 write!(f, "{}/cgroup.freeze = 0", cgroup.path.trim_end_matches('/'))

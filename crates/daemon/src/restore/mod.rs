@@ -30,6 +30,7 @@ pub use entry::{Asking, Entry, Lineage, Moment, Move, Place, Tuned};
 pub use journal::NotRecorded;
 
 use journal::{Journal, Step};
+use undo::lineage::Searches;
 
 /// The record's path inside the runtime directory. All users can see the timestamps of the files in
 /// that directory, and the record's timestamps reveal when the foreground app changed. So the
@@ -45,6 +46,8 @@ pub struct Ledger {
     entries: Vec<Entry>,
     /// Entries whose restore is due: an attempt failed, or is still to be made.
     owed: Vec<Entry>,
+    /// Past searches for processes that inherited a value.
+    searches: Searches,
     journal: Journal,
 }
 
@@ -103,6 +106,7 @@ impl Ledger {
         Ledger {
             entries,
             owed: Vec::new(),
+            searches: Searches::default(),
             journal,
         }
     }

@@ -13,6 +13,7 @@ pub mod pressure;
 pub mod services;
 pub mod sessions;
 pub mod storage;
+pub mod terminal;
 pub mod top_app;
 pub mod topmost_exit;
 pub mod traced;

@@ -46,6 +46,8 @@ pub struct Roots {
     pub device: PathBuf,
     /// Directory of the input devices.
     pub input: PathBuf,
+    /// Directory of the pseudo-terminals.
+    pub pts: PathBuf,
     /// Directory of the screens.
     pub dri: PathBuf,
     /// File of the users' groups.
@@ -87,6 +89,7 @@ impl Default for Roots {
             tracefs: None,
             device: DEVICE_PATH.into(),
             input: "/dev/input".into(),
+            pts: "/dev/pts".into(),
             dri: "/dev/dri".into(),
             groups: "/etc/group".into(),
             top_app: "/dev/cpuset/top-app".into(),

@@ -27,7 +27,7 @@ use limelight_core::policy::swap::Step;
 use limelight_daemon::mechanisms::device::DeviceDoor;
 use limelight_daemon::mechanisms::swap::Swap;
 use limelight_daemon::mechanisms::{Context, Mechanism, Shared, Writer};
-use limelight_daemon::reconcile::gate::collect::{homes, Collector};
+use limelight_daemon::reconcile::gate::collect::{homes, Collector, Request};
 use limelight_daemon::restore::Ledger;
 use limelight_daemon::sources::apps::AppsSource;
 use limelight_daemon::sources::services::{self, ServiceGrowth};
@@ -412,15 +412,13 @@ impl TestDaemon {
             app.or_else(|| Some(&self.apps.get(key)?.found.app))
                 .cloned()
         });
-        let tree = system.proc.tree().unwrap();
-        let wanted = self.collector.collect(
-            system,
-            self.now,
-            front.as_ref().zip(members.as_deref()),
-            previous.as_ref(),
-            &[],
-            Some(&tree),
-        );
+        let request = Request {
+            front: front.as_ref().zip(members.as_deref()),
+            previous: previous.as_ref(),
+            descendants: true,
+            ..Request::default()
+        };
+        let wanted = self.collector.collect(system, self.now, request);
         let homes = homes(front.as_ref(), previous.as_ref());
         let protected = self.shared.gate.update(system, wanted, homes);
         let swap_total = if swap_free == 0 { 0 } else { SWAP };
@@ -446,6 +444,7 @@ impl TestDaemon {
                 members: members.unwrap_or_default(),
                 app,
                 footprint: None,
+                terminal: None,
             }),
             apps: self.apps.by_use().into_iter().cloned().collect(),
             users_taken: self.apps.users.taken(),

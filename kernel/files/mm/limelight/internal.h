@@ -8,6 +8,8 @@
 #include <linux/sched.h>
 #include <uapi/linux/limelight.h>
 
+#include "compat.h"
+
 /* Default budget of protect, in percent of reclaimable memory. */
 #define LIMELIGHT_BUDGET_DEFAULT	60
 #define LIMELIGHT_BUDGET_MAX		90

@@ -2,6 +2,7 @@
 //! Brings apps to the foreground: restarts killed ones, informs a running limelightd, and collects
 //! statistics.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
@@ -91,6 +92,8 @@ pub struct Launcher<C: Cast> {
     daemon: Option<Line>,
     /// PID of the daemon.
     daemon_pid: Option<i32>,
+    /// CPU times of the daemon's threads at the end of the last launch that counts.
+    daemon_ready: Option<BTreeMap<String, u64>>,
     /// The request whose answer has not been read yet, and the PID in it.
     unanswered: Option<(String, i32)>,
 }
@@ -116,6 +119,7 @@ impl<C: Cast> Launcher<C> {
             killer,
             daemon,
             daemon_pid,
+            daemon_ready: None,
             unanswered: None,
         }
     }
@@ -165,7 +169,11 @@ impl<C: Cast> Launcher<C> {
         self.tally.launched(class, first, cold, &launched);
         let daemon_after = self.daemon_pid.map(cpu_by_thread).transpose()?;
         if let (false, Some((before, after))) = (first, daemon_before.zip(daemon_after)) {
+            if let Some(ready) = &self.daemon_ready {
+                self.tally.daemon_worked_later(ready, &before);
+            }
             self.tally.daemon_worked(&before, &after);
+            self.daemon_ready = Some(after);
         }
         self.hear_daemon()?;
         if let Some(life) = &mut self.lives[index] {

@@ -97,7 +97,8 @@ pub fn possible(mode: Mode, size: &MachineSize) -> bool {
         Mode::Fast => !size.cache_model,
         Mode::Exact => {
             let in_memory = size.init != Init::Lab && size.disk_speed.is_none();
-            size.rootfs_packages.is_empty() || size.request_nsec > 0 || in_memory
+            let slow = size.request_nsec > 0 || size.flash.is_some();
+            size.rootfs_packages.is_empty() || slow || in_memory
         }
     }
 }

@@ -71,6 +71,8 @@ fn gallery() -> Gallery {
         swipe_percent: 20,
         app_cgroup: true,
         family: Family::Single,
+        windows: false,
+        config: String::new(),
     }
 }
 

@@ -10,6 +10,7 @@ pub const INDEX_READ: &str = "index-read";
 pub const INDEX_MAPPING: &str = "index-mapping";
 pub const GROW: &str = "grow";
 pub const COPY: &str = "copy";
+pub const ROUNDS: &str = "rounds";
 
 /// Each page replacement algorithm, with the load under which the viewer suffers most from it.
 pub const HURTING: &[Product] = &[
@@ -22,6 +23,11 @@ const FILE_MIB: u32 = 400;
 /// Size of the hog in MiB. Together with the viewer's 56 MiB, that is more than [`FREE_MIB`]. With
 /// zram, which compresses the hog to about half its size, both fit.
 const GROW_MIB: u32 = 104;
+
+/// Size of the program with periodic work in MiB, and its rest. It fits into the machine's memory
+/// without the viewer, but not beside the viewer.
+const ROUNDS_MIB: u32 = 96;
+const ROUNDS_REST_MS: u32 = 10_000;
 
 /// Free memory in MiB in a guest of 160 MiB with our kernel. With other kernels, less is free.
 const FREE_MIB: u32 = 124;
@@ -37,6 +43,10 @@ pub fn loads(name: &str) -> Vec<Load> {
         INDEX_MAPPING => index(Access::Mapping),
         GROW => Load::Grow { mib: GROW_MIB },
         COPY => Load::Copy { mib: FILE_MIB },
+        ROUNDS => Load::Rounds {
+            mib: ROUNDS_MIB,
+            rest_ms: ROUNDS_REST_MS,
+        },
         other => panic!("no load is called {other}"),
     }]
 }
@@ -56,6 +66,8 @@ pub fn brief(load: &str) -> Gallery {
         swipe_percent: 25,
         app_cgroup: true,
         family: Family::Single,
+        windows: false,
+        config: String::new(),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use limelight_apps::scenario::{Gallery, Pause};
 
-use super::gallery::{self, COPY, GROW, INDEX_MAPPING, INDEX_READ};
+use super::gallery::{self, COPY, GROW, INDEX_MAPPING, INDEX_READ, ROUNDS};
 use super::terms::*;
 
 const TASK: &str = "swipe";
@@ -96,6 +96,57 @@ pub const THINKING: Spec = Spec {
             Metric::lower("pause_3000_worst_us", "worst response after 3 s"),
             Metric::lower("pause_10000_worst_us", "response after 10 s"),
             Metric::lower("pause_30000_worst_us", "response after 30 s"),
+        ],
+    ],
+    ..EXACT
+};
+
+/// How long the user is away: the task, the pause in ms, and whether protection ages.
+const LUNCH: [(&str, u32, bool); 8] = [
+    ("away-10s", 10_000, true),
+    ("away-1m", 60_000, true),
+    ("away-10m", 600_000, true),
+    ("away-60m", 3_600_000, true),
+    ("away-10s-ageless", 10_000, false),
+    ("away-1m-ageless", 60_000, false),
+    ("away-10m-ageless", 600_000, false),
+    ("away-60m-ageless", 3_600_000, false),
+];
+/// The pause before the other swipes.
+const SWIPES_MS: u32 = 200;
+
+/// A long pause beside a program whose work fits into memory only without the viewer.
+pub const LUNCH_BREAK: Spec = Spec {
+    name: "gallery-lunch",
+    about: "the same viewer, exact, left in front for up to an hour beside periodic work",
+    variants: &[(&[Lru::TwoList, Lru::Mglru], &[SwapKind::Disk], &[ROUNDS])],
+    arms: &[STOCK, ON_DEBIAN, LIMELIGHT],
+    further_arms: &[IDLE, IDLE_OURS, STOCK_OURS, BEST_STOCK, BEST_STOCK_OURS],
+    tasks: |variant, arm| {
+        let ages = |&&(_, _, ages): &&(&str, u32, bool)| ages || arm.is_ours();
+        let task = |&(name, ms, ages): &(&'static str, u32, bool)| {
+            let work = Gallery {
+                windows: true,
+                config: format!("[protect]\nageing = {ages}\n"),
+                pauses: [(SWIPES_MS, 3), (ms, 1), (SWIPES_MS, 5)]
+                    .map(|(ms, swipes)| Pause { ms, swipes })
+                    .to_vec(),
+                ..alone_on_cpu(variant)
+            };
+            Task::new(name, Work::GallerySynthetic(work))
+        };
+        LUNCH.iter().filter(ages).map(task).collect()
+    },
+    time_limit_s: 3_900,
+    must_hold: |_| Vec::new(),
+    metrics: &[
+        gallery::METRICS,
+        &[
+            Metric::lower("load_rounds_ms", "a round of the load"),
+            Metric::lower("pause_10000_worst_us", "swipe after 10 s"),
+            Metric::lower("pause_60000_worst_us", "after 1 min"),
+            Metric::lower("pause_600000_worst_us", "after 10 min"),
+            Metric::lower("pause_3600000_worst_us", "after 60 min"),
         ],
     ],
     ..EXACT

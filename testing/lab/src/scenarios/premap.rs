@@ -63,6 +63,8 @@ const LARGE: [(&str, Pages); 4] = [
     ("thp", Pages::Thp),
 ];
 const MTHP_64K: &str = "mthp-64k";
+/// Limelight where the administrator permits large folios: premap fills its windows with them.
+const MADVISE_64K: (&str, Pages) = ("madvise-64k", Pages::Madvise { kib: 64 });
 
 /// The tasks of an arm: each growth pattern with each of the arm's page sizes. A large page size is
 /// part of the name.
@@ -70,6 +72,7 @@ fn tasks(variant: &Variant, arm: ArmOn, timed: bool) -> Vec<Task> {
     let settings: &[(&str, Pages)] = match arm.arm {
         Arm::BestStock if timed => &LARGE[2..3],
         Arm::BestStock => &LARGE,
+        Arm::Limelight => &[("", Pages::Base), MADVISE_64K],
         _ => &[("", Pages::Base)],
     };
     let fragmented_mib = (variant.load == FRAGMENTED).then_some(FRAGMENTED_MIB);

@@ -7,7 +7,7 @@
 //! (ERMS). On real CPUs, both take about as long. Both are reported, and neither is a real CPU's
 //! time.
 
-use limelight_apps::scenario::{Engine, Mechanisms, Prezero, Program};
+use limelight_apps::scenario::{Engine, Mechanisms, Pages, Prezero, Program};
 
 use super::gallery_real::PACKAGES;
 use super::terms::*;
@@ -52,6 +52,8 @@ const NVME: &str = "churn-nvme";
 const NVME_TRUSTED: &str = "churn-nvme-trusted";
 const PREMAP: &str = "churn-premap";
 const WITH_PREMAP: &str = "churn-cpu-premap";
+const PREMAP_FOLIOS: &str = "churn-premap-folios";
+const WITH_PREMAP_FOLIOS: &str = "churn-cpu-premap-folios";
 
 /// The machine's zero disks, in this order. QEMU generates the zeroes.
 const DISKS: [ZeroDisk; 2] = [
@@ -76,7 +78,7 @@ fn block(disk: u32, trusted: bool) -> Engine {
 }
 
 /// Limelight's tasks: prezero alone with each engine, all mechanisms but prezero, and all
-/// mechanisms.
+/// mechanisms; the last two also where the administrator permits folios of 64 KiB.
 fn engines() -> Vec<(&'static str, Engine, Mechanisms)> {
     vec![
         (CPU, Engine::Cpu, Mechanisms::PrezeroOnly),
@@ -86,6 +88,8 @@ fn engines() -> Vec<(&'static str, Engine, Mechanisms)> {
         (NVME_TRUSTED, block(1, true), Mechanisms::PrezeroOnly),
         (PREMAP, Engine::Cpu, Mechanisms::AllButPrezero),
         (WITH_PREMAP, Engine::Cpu, Mechanisms::All),
+        (PREMAP_FOLIOS, Engine::Cpu, Mechanisms::AllButPrezero),
+        (WITH_PREMAP_FOLIOS, Engine::Cpu, Mechanisms::All),
     ]
 }
 
@@ -102,6 +106,10 @@ fn tasks(arm: ArmOn, work: &Prezero, premap: bool) -> Vec<Task> {
             let work = Prezero {
                 engine,
                 mechanisms,
+                folios: match name {
+                    PREMAP_FOLIOS | WITH_PREMAP_FOLIOS => Pages::Madvise { kib: 64 },
+                    _ => Pages::Base,
+                },
                 ..work.clone()
             };
             Task::new(name, Work::Prezero(work))
@@ -157,6 +165,7 @@ pub const EXACT: Spec = Spec {
             engine: Engine::Cpu,
             mechanisms: Mechanisms::PrezeroOnly,
             cache_model: false,
+            folios: Pages::Base,
         };
         tasks(arm, &work, true)
     },
@@ -281,6 +290,7 @@ fn task_beside(variant: &Variant, cache_model: bool) -> Prezero {
         engine: Engine::Cpu,
         mechanisms: Mechanisms::PrezeroOnly,
         cache_model,
+        folios: Pages::Base,
     }
 }
 

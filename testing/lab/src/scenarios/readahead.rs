@@ -13,7 +13,7 @@
 //! The limit is the time for the same file when it is already in the page cache. Readahead still
 //! has to fill the page cache, so a part of the gap to the limit remains with any kernel.
 
-use limelight_apps::scenario::{Access, ColdStart, Pattern, Reading};
+use limelight_apps::scenario::{Access, ColdStart, Pattern, Reading, StartedProgram};
 
 use super::gallery_real::PACKAGES;
 use super::terms::*;
@@ -181,7 +181,15 @@ pub const COLD_START: Spec = Spec {
     },
     tasks: |variant, _| {
         let loads = if variant.load == ALONE { 0 } else { 5 };
-        let task = |name, record| Task::new(name, Work::ColdStart(ColdStart { loads, record }));
+        let task = |name, record| {
+            let work = ColdStart {
+                program: StartedProgram::Python,
+                loads,
+                record,
+                scheduler: None,
+            };
+            Task::new(name, Work::ColdStart(work))
+        };
         // On stock nothing is recorded, so both tasks are the same there.
         vec![task(FIRST, false), task(RECORDED, true)]
     },

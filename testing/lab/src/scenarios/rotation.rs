@@ -94,6 +94,10 @@ pub const ROTATION: Spec = Spec {
             "daemon_launch_us",
             "limelightd's processor time for a launch",
         ),
+        Metric::lower(
+            "daemon_pause_us",
+            "limelightd's processor time until the next launch",
+        ),
         Metric::lower("keep_launch_mean_us", "mean launch of class keep"),
         Metric::lower("normal_launch_mean_us", "mean launch of class normal"),
         Metric::lower(

@@ -8,8 +8,8 @@ pub use limelight_apps::scenario::Work;
 
 pub use crate::results::Aggregates;
 pub use crate::scenario::{
-    ArmOn, Kernel, Kind, Lru, MachineSize, Metric, Mode, Product, Spec, SwapKind, Task, Variant,
-    Verdict,
+    ArmOn, FlashSpeed, Kernel, Kind, Lru, MachineSize, Metric, Mode, Product, Spec, SwapKind, Task,
+    Variant, Verdict,
 };
 
 pub const IDLE: ArmOn = ArmOn::new(Arm::Idle, Kernel::Debian);

@@ -63,7 +63,10 @@ pub(crate) fn explain(view: View<'_>, pid: i32) -> Result<Explain, Refusal> {
 fn notes(view: &View<'_>, role: Role, id: ProcessId, app: Option<&App>) -> Vec<String> {
     let viewer = view.viewer;
     let daemon = viewer.reconciler;
+    let part = boost::part_note(&daemon.model.last, id);
     let mut notes = match role {
+        // A tab in a cgroup of its own.
+        Role::Background if part.is_some() => Vec::new(),
         Role::Topmost => topmost_notes(view, id),
         Role::Previous => {
             vec![
@@ -85,6 +88,7 @@ fn notes(view: &View<'_>, role: Role, id: ProcessId, app: Option<&App>) -> Vec<S
             _ => "limelightd does not favour this process: it is not in the foreground".to_owned(),
         }],
     };
+    notes.extend(part);
     notes.extend(app.and_then(|app| swap::refusal_note(viewer, app.key)));
     if daemon.dry_run {
         notes.push("this is a dry run: nothing was changed".to_owned());

@@ -69,12 +69,13 @@ fn state(reconciler: &Reconciler) -> (State, String, String) {
                 mib(thresholds.kill)
             ),
             format!(
-                "{} apps ({} keep, {} normal, {} disposable), {} of them kept out of swap, {} frozen, {} may be killed",
+                "{} apps ({} keep, {} normal, {} disposable), {} of them kept out of swap, {} throttled, {} frozen, {} may be killed",
                 known.len(),
                 of(Class::Keep),
                 of(Class::Normal),
                 of(Class::Disposable),
                 swapping.exempt.len(),
+                swapping.throttled.len(),
                 swapping.frozen.len(),
                 swapping.armed.len()
             ),

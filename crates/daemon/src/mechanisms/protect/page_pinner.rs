@@ -32,6 +32,10 @@ use crate::system::same_process;
 const SOON: Duration = Duration::from_millis(125);
 const LATE: Duration = Duration::from_secs(16);
 
+/// Delay of the first scan of an app. Until then the app probably responds to the switch, and reading
+/// its page tables would delay the response.
+const FIRST: Duration = Duration::from_secs(1);
+
 /// After this many scans at the longest interval have found no page to lock, the thread scans only
 /// when the event loop does: see [`PagePinner::look`].
 const LATE_LOOKS: u32 = 4;
@@ -135,15 +139,19 @@ fn run(proc: &str, words: &Receiver<Command>, shelf: &Mutex<Locked>) {
     let mut pace = Pace::default();
     let mut cost = Duration::ZERO;
     let mut looked = Instant::now();
+    let mut unable = None;
+    // Whether the present app has been scanned.
+    let mut known = false;
     loop {
-        let word = match pace.pause().filter(|_| order.is_some()) {
-            Some(pause) => {
-                let left = pause.max(cost * LOOK_PART).saturating_sub(looked.elapsed());
-                words.recv_timeout(left)
-            }
+        let pause = match known {
+            true => pace.pause().map(|pause| pause.max(cost * LOOK_PART)),
+            false => Some(FIRST),
+        };
+        let word = match pause.filter(|_| order.is_some()) {
+            Some(pause) => words.recv_timeout(pause.saturating_sub(looked.elapsed())),
             None => words.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
-        match word {
+        let scans = match word {
             Ok(Command::Order(fresh)) => {
                 // Only the latest order counts.
                 let later = words.try_iter().filter_map(|word| match word {
@@ -156,30 +164,37 @@ fn run(proc: &str, words: &Receiver<Command>, shelf: &Mutex<Locked>) {
                 if !stays {
                     let limit = fresh.as_ref().map_or(0, |order| order.limit);
                     holdings.hand_over(limit);
-                    pace = Pace::default();
                 }
+                let app = |order: &Option<Order>| order.as_ref().map(|order| order.app);
+                if app(&order) != app(&fresh) {
+                    looked = Instant::now();
+                    known = false;
+                    unable = None;
+                }
+                pace = Pace::default();
                 order = fresh;
+                false
             }
-            Ok(Command::Look) if pace.pause().is_some() || order.is_none() => continue,
-            Ok(Command::Look) | Err(RecvTimeoutError::Timeout) => pace.looked(holdings.fresh),
+            Ok(Command::Look) if pause.is_some() || order.is_none() => continue,
+            Ok(Command::Look) | Err(RecvTimeoutError::Timeout) => {
+                if known {
+                    pace.looked(holdings.fresh);
+                }
+                true
+            }
             Err(RecvTimeoutError::Disconnected) => return,
-        }
-        looked = Instant::now();
-        let begun = thread_time();
-        let unable = order
-            .as_ref()
-            .and_then(|order| holdings.look(proc, order).err());
-        cost = thread_time().saturating_sub(begun);
-        let now = Locked {
-            bytes: holdings.bytes,
-            files: holdings
-                .files
-                .values()
-                .filter(|file| !file.locked.is_empty())
-                .count(),
-            full: holdings.full,
-            unable: unable.map(|error| error.to_string()),
         };
+        if let Some(order) = order.as_ref().filter(|_| scans) {
+            looked = Instant::now();
+            known = true;
+            let begun = thread_time();
+            unable = holdings
+                .look(proc, order)
+                .err()
+                .map(|error| error.to_string());
+            cost = thread_time().saturating_sub(begun);
+        }
+        let now = holdings.state(unable.clone());
         *shelf.lock().unwrap_or_else(PoisonError::into_inner) = now;
         if pace.pause().is_none() && holdings.fresh {
             pace.looked(true);
@@ -260,6 +275,16 @@ struct Holdings {
 }
 
 impl Holdings {
+    fn state(&self, unable: Option<String>) -> Locked {
+        let files = self.files.values();
+        Locked {
+            bytes: self.bytes,
+            files: files.filter(|file| !file.locked.is_empty()).count(),
+            full: self.full,
+            unable,
+        }
+    }
+
     /// Switches to another app. Up to `limit` bytes stay locked until the next scan, which keeps
     /// the files that both apps map. Unlocking and relocking the files that all apps map would take
     /// longer than the rest of a scan.

@@ -68,8 +68,9 @@ struct Young {
     executed_at: Duration,
     /// Files that it executed, in order, such as a script, its interpreter and the loader.
     executed: Vec<Candidate>,
-    /// Files that it and its descendants opened, by device and inode.
-    opened: BTreeMap<(u64, u64), PathBuf>,
+    /// Files that it and its descendants opened, by device and inode: the position in the order of
+    /// all opens, and the path.
+    opened: BTreeMap<(u64, u64), (u64, PathBuf)>,
 }
 
 /// An app whose start is being recorded.
@@ -108,6 +109,8 @@ pub struct ColdStart {
     /// `None`, and when that was determined.
     kin: HashMap<i32, (Option<i32>, Duration)>,
     pending: Vec<Pending>,
+    /// Number of files that followed programs have opened.
+    opens: u64,
     /// Time of the next check that the apps in `pending` still run.
     next_look: Duration,
     /// Names of the records.
@@ -126,6 +129,7 @@ impl ColdStart {
             young: HashMap::new(),
             kin: HashMap::new(),
             pending: Vec::new(),
+            opens: 0,
             next_look: now,
             known: replay::names(directory).into_iter().collect(),
             replayed: HashMap::new(),
@@ -280,6 +284,8 @@ impl ColdStart {
         let Some(pid) = self.young_of(pid, system, now) else {
             return Owner::Stranger;
         };
+        self.opens += 1;
+        let order = self.opens;
         let Some(young) = self.young.get_mut(&pid) else {
             return Owner::Stranger;
         };
@@ -290,7 +296,7 @@ impl ColdStart {
                 let key = (stat.id.device, stat.id.inode);
                 if stat.kind == FileKind::Regular && !young.opened.contains_key(&key) {
                     if let Some(path) = path_of(file) {
-                        young.opened.insert(key, path);
+                        young.opened.insert(key, (order, path));
                     }
                 }
             }
@@ -430,32 +436,38 @@ impl ColdStart {
         executed.get(at.checked_sub(1)?).cloned()
     }
 
-    /// All files that these processes have executed, opened or mapped.
+    /// All files that these processes have executed, opened or mapped: first those that they
+    /// executed or opened before the execution event arrived, then the others as opened.
     fn files_of(&self, family: &BTreeSet<i32>, system: &System) -> Vec<Candidate> {
-        let mut files: BTreeMap<(u64, PathBuf), ()> = BTreeMap::new();
-        let mut add = |inode: u64, path: &Path| {
-            files.insert((inode, path.to_owned()), ());
+        let mut files: BTreeMap<(u64, PathBuf), u64> = BTreeMap::new();
+        let mut add = |inode: u64, path: &Path, order: u64| {
+            let first = files.entry((inode, path.to_owned())).or_insert(order);
+            *first = order.min(*first);
         };
         for pid in family {
             if let Some(young) = self.young.get(pid) {
                 for each in &young.executed {
-                    add(each.inode, &each.path);
+                    add(each.inode, &each.path, 0);
                 }
-                for ((_, inode), path) in &young.opened {
-                    add(*inode, path);
+                for ((_, inode), (order, path)) in &young.opened {
+                    add(*inode, path, *order);
                 }
-            }
-            // Files that were opened before the execution event arrived are not in `opened`; those
-            // that are still mapped are found here.
-            let mapped = system.proc.process(*pid).and_then(|p| p.mapped_files());
-            for file in mapped.unwrap_or_default() {
-                add(file.key.1, &file.path);
             }
         }
-        let files = files.into_keys();
-        files
-            .map(|(inode, path)| Candidate { inode, path })
-            .collect()
+        // Files that were opened before the execution event arrived are not in `opened`; those that
+        // are still mapped are found here.
+        for pid in family {
+            let mapped = system.proc.process(*pid).and_then(|p| p.mapped_files());
+            for file in mapped.unwrap_or_default() {
+                files.entry((file.key.1, file.path)).or_insert(0);
+            }
+        }
+        let mut files: Vec<(u64, Candidate)> = files
+            .into_iter()
+            .map(|((inode, path), order)| (order, Candidate { inode, path }))
+            .collect();
+        files.sort_by_key(|(order, _)| *order);
+        files.into_iter().map(|(_, file)| file).collect()
     }
 
     /// Updates the names of the records after a recording.

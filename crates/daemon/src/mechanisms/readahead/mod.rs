@@ -216,11 +216,12 @@ impl Readahead {
             self.stop_following();
             return;
         };
-        let new = !topmost.members.iter().any(|id| self.members.contains(id));
+        let front = topmost.front();
+        let new = !front.iter().any(|id| self.members.contains(id));
         if new || !self.follows {
             self.stop_following();
         }
-        self.members.clone_from(&topmost.members);
+        self.members = front;
         if self.follows {
             self.streams.look_through(&self.members, new, now);
             if let Ok(waits) = &mut self.waits {
@@ -230,7 +231,7 @@ impl Readahead {
         if self.settings.cold_start {
             let app: &App = &topmost.app;
             self.coldstart
-                .topmost(app, &self.members, system, &self.settings, now);
+                .topmost(app, &topmost.members, system, &self.settings, now);
         }
     }
 

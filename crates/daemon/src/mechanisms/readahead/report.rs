@@ -44,7 +44,8 @@ impl Readahead {
             }
             Eyes::Open(opens) => format!(
                 "cold start: {}; {} recently started programs watched, {} records in {}; since \
-                 limelightd started: files of {} starts read ahead ({} MiB), {} starts recorded",
+                 [readahead] took effect, files of {} starts read ahead ({} MiB) and {} starts \
+                 recorded",
                 opens.detail(),
                 self.coldstart.young(),
                 self.coldstart.records(),
@@ -81,7 +82,7 @@ impl Readahead {
             Err(why) => format!("waits not detected ({why})"),
         };
         format!(
-            "{} streams followed ({} idle); {waits}; {} MiB read ahead since limelightd started",
+            "{} streams followed ({} idle); {waits}; {} MiB read ahead since [readahead] took effect",
             self.streams.followed(),
             self.streams.resting(),
             self.streams.bytes() >> 20

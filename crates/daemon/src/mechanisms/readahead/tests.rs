@@ -119,6 +119,7 @@ impl Machine {
                 },
                 members: vec![id],
                 footprint: None,
+                terminal: None,
             }),
             ..Snapshot::default()
         };
@@ -174,17 +175,26 @@ fn start_is_recorded_and_the_next_one_is_read_ahead() {
     let Some(mut machine) = Machine::new() else {
         return;
     };
+    // Its inode is lower than the library's, but the app opens it later.
+    let Some(_) = machine.uncached("settings", 1) else {
+        return;
+    };
     let Some(file) = machine.uncached("library", 2) else {
         return;
     };
-    // The shell itself opens the file: a child process that ended before the daemon scans would
+    // The shell itself opens the files: a child process that ended before the daemon scans would
     // leave no trace.
-    let script = "exec 3<library; cat <&3; read x";
+    let script = "exec 3<library; cat <&3; exec 4<settings; cat <&4; read x";
     let app = machine.start(script);
     machine.until("the start is seen", |all| all.coldstart.young() > 0);
     machine.focus(&app);
     machine.until("the start is recorded", |all| all.totals.recordings == 1);
     drop(app);
+    let records = fs::read_dir(machine.path("records")).unwrap();
+    let record = records.map(|entry| entry.unwrap().path()).next().unwrap();
+    let files = replay::load(&record).unwrap().files;
+    let at = |name: &str| files.iter().position(|file| file.path.ends_with(name));
+    assert!(at("/library") < at("/settings"), "{files:?}");
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     assert_eq!(cached_bytes(&file), 0);
 

@@ -22,6 +22,7 @@ const FREEZE: &str = "cgroup.freeze";
 pub(super) fn is_about(entry: &Entry, kind: Kind, inode: u64) -> bool {
     match (entry, kind) {
         (Entry::SwapMax { cgroup, .. }, Kind::SwapMax)
+        | (Entry::High { cgroup, .. }, Kind::High)
         | (Entry::Frozen { cgroup }, Kind::Freeze) => cgroup.inode == inode,
         _ => false,
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `swap`: keeps apps out of swap, squeezes and freezes apps, and brings their memory back.
 //!
-//! Lasting changes (`memory.swap.max`, `cgroup.freeze`) are in the restore record. One-time actions
+//! Lasting changes (`memory.swap.max`, `memory.high`, `cgroup.freeze`) are in the restore record. One-time actions
 //! are done by the threads of the [`Swapper`](crate::mechanisms::swap::swapper::Swapper), and their
 //! results arrive later.
 
@@ -12,13 +12,14 @@ mod limits;
 pub mod oom_daemons;
 pub mod pending_units;
 pub mod swapper;
+mod throttle;
 
 use std::time::Duration;
 
 use limelight_core::model::apps::Known;
 use limelight_core::model::shortage::{Gauge, Level, Shortage, Thresholds};
 use limelight_core::model::snapshot::Refusal;
-use limelight_core::model::{AppKey, Harm};
+use limelight_core::model::{AppKey, Harm, Home};
 use limelight_core::policy::swap::order::Candidate;
 use limelight_core::policy::swap::Step;
 use limelight_proto::{Change, MemoryAction, Outcome};
@@ -113,6 +114,51 @@ impl Swap {
         });
     }
 
+    /// Freezes an app, unless another process may be waiting for it.
+    fn freeze(
+        &mut self,
+        shared: &mut Shared,
+        (app, home): (AppKey, &Home),
+        rule: &str,
+        context: Context<'_>,
+    ) {
+        if let Some(why) = refusal_to_stop(shared, app, Harm::Freeze, context) {
+            info!("an app is not frozen: {why}");
+            pass_over(shared, app, Harm::Freeze, why, context.now);
+        } else if limits::freeze(shared, app, home, rule, context) {
+            self.did(context.now, app, MemoryAction::Freeze, rule);
+        }
+    }
+
+    /// Limits an app's growth, or raises its limit, unless someone may be waiting for the app.
+    fn throttle(
+        &mut self,
+        shared: &mut Shared,
+        (app, home): (AppKey, &Home),
+        limit: u64,
+        rule: &str,
+        context: Context<'_>,
+    ) {
+        let mut throttled = shared.in_force.swapping.throttled.iter();
+        let first = !throttled.any(|one| one.app == app);
+        let refusal = first
+            .then(|| refusal_to_stop(shared, app, Harm::Throttle, context))
+            .flatten();
+        if let Some(why) = refusal {
+            info!("an app is not throttled: {why}");
+            return pass_over(shared, app, Harm::Throttle, why, context.now);
+        }
+        match throttle::throttle(shared, app, home, limit, rule, context) {
+            Outcome::Inert { why } | Outcome::Failed { why } => {
+                pass_over(shared, app, Harm::Throttle, why, context.now);
+            }
+            Outcome::Applied if first => {
+                self.did(context.now, app, MemoryAction::Throttle, rule);
+            }
+            Outcome::Applied | Outcome::Planned => {}
+        }
+    }
+
     fn squeeze(&mut self, shared: &mut Shared, job: Squeeze, rule: &str, context: Context<'_>) {
         if let (true, Some(place)) = (shared.is_dry_run(), &job.place) {
             let knob = context.system.cgroup_file(&place.path, "memory.reclaim");
@@ -174,20 +220,19 @@ impl Swap {
         self.guard.as_ref().map(Guard::shortage).unwrap_or_default()
     }
 
-    /// Notes that an app is no longer topmost, so that its memory can be brought back later.
-    /// Interrupts a running squeeze, because the next app may need the disk.
-    pub fn left_front(&mut self, shared: &mut Shared, errand: Errand) {
+    /// Notes that an app is no longer topmost: stops reading its memory back, and interrupts a
+    /// running squeeze, because the next app may need the disk.
+    pub fn left_front(&mut self, shared: &mut Shared) {
         shared.in_force.swapping.returned = None;
         if let Some(swapper) = &self.swapper {
             swapper.interrupt();
-            swapper.ask(errand);
         }
     }
 
-    /// Notes that the topmost app has responded, so that its working set can be measured.
-    pub fn answered(&self, app: AppKey) {
+    /// Gives the swapper an errand.
+    pub fn ask(&self, errand: Errand) {
         if let Some(swapper) = &self.swapper {
-            swapper.ask(Errand::Learn { app });
+            swapper.ask(errand);
         }
     }
 
@@ -197,6 +242,7 @@ impl Swap {
         swapping.exempt.retain(|app| !gone.contains(app));
         swapping.frozen.retain(|(app, _)| !gone.contains(app));
         swapping.thawed.retain(|(app, _)| !gone.contains(app));
+        swapping.throttled.retain(|one| !gone.contains(&one.app));
         swapping.squeezed.retain(|(app, _)| !gone.contains(app));
         swapping.lean.retain(|app| !gone.contains(app));
         swapping.refused.retain(|one| !gone.contains(&one.app));
@@ -205,7 +251,7 @@ impl Swap {
         let inodes: Vec<u64> = gone.iter().filter_map(own_group).collect();
         shared.undo(system, |entry| {
             let about = |kind| inodes.iter().any(|inode| is_about(entry, kind, *inode));
-            about(Kind::SwapMax) || about(Kind::Freeze)
+            about(Kind::SwapMax) || about(Kind::High) || about(Kind::Freeze)
         });
         shared
             .changes
@@ -233,17 +279,14 @@ impl Mechanism for Swap {
                 put_back(shared, *app, Kind::SwapMax, context);
                 shared.in_force.swapping.exempt.retain(|key| key != app);
             }
-            Step::Freeze { app, home, rule } => match refusal_to_freeze(shared, *app, context) {
-                None => {
-                    if limits::freeze(shared, *app, home, rule, context) {
-                        self.did(context.now, *app, MemoryAction::Freeze, rule);
-                    }
-                }
-                Some(why) => {
-                    info!("an app is not frozen: {why}");
-                    pass_over(shared, *app, Harm::Freeze, why, context.now);
-                }
-            },
+            Step::Throttle {
+                app,
+                home,
+                limit,
+                rule,
+            } => self.throttle(shared, (*app, home), *limit, rule, context),
+            Step::Unthrottle { app } => throttle::lift(shared, *app, context),
+            Step::Freeze { app, home, rule } => self.freeze(shared, (*app, home), rule, context),
             Step::Thaw { app, rule } => {
                 limits::thaw(shared, *app, context);
                 self.did(context.now, *app, MemoryAction::Thaw, rule);
@@ -306,6 +349,7 @@ impl Mechanism for Swap {
 fn refusal(shared: &Shared, step: &Step) -> Option<(AppKey, Harm, Blocked)> {
     let (app, home, members, harm) = match step {
         Step::Exempt { app, home, .. } => (app, Some(home), &[][..], Harm::Limit),
+        Step::Throttle { app, home, .. } => (app, Some(home), &[][..], Harm::Throttle),
         Step::Freeze { app, home, .. } => (app, Some(home), &[][..], Harm::Freeze),
         Step::Squeeze {
             app, home, members, ..
@@ -319,11 +363,16 @@ fn refusal(shared: &Shared, step: &Step) -> Option<(AppKey, Harm, Blocked)> {
     Some((*app, harm, blocked))
 }
 
-/// Why an app must not be frozen, if another process may depend on it.
-fn refusal_to_freeze(shared: &Shared, app: AppKey, context: Context<'_>) -> Option<String> {
+/// Why an app must not be frozen or throttled, if a process or a person may be waiting for it.
+fn refusal_to_stop(
+    shared: &Shared,
+    app: AppKey,
+    harm: Harm,
+    context: Context<'_>,
+) -> Option<String> {
     let known = context.apps.iter().find(|known| known.key() == app)?;
     let front = shared.gate.topmost();
-    served(context.system, &known.found.members, &front)
+    served(context.system, &known.found.members, &front, harm)
 }
 
 /// Reports that an action was refused, and skips the app for a while.

@@ -131,7 +131,7 @@ fn path_in(text: &[u8]) -> Option<&str> {
 }
 
 /// The pids in the text of a `cgroup.procs`.
-fn pids_in(text: &[u8]) -> impl Iterator<Item = i32> + '_ {
+pub fn pids_in(text: &[u8]) -> impl Iterator<Item = i32> + '_ {
     text.split(|&byte| byte == b'\n').filter_map(|line| {
         let digit = |number: i32, byte: &u8| {
             let digit = byte.is_ascii_digit().then(|| i32::from(byte - b'0'))?;

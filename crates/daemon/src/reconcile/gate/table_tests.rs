@@ -12,7 +12,7 @@ use limelight_core::model::protected::{Guarded, Protected, Why};
 use limelight_core::model::shortage::{derive_thresholds, Gauge, Level, Shortage};
 use limelight_core::model::snapshot::Measured;
 use limelight_core::model::storage::{Area, Medium, Storage};
-use limelight_core::model::{App, AppKey, Home, ProcessId, Snapshot};
+use limelight_core::model::{App, AppKey, Harm, Home, ProcessId, Snapshot};
 use limelight_core::policy::swap::{self, order, Step};
 use limelight_core::policy::Event;
 use limelight_core::settings::Settings;
@@ -216,6 +216,7 @@ impl Machine<'_> {
             app: app(front),
             members: Vec::new(),
             footprint: None,
+            terminal: None,
         });
         snapshot.previous = self.subject.left.map(|ago| (key(SUBJECT), NOW - ago));
         let own = app(SUBJECT).home.map(|home| home.path).unwrap_or_default();
@@ -256,7 +257,7 @@ impl Machine<'_> {
                 // Before a freeze, the mechanism checks whether another process may be waiting for
                 // the app.
                 Step::Freeze { app, .. } if app == key(SUBJECT) => {
-                    let dependents = served(self.system, &self.subject.members, &[]);
+                    let dependents = served(self.system, &self.subject.members, &[], Harm::Freeze);
                     outcome.stopped |= dependents.is_none();
                     assert!(runs_again_after_two_seconds(machine));
                 }

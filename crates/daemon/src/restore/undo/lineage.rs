@@ -54,21 +54,48 @@ pub fn unrecorded(entries: &[Entry], fresh: Vec<Entry>) -> Vec<Entry> {
     left
 }
 
-/// Returns the entry with its lineage narrowed after a search that began at `begin`: processes that
-/// this search has seen are no longer covered. Processes whose fork was in progress at `begin` are
-/// still covered.
-pub fn looked_through(entry: &Entry, begin: Moment) -> Entry {
+/// When searches began, oldest first. Only the newest one from before [`FORK_TICKS`] and the later
+/// ones are kept.
+#[derive(Debug, Default)]
+pub struct Searches(Vec<Moment>);
+
+impl Searches {
+    /// Notes a search that begins at `begin`. Returns the moment from which on processes were
+    /// created that the search may not see, because their fork is in progress at `begin`.
+    pub fn begins(&mut self, begin: Moment) -> Moment {
+        let ticks = begin.ticks.saturating_sub(FORK_TICKS);
+        if let Some(last) = self.0.iter().rposition(|earlier| earlier.ticks <= ticks) {
+            self.0.drain(..last);
+        }
+        let earlier = self.0.first().filter(|earlier| earlier.ticks <= ticks);
+        let last_pid = begin.last_pid.map(|last| {
+            let pid = earlier.and_then(|earlier| pid_before(*earlier, begin));
+            last.saturating_sub(FORK_PIDS).max(pid.unwrap_or(0))
+        });
+        self.0.push(begin);
+        Moment {
+            ticks,
+            last_pid,
+            forks: begin.forks,
+        }
+    }
+}
+
+/// The last PID at `earlier`, if PIDs have not wrapped around until `later`: then at least as many
+/// were given out as processes and threads were created.
+fn pid_before(earlier: Moment, later: Moment) -> Option<i32> {
+    let (before, last) = (earlier.last_pid?, later.last_pid?);
+    let forks = later.forks?.checked_sub(earlier.forks?)?;
+    let given = u64::try_from(last.checked_sub(before)?).ok()?;
+    (forks <= given).then_some(before)
+}
+
+/// Returns the entry with its lineage narrowed to processes created since `moment`.
+pub fn narrowed(entry: &Entry, moment: Moment) -> Entry {
     let mut entry = entry.clone();
     if let Entry::ScoreGiven { lineage, .. } | Entry::AskingGiven { lineage, .. } = &mut entry {
-        let ticks = begin.ticks.saturating_sub(FORK_TICKS);
-        if ticks > lineage.since.ticks {
-            lineage.since = Moment {
-                ticks,
-                last_pid: begin
-                    .last_pid
-                    .map(|pid| pid.saturating_sub(FORK_PIDS).max(0)),
-                forks: begin.forks,
-            };
+        if moment.ticks > lineage.since.ticks {
+            lineage.since = moment;
         }
     }
     entry
@@ -321,6 +348,23 @@ mod tests {
         let status = format!("Tgid:\t{pid}\nUid:\t{real}\t{effective}\t0\t0\n");
         fs::write(directory.join("status"), status).unwrap();
         fs::write(directory.join("cgroup"), "0::/user.slice/session-1.scope\n").unwrap();
+    }
+
+    #[test]
+    fn search_leaves_out_processes_that_one_a_second_ago_could_see() {
+        let at = |ticks, last_pid: i32, forks| Moment {
+            ticks,
+            last_pid: Some(last_pid),
+            forks: Some(forks),
+        };
+        let mut searches = Searches::default();
+        let mut since = |begin| searches.begins(begin);
+        assert_eq!(since(at(1000, 500, 500)), at(900, 0, 500));
+        assert_eq!(since(at(1050, 510, 510)), at(950, 0, 510));
+        assert_eq!(since(at(1120, 520, 520)), at(1020, 500, 520));
+        assert_eq!(since(at(1200, 530, 530)), at(1100, 510, 530));
+        let wrapped = at(2000, 600, 40_000);
+        assert_eq!(since(wrapped), at(1900, 0, 40_000));
     }
 
     #[test]

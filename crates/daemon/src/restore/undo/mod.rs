@@ -94,7 +94,7 @@ fn put_back(
     let all = ledger.entries().iter().rev().cloned();
     let (chosen, kept): (Vec<Entry>, Vec<Entry>) = all.partition(|entry| which(entry));
     let has_lineage = chosen.iter().any(|entry| entry.lineage().is_some());
-    let begin = has_lineage.then(|| lineage::moment(system));
+    let since = has_lineage.then(|| ledger.searches.begins(lineage::moment(system)));
     let mut results = Vec::new();
     // Children have inherited lowered values, so all processes are handled together.
     let (lowered, others): (Vec<Entry>, Vec<Entry>) = chosen.into_iter().partition(Entry::is_score);
@@ -114,9 +114,10 @@ fn put_back(
     let done: Vec<Entry> = done.into_iter().map(|(entry, _)| entry.clone()).collect();
     let left = left
         .into_iter()
-        .map(|(entry, undone)| match (undone, begin) {
+        .map(|(entry, undone)| match (undone, since) {
             (Undone::Failed { .. }, _) | (_, None) => entry.clone(),
-            (_, Some(begin)) => lineage::looked_through(entry, begin),
+            // Processes that this search has seen are no longer covered.
+            (_, Some(since)) => lineage::narrowed(entry, since),
         });
     let left: Vec<Entry> = left.collect();
     ledger.forget_all(&done);
@@ -183,6 +184,11 @@ fn undo_one(system: &System, entry: &Entry) -> limelight_sys::Result<Undone> {
             let ours = [Limit::ZERO.to_string()];
             undo_limit(system, cgroup, MemoryKnob::SwapMax.file(), original, &ours)?
         }
+        Entry::High {
+            cgroup,
+            original,
+            ours,
+        } => undo_limit(system, cgroup, MemoryKnob::High.file(), original, ours)?,
         Entry::Frozen { cgroup } => thaw(system, cgroup)?,
         Entry::Autogroup {
             number,
@@ -217,6 +223,7 @@ fn undo_limit(
     let knob = match knob {
         "memory.min" => MemoryKnob::Min,
         "memory.low" => MemoryKnob::Low,
+        "memory.high" => MemoryKnob::High,
         "memory.swap.max" => MemoryKnob::SwapMax,
         other => return failed(format!("{other} is not a knob of Limelight")),
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The guard: a thread that watches how short memory is, and kills an app when memory runs out.
+//! The guard: a thread that watches how short memory is, and closes an app when memory runs out.
 //!
 //! Between the decision to kill and the moment the victim's memory is free, no step may itself need
 //! memory. So everything is prepared: the candidates in kill order, with all descriptors that a
@@ -78,7 +78,10 @@ pub struct Report {
     pub before: Duration,
     /// Time of the gauge at which the kill was due.
     pub crossed: Duration,
-    /// When the signals had been sent and the release of the memory had been requested.
+    /// When the victim was sent SIGTERM; `None` if memory did not allow a wait for its exit.
+    pub asked: Option<Duration>,
+    /// When the victim had exited by itself; else when SIGKILL had been sent and the release of the
+    /// memory had been requested.
     pub killed: Duration,
     /// When the memory was free, or 100 ms after the victim's exit if another process still shared
     /// it then; `None`: neither happened within a second.
@@ -91,8 +94,8 @@ pub struct Report {
     pub burst: Option<u64>,
     /// Decrease of the memory that is charged to the app, in bytes.
     pub bytes: u64,
-    /// How the app was killed.
-    pub how: Killed,
+    /// How the app was killed; `None` if it exited by itself.
+    pub how: Option<Killed>,
 }
 
 /// The event loop's handle of the thread. Dropping it ends the thread.
@@ -123,8 +126,9 @@ struct State {
     kept: u64,
     armed: Armed,
     reports: Reports,
-    /// Apps whose kill the gate refused.
-    refused: Refused,
+    /// How long a victim may take to exit by itself.
+    grace: Duration,
+    spared: SparedRing,
     alarms: Alarms,
     stop: bool,
 }
@@ -200,15 +204,24 @@ impl Reports {
     }
 }
 
-/// Apps whose kill the gate has refused since the event loop last read this list. Apps that do not
-/// fit are left out.
-#[derive(Debug, Clone, Copy, Default)]
-struct Refused([Option<AppKey>; REPORTS_MAX]);
+/// Why a chosen victim was not killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spared {
+    /// The gate refused the kill.
+    Refused,
+    /// The victim was asked to exit, and memory is no longer short.
+    NoShortage,
+}
 
-impl Refused {
-    fn push(&mut self, app: AppKey) {
+/// Victims that were spared since the event loop last read this list. Apps that do not fit are left
+/// out.
+#[derive(Debug, Clone, Copy, Default)]
+struct SparedRing([Option<(AppKey, Spared)>; REPORTS_MAX]);
+
+impl SparedRing {
+    fn push(&mut self, app: AppKey, why: Spared) {
         if let Some(slot) = self.0.iter_mut().find(|slot| slot.is_none()) {
-            *slot = Some(app);
+            *slot = Some((app, why));
         }
     }
 }
@@ -254,7 +267,8 @@ impl Guard {
                 kept: 0,
                 armed: Armed::default(),
                 reports: Reports::new(),
-                refused: Refused::default(),
+                grace: Duration::ZERO,
+                spared: SparedRing::default(),
                 alarms: Alarms {
                     fresh: alarm,
                     spent: None,
@@ -382,6 +396,12 @@ impl Guard {
         self.shared.wake_thread();
     }
 
+    /// Sets how long a victim may take to exit by itself after SIGTERM, unless memory is exhausted; 0:
+    /// victims are killed at once.
+    pub fn set_grace(&self, grace: Duration) {
+        self.shared.state().grace = grace;
+    }
+
     /// Sets how many bytes of page cache count as available but are kept from reclaim.
     pub fn set_kept(&self, bytes: u64) {
         let before = std::mem::replace(&mut self.shared.state().kept, bytes);
@@ -403,10 +423,10 @@ impl Guard {
         self.shared.state().shortage
     }
 
-    /// Apps whose kill the gate has refused since the last call.
-    pub fn refused(&self) -> Vec<AppKey> {
-        let refused = std::mem::take(&mut self.shared.state().refused);
-        refused.0.into_iter().flatten().collect()
+    /// Victims that were spared since the last call.
+    pub fn spared(&self) -> Vec<(AppKey, Spared)> {
+        let spared = std::mem::take(&mut self.shared.state().spared);
+        spared.0.into_iter().flatten().collect()
     }
 
     /// The kills since the last call, oldest first. Call this when the guard's descriptor is

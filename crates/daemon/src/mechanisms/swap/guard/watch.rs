@@ -2,6 +2,8 @@
 //! The guard's thread. Nothing in its main loop allocates. An app is *armed* once the event loop has
 //! prepared it as a possible victim.
 
+mod close;
+
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +18,8 @@ use crate::mechanisms::swap::guard::alarm::Alarm;
 use crate::mechanisms::swap::guard::pause::{
     clock, falls, is_told, taken_in, told_within, Pause, HARDLY, OFTEN, SELDOM,
 };
-use crate::mechanisms::swap::guard::target::{nap, Target};
-use crate::mechanisms::swap::guard::{Report, Shared, State, STACK};
+use crate::mechanisms::swap::guard::target::Target;
+use crate::mechanisms::swap::guard::{Shared, Spared, State, STACK};
 use crate::reconcile::gate::Gate;
 use crate::system::now;
 use crate::system::self_tuning::{come_first, wait_for_no_write};
@@ -34,13 +36,6 @@ const PAGED: Duration = Duration::from_millis(50);
 
 /// Interval between checks for armed apps that have died, while memory is short.
 const LOOK: Duration = Duration::from_millis(100);
-
-/// Longest wait for a victim's memory to be freed, and the poll interval during that wait.
-const ARRIVAL: Duration = Duration::from_secs(1);
-const STEP: Duration = Duration::from_millis(1);
-/// Longest wait once the victim has exited. Memory that is not free by then is shared with another
-/// process.
-const LINGERS: Duration = Duration::from_millis(100);
 
 /// A kill that is due.
 #[derive(Debug)]
@@ -234,7 +229,7 @@ impl Watch {
             return near;
         }
         match self.due(paging) {
-            Some(due) => self.kill(&due),
+            Some(due) => self.close(&due),
             None => self.before = at,
         }
         let since = self.shared.state().shortage.since();
@@ -330,7 +325,7 @@ impl Watch {
             let (candidate, target, held_now) = armed.remove(place);
             // Try the next candidate instead. The event loop's next plan may arm this one again.
             if target.blocked(&self.gate) {
-                state.refused.push(candidate.app);
+                state.spared.push(candidate.app, Spared::Refused);
                 drop(state);
                 self.shared.tell_loop();
                 continue;
@@ -343,64 +338,6 @@ impl Watch {
                 burst: candidate.burst(held_now, total),
             });
         }
-    }
-
-    /// Kills the victim, waits for its memory and reports the result.
-    fn kill(&mut self, due: &Due) {
-        let Due {
-            candidate,
-            target,
-            gauge,
-            burst,
-        } = due;
-        let held = target.held();
-        let charged = target.charged();
-        let how = target.kill();
-        let killed = now();
-        let expected = held.anonymous / 4 * 3;
-        let arrived = |left: u64| expected > 0 && charged.saturating_sub(left) >= expected;
-        let mut left = target.charged();
-        let mut freed = None;
-        let mut gone = None;
-        loop {
-            let at = now();
-            // After the exit, wait for up to [`LINGERS`]: a process that reads the victim's memory
-            // while the victim exits delays the release a little.
-            let ended = target.is_gone() && {
-                let since = *gone.get_or_insert(at);
-                expected == 0 || at.saturating_sub(since) >= LINGERS
-            };
-            if arrived(left) || ended {
-                freed = Some(at);
-                break;
-            }
-            if at.saturating_sub(killed) >= ARRIVAL {
-                break;
-            }
-            nap(STEP);
-            left = target.charged();
-        }
-        let mut state = self.shared.state();
-        if let Some(at) = freed {
-            state.shortage.freed(at);
-        }
-        let level = state.shortage.level();
-        state.reports.push(Report {
-            candidate: *candidate,
-            level,
-            before: self.before,
-            crossed: gauge.at,
-            killed,
-            freed,
-            gauge: *gauge,
-            held: held.allocated(),
-            burst: *burst,
-            bytes: charged.saturating_sub(left),
-            how,
-        });
-        drop(state);
-        self.before = now();
-        self.shared.tell_loop();
     }
 }
 
