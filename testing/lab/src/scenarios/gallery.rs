@@ -24,8 +24,8 @@ const FILE_MIB: u32 = 400;
 /// zram, which compresses the hog to about half its size, both fit.
 const GROW_MIB: u32 = 104;
 
-/// Size of the program with periodic work in MiB, and its rest. It fits into the machine's memory
-/// without the viewer, but not beside the viewer.
+/// Size in MiB of the program with periodic work, and its rest. The program fits into the machine's
+/// memory without the viewer, but not beside the viewer.
 const ROUNDS_MIB: u32 = 96;
 const ROUNDS_REST_MS: u32 = 10_000;
 
