@@ -67,7 +67,7 @@ fn json(arguments: &[&str]) -> Result<Value> {
     let (code, value) = daemon::json(arguments)?;
     if code != 0 {
         bail!(
-            "limelight {arguments:?} exits with {code}:\n{value}\n{}",
+            "limelight {arguments:?} exited with {code}:\n{value}\n{}",
             log_tail()
         );
     }

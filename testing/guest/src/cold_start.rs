@@ -68,7 +68,7 @@ pub fn run(mut stage: Stage, work: &ColdStart) -> Result<()> {
             daemon::write_config(&format!("[readahead]\nrecord_s = {RECORD_S}\n"))?;
             Some(Daemon::start(&[])?)
         }
-        arm => bail!("cold-start knows no arm {arm:?}"),
+        arm => bail!("cold-start does not support arm {arm:?}"),
     };
     if daemon.is_some() && work.record {
         stage.reporter.progress("recording a start")?;

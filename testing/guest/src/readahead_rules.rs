@@ -246,7 +246,7 @@ impl Rules<'_> {
         self.reporter.check(
             "limelightd still answers after a damaged record",
             answers.is_ok(),
-            format!("{answers:?}"),
+            format!("result of limelight status: {answers:?}"),
         )
     }
 

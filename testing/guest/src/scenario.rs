@@ -227,9 +227,10 @@ pub struct Package {
 
 /// Parameters of `leak`.
 ///
-/// Values: `leaker_dead`, `front_dead`, `innocent_dead`, `leaked_us` (from the start of the leak to
-/// the app's end), `freed_kib` and `kill_us` of the kill as recorded in history, `oom_kills`,
-/// `vmstat_*`, `psi_*`.
+/// Values: `innocent_dead`, `oom_kills`, `vmstat_*`, `psi_*`. For [`Leaker::Front`] also
+/// `front_dead`. For the other leakers also `leaker_dead`, `leaked_us` (from the start of the leak
+/// to the app's end) and, with limelightd, `freed_kib` and `kill_us` of the kill as recorded in
+/// history.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Leak {
     /// The leaking app.
@@ -531,7 +532,8 @@ pub enum HogMemory {
 
 /// Parameters of `self-hog`.
 ///
-/// Values: `elapsed_us`, `completed` (0 or 1), `major_faults`, `oom_kills`, `vmstat_*`.
+/// Values: `completed` (0 if the app was killed, else 1), `elapsed_us` and `major_faults` (absent
+/// if the app was killed), `oom_kills`, `vmstat_*`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SelfHog {
     /// Kind of memory.
@@ -578,7 +580,8 @@ pub struct Chaos {
 /// Parameters of `users-chaos`.
 ///
 /// Values: `innocent_dead` (dead idle apps of the two users who do not take all memory),
-/// `taken_mib`, `oom_kills`, `vmstat_*`; everything else is a check.
+/// `taken_mib` (memory that the app of the third user was told to take), `oom_kills`, `vmstat_*`;
+/// everything else is a check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UsersChaos {
     /// Random operations before memory gets short.

@@ -149,7 +149,7 @@ impl Front {
     fn now() -> Result<Front> {
         let (code, status) = json(&["status"])?;
         if code != 0 {
-            bail!("limelight status exits with {code}: {status}");
+            bail!("limelight status exited with {code}: {status}");
         }
         let front = &status["topmost"];
         Ok(Front {

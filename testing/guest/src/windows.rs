@@ -45,7 +45,10 @@ impl Seen {
     pub(crate) fn now() -> Result<Seen> {
         let (code, text) = run(LIMELIGHT, &["--timeout", "120", "status", "--json"])?;
         if code != 0 {
-            bail!("limelight status exits with {code}: {text}\n{}", log_tail());
+            bail!(
+                "limelight status exited with {code}: {text}\n{}",
+                log_tail()
+            );
         }
         let status: Value = serde_json::from_str(&text).context("status is not JSON")?;
         Ok(Seen(status["window"].clone()))
@@ -95,7 +98,7 @@ impl Seen {
 pub(crate) fn latency(app: &str) -> Result<Value> {
     let (code, text) = run(LIMELIGHT, &["latency", app, "--json"])?;
     if code != 0 {
-        bail!("limelight latency {app} exits with {code}: {text}");
+        bail!("limelight latency {app} exited with {code}: {text}");
     }
     let report: Value = serde_json::from_str(&text).context("latency is not JSON")?;
     Ok(report["apps"][0].clone())

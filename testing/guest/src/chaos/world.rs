@@ -151,7 +151,10 @@ impl World {
         let pid = self.apps[place].pid();
         let answer = self.focus(Some((place, pid)))?;
         if self.session.is_none() && !matches!(answer, Some(Response::Ok { .. })) {
-            self.note(trouble, format!("focus {pid} is answered {answer:?}"));
+            self.note(
+                trouble,
+                format!("limelightd answered {answer:?} to a focus claim for pid {pid}"),
+            );
         }
         let topmost = |status: &Status| {
             let app = status.topmost.as_ref().map(|topmost| &topmost.app);
@@ -203,7 +206,8 @@ impl World {
         let left = self.left()?;
         if !left.is_empty() {
             let log = log_tail();
-            self.note(trouble, format!("left behind: {}\n{log}", left.join("; ")));
+            let left = left.join("; ");
+            self.note(trouble, format!("values not restored: {left}\n{log}"));
         }
         let log = fs::read_to_string(LOG).unwrap_or_default();
         if let Some(line) = log.lines().find(|line| line.contains("panicked")) {

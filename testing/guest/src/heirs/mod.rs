@@ -132,7 +132,7 @@ pub fn run(stage: Stage) -> Result<()> {
     reporter.check(
         "the foreground app gets nice -20, oom_score_adj -500 and a slice of 300000 ns",
         front.nice == -20 && front.score == -500 && front.slice_ns == 300_000,
-        format!("{front:?}, before {before:?}"),
+        format!("in the foreground {front:?}, before {before:?}"),
     )?;
     let all = everything(&mut app, before, &elsewhere)?;
     focus(other.pid())?;
@@ -276,7 +276,7 @@ fn check_escaped(app: &mut App, before: Values, scope: &Cgroup, reporter: &Repor
     reporter.check(
         "the oom_score_adj of an escaped child in the foreground is not lowered twice",
         front.score == -500,
-        format!("{front:?}"),
+        format!("in the foreground {front:?}"),
     )?;
     limelight(&["focus", "--none"])?;
     let expected = Expected {

@@ -114,7 +114,7 @@ pub const CACHE_MODEL: Spec = Spec {
                 Some(Verdict::new(
                     format!("{task}: {name} is from {from:.0} to {to:.0}"),
                     (from..=to).contains(&misses),
-                    format!("{misses}"),
+                    format!("{misses} counted"),
                 ))
             };
             expected().into_iter().filter_map(judge).collect::<Vec<_>>()

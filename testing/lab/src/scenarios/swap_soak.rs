@@ -73,7 +73,7 @@ fn must_hold(aggregates: &Aggregates) -> Vec<Verdict> {
             (
                 "takes less than 10 MiB of memory",
                 rss < RSS_KIB,
-                format!("{rss} KiB"),
+                format!("at most {rss} KiB resident"),
             ),
             (
                 "takes less than 1 % of a processor in such an hour",
@@ -88,12 +88,12 @@ fn must_hold(aggregates: &Aggregates) -> Vec<Verdict> {
             (
                 "leaves no app to the kernel's OOM killer",
                 killed == 0.0,
-                format!("{killed} killed"),
+                format!("{killed} OOM kills"),
             ),
             (
                 "kills no app of the class keep",
                 lost == 0.0,
-                format!("{lost} lost"),
+                format!("{lost} apps of the class keep dead"),
             ),
         ]
         .map(|(what, held, figures)| {
