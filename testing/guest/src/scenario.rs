@@ -322,9 +322,10 @@ pub struct SwapSoak {
 /// Values for all apps, and with the prefix `keep_`, `normal_` or `disposable_` for one class:
 ///
 /// - `launch_{mean,p50,p95}_us`: time from the user's touch until the app is ready;
-/// - `cold_mean_us` and `warm_mean_us`: the same for cold and for warm launches;
+/// - `cold_mean_us` and `warm_mean_us`: mean of this time over cold and over warm launches;
 /// - `{cold,warm}_launches`, `launch_major_faults`;
-/// - `kills` (apps that died) and `failed_launches` (apps that died while the user waited);
+/// - `kills` (apps that died) and `failed_launches` (attempts at a launch during which the app
+///   died);
 /// - `swapped_pages` (sum of the peaks in swap, one for each start of an app) and `swapped_apps`
 ///   (number of these peaks that are not 0);
 /// - `refaulted_{anon,file}_pages`.

@@ -47,7 +47,8 @@ const SETTLED: Duration = Duration::from_secs(5);
 /// Longest duration of the storm, in multiples of [`Storm::seconds`]: a slow machine needs longer
 /// for the same number of processes.
 const PATIENCE: u32 = 6;
-/// Allowed increase in file descriptors: some come and go with a request or an app.
+/// Allowed increase in the daemon's open file descriptors: some come and go with a request or an
+/// app.
 const SLACK: u64 = 8;
 
 /// Specification of the process that creates the short-lived processes.

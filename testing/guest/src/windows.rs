@@ -25,8 +25,8 @@ const SHIFT: u32 = 0xffe1;
 
 /// Timeout for an event that must happen. Emulated machines are slow.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
-/// Time after which the daemon has counted an answer: longer than an animation's frame, the wait
-/// until the window has settled, and the report to the daemon together.
+/// Time after which the daemon has counted an answer: longer than the sum of an animation's frame,
+/// the wait until the window stays unchanged, and the report to the daemon.
 pub(crate) const QUIET: Duration = Duration::from_millis(1500);
 /// Number of photos that the viewer cycles through.
 pub(crate) const PHOTOS: u32 = 6;

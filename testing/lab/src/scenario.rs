@@ -28,7 +28,8 @@ pub enum Kernel {
     /// The same source and configuration without the series. Shows what the series costs while it
     /// is inactive.
     Unpatched,
-    /// `limelight` with KASAN, lockdep and the VM's own assertions.
+    /// `limelight` with KASAN, lockdep and the memory management's own assertions
+    /// (`CONFIG_DEBUG_VM`).
     Debug,
     /// The series for SiFive's FU540, a RISC-V CPU with a DMA controller, emulated by QEMU. It runs
     /// the kernel's KUnit tests and no scenario.

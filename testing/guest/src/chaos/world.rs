@@ -84,8 +84,8 @@ impl World {
         Ok(world)
     }
 
-    /// Starts an app and inserts it at `place`. The names of the app and of its cgroup contain
-    /// `place`.
+    /// Starts an app and inserts it into [`World::apps`] at the index `place`. The names of the app
+    /// and of its cgroup contain `place`.
     pub fn start_app(&mut self, place: usize) -> Result<()> {
         let spec = Spec::new(APP_MIB, self.started);
         self.started += 1;
@@ -117,8 +117,9 @@ impl World {
         self.session.as_mut().context("there is no session")
     }
 
-    /// Gives the focus to an app, by its place and PID, or to none. Returns the daemon's answer;
-    /// `None` in a session, where the test sends no request, or if the daemon does not answer.
+    /// Gives the focus to an app, by its index in [`World::apps`] and its PID, or to none. Returns
+    /// the daemon's answer; `None` in a session, where the test sends no request, or if the daemon
+    /// does not answer.
     pub fn focus(&self, app: Option<(usize, i32)>) -> Result<Option<Response>> {
         if let Some(session) = &self.session {
             session.focus(app.map(|(place, _)| place))?;

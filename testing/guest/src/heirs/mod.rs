@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Checks that no user process keeps values that it got or inherited while its app was in the
-//! foreground. The app has no privilege. It changes its own values and creates threads, and
-//! children that leave their parent, session or cgroup, hide their `/proc` files from their user,
-//! or outlive the app.
+//! foreground. The app has no privilege. It changes its own values and creates threads. It also
+//! creates children that leave their parent, session or cgroup, hide their `/proc` files from their
+//! user, or outlive the app.
 
 mod app;
 
@@ -25,7 +25,7 @@ use self::app::{Order, Orphan};
 
 /// Timeout; only a hang takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Consecutive focus claims by which an app tries to lower its oom_score_adj further.
+/// Number of consecutive focus claims by which an app tries to lower its oom_score_adj further.
 const CLAIMS: usize = 3;
 /// Duration of the chain of processes that fork and exit, in milliseconds.
 const CHAIN_MS: u64 = 2000;

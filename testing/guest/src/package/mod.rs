@@ -43,8 +43,8 @@ const EXPOSURE: u32 = 30;
 /// Maximum resident memory of the daemon, and of the agent, in KiB as measured by [`own_kib`].
 const DAEMON_KIB: u64 = 10 << 10;
 const AGENT_KIB: u64 = 15 << 10;
-/// Idle time after which the daemon samples the foreground app at its lowest rate: four intervals
-/// of half a second, four of 2 s and four of 16 s, with a margin.
+/// Idle time after which the daemon samples the foreground app at its lowest rate. Before that, the
+/// daemon samples at four intervals each of 0.5 s, 2 s and 16 s; the rest is a margin.
 const SETTLED: Duration = Duration::from_secs(80);
 /// Duration of the idle period in which wakeups are counted.
 const QUIET: Duration = Duration::from_secs(120);

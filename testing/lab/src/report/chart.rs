@@ -131,7 +131,7 @@ mod tests {
         assert!(chart.contains("stock &lt;x&gt;"), "{chart}");
         assert!(
             chart.contains("x1=\"210.0\""),
-            "the limit is at zero: {chart}"
+            "the limit's line is not at zero: {chart}"
         );
     }
 

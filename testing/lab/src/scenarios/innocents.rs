@@ -51,8 +51,8 @@ pub const INNOCENTS: Spec = Spec {
     ..Spec::TEST
 };
 
-/// Verdicts that no app loses unless it also loses on stock, one for each situation; and verdicts
-/// on the OOM killer's kills, one for each arm.
+/// One verdict for each situation: no app loses something that it does not lose on stock. One
+/// verdict for each arm: on the OOM killer's kills.
 fn compare(aggregates: &Aggregates) -> Vec<Verdict> {
     let mut verdicts: Vec<Verdict> = OURS
         .iter()

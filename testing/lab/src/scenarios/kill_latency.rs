@@ -9,6 +9,7 @@ use super::leak;
 use super::terms::*;
 
 const TASK: &str = "kills";
+/// Number of apps that leak, one after the other.
 const KILLS: u32 = 40;
 /// Limit for the 99th percentile, in microseconds.
 const P99_US: f64 = 100_000.0;
