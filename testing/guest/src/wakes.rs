@@ -272,7 +272,7 @@ pub fn run(mut stage: Stage) -> Result<()> {
     reporter.check(
         "a stopped daemon leaves no trace instance",
         !Path::new(INSTANCE).exists(),
-        INSTANCE,
+        format!("{INSTANCE} exists: {}", Path::new(INSTANCE).exists()),
     )?;
     stage.reporter.finish()
 }
