@@ -36,7 +36,7 @@ const RECORD_S: u32 = 8;
 /// memory.max of each load. With more memory, the loads' files would stay cached and the loads
 /// would not use the disk.
 const LOAD_MEMORY: &str = "16M";
-/// The same for readers that compete for the disk only.
+/// memory.max of each reader that competes with the program for the disk only.
 const QUEUED_LOAD_MEMORY: &str = "8M";
 /// Time for the loads to reach their full rate, and for caches to settle.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -57,7 +57,8 @@ pub fn run(mut stage: Stage, work: &ColdStart) -> Result<()> {
         Disk::of(&Path::new("/dev").join(Flash::DISK))?.set_scheduler(scheduler)?;
     }
     let loads = Loads::new(&stage, work)?;
-    // Records of another cell would be taken for this cell's.
+    // The daemon would replay a record that an earlier cell left, and this cell would mistake that
+    // record for its own.
     if Path::new(RECORDS).exists() {
         fs::remove_dir_all(RECORDS)?;
     }
@@ -67,7 +68,7 @@ pub fn run(mut stage: Stage, work: &ColdStart) -> Result<()> {
             daemon::write_config(&format!("[readahead]\nrecord_s = {RECORD_S}\n"))?;
             Some(Daemon::start(&[])?)
         }
-        arm => bail!("cold-start knows no arm {arm:?}"),
+        arm => bail!("cold-start does not support arm {arm:?}"),
     };
     if daemon.is_some() && work.record {
         stage.reporter.progress("recording a start")?;
@@ -128,7 +129,7 @@ fn measure(stage: &mut Stage, work: &ColdStart, loads: &Loads) -> Result<App> {
 }
 
 /// The loads of a cell. Their cgroups are created before the daemon starts: cgroups created later
-/// would count as left behind by it.
+/// would count as left behind by the daemon.
 struct Loads {
     specs: Vec<load::Spec>,
     counters: Vec<Counter>,
@@ -200,7 +201,7 @@ impl Loads {
             .with_context(|| format!("cannot write {line:?} to io.max of {SLICE}"))
     }
 
-    /// Time so far in which a load waited for a processor, in microseconds; 0 without PSI.
+    /// Time so far in which at least one load waited for a CPU, in microseconds; 0 without PSI.
     fn cpu_wait_us(&self) -> Result<u64> {
         if self.specs.is_empty() {
             return Ok(0);
@@ -209,7 +210,7 @@ impl Loads {
     }
 }
 
-/// Device number of the whole flash disk, such as `252:0`, as io.stat and io.max want it.
+/// Device number of the whole flash disk, such as `252:0`, as io.max expects it.
 fn flash_number() -> Result<String> {
     let path = format!("/sys/block/{}/dev", Flash::DISK);
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;

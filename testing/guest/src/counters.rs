@@ -82,7 +82,8 @@ pub fn keyed(path: &Path, name: &str) -> Result<u64> {
         .with_context(|| format!("{} has no {name}", path.display()))
 }
 
-/// Total time, in microseconds, in which some task of a pressure file waited; 0 without PSI.
+/// Total time in microseconds in which at least one task waited (`some`), from the pressure file
+/// `path`; 0 without PSI.
 pub fn pressure_us(path: &Path) -> Result<u64> {
     if !path.exists() {
         return Ok(0);

@@ -136,7 +136,7 @@ impl Daemon {
             }
             if Instant::now() > deadline {
                 bail!(
-                    "limelight status still exits with {code} after {START_LIMIT:?}:\n{text}\n\
+                    "limelight status still exited with {code} after {START_LIMIT:?}:\n{text}\n\
                      limelightd wrote:\n{}",
                     log_tail()
                 );
@@ -332,7 +332,7 @@ pub fn limelight(arguments: &[&str]) -> Result<()> {
     let (code, text) = run(LIMELIGHT, &patient)?;
     if code != 0 {
         bail!(
-            "limelight {} exits with {code}:\n{text}\nlimelightd wrote:\n{}",
+            "limelight {} exited with {code}:\n{text}\nlimelightd wrote:\n{}",
             arguments.join(" "),
             log_tail()
         );

@@ -44,7 +44,7 @@ impl Disk {
         let path = self.0.join("stat");
         let text =
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        parse(&text).with_context(|| format!("{} holds {text:?}", path.display()))
+        parse(&text).with_context(|| format!("cannot parse {}: {text:?}", path.display()))
     }
 
     /// Sets the disk's I/O scheduler, which must be built in or loaded.

@@ -128,7 +128,7 @@ fn command(mut stage: Stage, argv: &[String]) -> Result<()> {
 }
 
 /// Locks the runner in memory and exempts it from the OOM killer: the runner measures times and
-/// must outlive the processes that it watches. Then creates the slices of the apps and loads, unless
+/// must outlive the processes that it watches. Then creates the slices of apps and loads, unless
 /// the system under test creates them.
 fn keep_alive(machine: &crate::plan::Machine) -> Result<()> {
     std::fs::write("/proc/self/oom_score_adj", "-1000")?;

@@ -164,8 +164,8 @@ impl Test<'_> {
         Ok((disk.requests()?.since(before).reads, state))
     }
 
-    /// Checks that the zeroing thread rarely polls while memory is full of page cache, because the
-    /// pool takes only free memory, and that the pool is filled once memory is free.
+    /// Checks that the zeroing thread rarely polls while memory is full of page cache: the pool
+    /// takes only free memory. Then checks that the pool is filled once memory is free.
     fn prezero(&mut self) -> Result<()> {
         let mut app = Start::PLAIN.conversation("zero-checker", &())?;
         let _ready: bool = app.hear()?;

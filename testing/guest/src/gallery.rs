@@ -208,9 +208,8 @@ impl Loads {
     }
 }
 
-/// Swipes after each pause, and reports the viewer's responses, faults and read misses. Returns
-/// false if the viewer has died.
-/// `windows`: where to report each swipe as a response window.
+/// Swipes after each pause, and reports the viewer's responses, faults and read misses. Also
+/// reports each swipe to `windows` as a response window. Returns false if the viewer has died.
 pub fn swipe(
     viewer: &mut Viewer,
     gallery: &Gallery,

@@ -382,7 +382,7 @@ pub(crate) fn major_faults(pid: i32) -> Result<u64> {
     let path = format!("/proc/{pid}/stat");
     let text = fs::read_to_string(&path)
         .with_context(|| format!("cannot read {path}: did the process die?"))?;
-    parse_major_faults(&text).with_context(|| format!("{path} holds {text:?}"))
+    parse_major_faults(&text).with_context(|| format!("cannot parse {path}: {text:?}"))
 }
 
 fn parse_major_faults(stat: &str) -> Option<u64> {

@@ -481,7 +481,7 @@ fn check_load_first(reporter: &Reporter, entries: &[HistoryEntry]) -> Result<()>
     reporter.check(
         "the load, which is not an app, is squeezed before any app is frozen or killed",
         ordered,
-        format!("{entries:?}"),
+        format!("history: {entries:?}"),
     )
 }
 

@@ -348,7 +348,7 @@ pub fn make_ext4(device: &str) -> Result<()> {
         &["mke2fs", "-F", "-b", "4096", "-m", "0", device],
     )?;
     if code != 0 {
-        bail!("mke2fs exits with {code}: {}", text.trim());
+        bail!("mke2fs exited with {code}: {}", text.trim());
     }
     let file = OpenOptions::new().read(true).write(true).open(device)?;
     let mut word = [0; 4];

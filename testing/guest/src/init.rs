@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! PID 1 of the guest. It sets the machine up, runs each cell in its own process with a time limit,
-//! cleans up after it, and always powers the machine off in the end.
+//! and cleans up after each cell. At the end, even after a failure, it powers the machine off.
 
 use std::fs;
 use std::io;

@@ -18,7 +18,8 @@ const SYSFS: &str = "/sys/kernel/mm/limelight";
 const LEASE: Duration = Duration::from_secs(300);
 /// The kernel's timers expire late by up to an eighth of their duration (kernel/time/timer.c).
 const LATE: Duration = Duration::from_secs(300 / 8);
-const MIB: u32 = 16;
+/// Memory of the foreground app, in MiB.
+const APP_MIB: u32 = 16;
 
 /// The kernel's topmost set: its generation (0 if there is no set), and its number of processes.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,7 +46,7 @@ impl Topmost {
 pub fn run(stage: Stage) -> Result<()> {
     let reporter = &stage.reporter;
     let spec = Spec {
-        mib: MIB,
+        mib: APP_MIB,
         leak_mib_per_s: 0,
         seed: 1,
     };

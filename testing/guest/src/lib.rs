@@ -3,8 +3,8 @@
 //!
 //! The lab writes a [`plan::Plan`], and [`init`] executes it as PID 1. A plan consists of cells. A
 //! cell runs one task of a scenario once, in one arm (how the foreground app is treated: by a stock
-//! kernel, by Limelight). Each cell has its own process ([`dispatch`]), which starts programs such as
-//! [`viewer`] and [`load`] and sends [`record`]s to the lab.
+//! kernel, by Limelight). Each cell has its own process ([`dispatch`]), which starts programs such
+//! as [`viewer`] and [`load`] and sends [`record`]s to the lab.
 
 pub mod access_rules;
 pub mod android;

@@ -267,7 +267,7 @@ fn check_front(reporter: &Reporter, apps: &[App], front: usize, when: &str) -> R
     reporter.check(
         format!("{when}, the foreground app and its helper are in the app's own cgroup"),
         places.iter().all(|place| *place == scope),
-        format!("{places:?}"),
+        format!("their cgroups: {places:?}"),
     )?;
     let seen = Standing::of(&apps[front])?;
     reporter.check(

@@ -513,7 +513,7 @@ pub fn run(stage: Stage) -> Result<()> {
     stage.reporter.check(
         "pages mapped ahead are counted in /proc/vmstat",
         mapped > 0,
-        format!("{mapped} pages"),
+        format!("{mapped} pages counted"),
     )?;
     drop(app);
     Daemon::start_after(before)?.stop(&stage.reporter)?;

@@ -95,7 +95,8 @@ pub fn run(stage: Stage) -> Result<()> {
     let app = read(&front, stream, true)?;
     let background = read(&behind, stream, false)?;
     stage.reporter.check(
-        "the foreground app's sequential read takes at most half of the requests",
+        "the foreground app's sequential read takes at most half of the requests of the same read \
+         without Limelight",
         app * FEWER <= alone,
         format!("{app} requests, without Limelight {alone}"),
     )?;
@@ -216,7 +217,7 @@ impl Rules<'_> {
         let done = wait(|| Ok(pages(&self.two)? == whole(&self.two)))?;
         let three = pages(&self.three)?;
         self.reporter.check(
-            "a file that has changed since is not prefetched, the others are",
+            "a file that has changed since the recorded start is not prefetched, unlike the others",
             done && three == 0,
             format!(
                 "{} pages of an unchanged file, {three} of the changed file",
@@ -246,7 +247,7 @@ impl Rules<'_> {
         self.reporter.check(
             "limelightd still answers after a damaged record",
             answers.is_ok(),
-            format!("{answers:?}"),
+            format!("result of limelight status: {answers:?}"),
         )
     }
 

@@ -227,9 +227,10 @@ pub struct Package {
 
 /// Parameters of `leak`.
 ///
-/// Values: `leaker_dead`, `front_dead`, `innocent_dead`, `leaked_us` (from the start of the leak to
-/// the app's end), `freed_kib` and `kill_us` of the kill as recorded in history, `oom_kills`,
-/// `vmstat_*`, `psi_*`.
+/// Values: `innocent_dead`, `oom_kills`, `vmstat_*`, `psi_*`. For [`Leaker::Front`] also
+/// `front_dead`. For the other leakers also `leaker_dead`, `leaked_us` (from the start of the leak
+/// to the app's end) and, with limelightd, `freed_kib` and `kill_us` of the kill as recorded in
+/// history.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Leak {
     /// The leaking app.
@@ -242,9 +243,10 @@ pub struct Leak {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Grower {
-    /// Without end.
+    /// As a leak does: it takes memory without end.
     Leak,
-    /// As a build does: it takes memory and gives it back. Nothing shows that a user waits for it.
+    /// As a build does: it takes memory and frees it. Nothing shows that a user waits for the
+    /// build.
     HiddenBuild,
     /// As [`Grower::HiddenBuild`], in a terminal.
     TerminalBuild,
@@ -252,16 +254,16 @@ pub enum Grower {
 
 /// Parameters of `throttle`.
 ///
-/// Values of a leak: `leaker_dead`, `leaked_us` (to the app's end), `leaked_mib_10s` (its memory
-/// after 10 s), `front_us` and `front_faults` (all uses of the foreground app). Values of a build:
-/// `build_us`, `build_faults`. Values of both: `others_us`, `others_faults` (the next use of the
-/// other apps), `others_dead`, `throttled` and `kills` (in history), `oom_kills`, `vmstat_*`,
-/// `psi_*`.
+/// Values of a leak: `leaker_dead`, `leaked_us` (until the app's end, or until it is not watched
+/// any more), `leaked_mib_10s` (the leaking app's memory and swap after 10 s), `front_us` and
+/// `front_faults` (sums over all uses of the foreground app). Values of a build: `build_us`,
+/// `build_faults`. Values of both: `others_us`, `others_faults` (the next use of the other apps),
+/// `others_dead`, `throttled` and `kills` (in history), `oom_kills`, `vmstat_*`, `psi_*`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Throttle {
     /// How the app grows.
     pub grower: Grower,
-    /// How fast it grows.
+    /// How fast the app grows.
     pub mib_per_s: u32,
     /// Whether `[swap] throttle` is on.
     pub throttle: bool,
@@ -320,9 +322,10 @@ pub struct SwapSoak {
 /// Values for all apps, and with the prefix `keep_`, `normal_` or `disposable_` for one class:
 ///
 /// - `launch_{mean,p50,p95}_us`: time from the user's touch until the app is ready;
-/// - `cold_mean_us` and `warm_mean_us`: the same for cold and for warm launches;
+/// - `cold_mean_us` and `warm_mean_us`: mean of this time over cold and over warm launches;
 /// - `{cold,warm}_launches`, `launch_major_faults`;
-/// - `kills` (apps that died) and `failed_launches` (apps that died while the user waited);
+/// - `kills` (apps that died) and `failed_launches` (attempts at a launch during which the app
+///   died);
 /// - `swapped_pages` (sum of the peaks in swap, one for each start of an app) and `swapped_apps`
 ///   (number of these peaks that are not 0);
 /// - `refaulted_{anon,file}_pages`.
@@ -398,10 +401,11 @@ pub enum Load {
         /// Size it grows to.
         mib: u32,
     },
-    /// Writes to each page of its anonymous memory once, in random order, and then rests: a program
-    /// with periodic work. With long rests, an hour of it takes exact mode minutes.
+    /// A program with periodic work: in each round it writes to each page of its anonymous memory
+    /// once, in random order, and then rests. With long rests, an hour of such work takes minutes
+    /// in exact mode.
     Rounds {
-        /// Size of its memory.
+        /// Size of the program's memory.
         mib: u32,
         /// Rest after each round.
         rest_ms: u32,
@@ -529,7 +533,8 @@ pub enum HogMemory {
 
 /// Parameters of `self-hog`.
 ///
-/// Values: `elapsed_us`, `completed` (0 or 1), `major_faults`, `oom_kills`, `vmstat_*`.
+/// Values: `completed` (0 if the app was killed, else 1), `elapsed_us` and `major_faults` (absent
+/// if the app was killed), `oom_kills`, `vmstat_*`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SelfHog {
     /// Kind of memory.
@@ -576,7 +581,8 @@ pub struct Chaos {
 /// Parameters of `users-chaos`.
 ///
 /// Values: `innocent_dead` (dead idle apps of the two users who do not take all memory),
-/// `taken_mib`, `oom_kills`, `vmstat_*`; everything else is a check.
+/// `taken_mib` (memory that the app of the third user was told to take), `oom_kills`, `vmstat_*`;
+/// everything else is a check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UsersChaos {
     /// Random operations before memory gets short.
@@ -627,11 +633,11 @@ pub enum Helper {
 pub enum Session {
     /// A build in the foreground of the tab into which the user types.
     Build,
-    /// An editor in the tab in front, and a build in another tab.
+    /// An editor in the tab into which the user types, and a build in another tab.
     Editor,
     /// A command that answers keys and has started a build itself, like a coding agent.
     Agent,
-    /// An editor in the terminal in front, and a build in another terminal.
+    /// An editor in the foreground terminal, and a build in another terminal.
     OtherWindow,
 }
 
@@ -920,9 +926,9 @@ pub struct Heap {
 ///
 /// Values: `start_us` (time from exec until the program reports that it is ready); `requests` and
 /// `read_kib` of the disk in this time, loads included; `major_faults` of the program;
-/// `load_kib_per_s` of all loads together in this time; `load_alone_kib_per_s` of all loads in the
-/// time before; `load_cpu_wait_us` (time in this time in which a load waited for a processor);
-/// `vmstat_*`.
+/// `load_kib_per_s` (of all loads together) and `load_cpu_wait_us` (time in which at least one load
+/// waited for a CPU) during the start; `load_alone_kib_per_s` (of all loads together) right before
+/// the start; `vmstat_*`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ColdStart {
     /// The program.
@@ -932,8 +938,8 @@ pub struct ColdStart {
     /// Whether the daemon has recorded an earlier start of the program.
     pub record: bool,
     /// I/O scheduler of the machine's flash disk. If set, each load reads its own file and runs
-    /// under SCHED_FIFO, as on a machine with processors to spare, so that loads and program
-    /// compete for the disk only. Absent: the machine has a slow disk, and its scheduler stays.
+    /// under SCHED_FIFO, as on a machine with CPUs to spare, so that loads and program compete for
+    /// the disk only. If absent, the machine has a slow disk, whose scheduler stays.
     #[serde(default)]
     pub scheduler: Option<String>,
 }
@@ -942,9 +948,9 @@ pub struct ColdStart {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StartedProgram {
-    /// python3 with 110 modules.
+    /// python3, which imports a large part of its library.
     Python,
-    /// perl with 60 modules.
+    /// perl, which loads about as many modules as a medium-sized tool.
     Perl,
     /// The X server Xvfb.
     Xvfb,

@@ -30,7 +30,7 @@ const GIVEN_MIB: u64 = 8;
 const FILES_MIB: u64 = 32;
 /// Maximum protection of the ancestors beyond the app's memory usage, in MiB: twice the spare
 /// memory that the daemon adds on a machine of this size, plus memory that the app may have freed
-/// meanwhile.
+/// since the daemon measured the app.
 const BEYOND_MIB: u64 = 20;
 
 /// Step in which memory is taken until it is short, in bytes.

@@ -15,7 +15,8 @@ use crate::memory::{now_ns, Mapping};
 use crate::random::Random;
 use crate::scenario::Spin;
 
-/// Additions in the inner loop, and its repetitions in one run. The total is that of EIMOS's loop.
+/// Additions in the inner loop, and repetitions of the inner loop in one run. The total is that of
+/// EIMOS's loop.
 const INNER: u64 = 1000;
 const OUTER: u64 = 1000;
 /// Order of Linpack's matrix, and systems solved per run.

@@ -26,13 +26,13 @@ pub const DISPOSABLE: &str = "disposable";
 pub const CLASSES: &str =
     "[class]\nkeep = [\"*/app-keep*\"]\ndisposable = [\"*/app-disposable*\"]\n";
 
-/// Bytes that a leak takes per step.
+/// Bytes that a leak or a build takes per step.
 const STEP: usize = MIB / 4;
 
-/// A build: the memory of each compiler that runs, one after the other, and of the linker, in MiB.
+/// Memory of a build in MiB: of its compilers, which run one after the other, and of its linker.
 const COMPILERS_MIB: [u32; 6] = [24; 6];
 const LINKER_MIB: u32 = 64;
-/// The terminal of a process that runs in one.
+/// The terminal that the command `terminal` opens.
 const TERMINAL: &str = "/dev/ttyS0";
 
 /// Parameters of the app's process.
@@ -121,7 +121,8 @@ fn leak(mib_per_s: u32, random: &mut Random) -> Result<()> {
     }
 }
 
-/// Takes and fills [`STEP`] bytes, then waits as long as this takes at this rate; 0: no wait.
+/// Takes and fills [`STEP`] bytes, then waits, so that steps in a row take at most `mib_per_s` MiB
+/// per second. With 0, does not wait.
 fn take_step(mib_per_s: u32, random: &mut Random) -> Result<Mapping> {
     let mut more = Mapping::anonymous(STEP)?;
     for page in 0..more.pages() {

@@ -77,7 +77,7 @@ impl Sway {
             .context("cannot start systemd-run")?;
         if !output.status.success() {
             bail!(
-                "systemd-run exits with {}: {}",
+                "systemd-run exited with {}: {}",
                 output.status,
                 String::from_utf8_lossy(&output.stderr).trim()
             );

@@ -24,10 +24,12 @@ const OTHERS: [(&str, &str, u32); 4] = [
 ];
 const FRONT_MIB: u32 = 24;
 const GROWING_MIB: u32 = 8;
-/// A build needs a machine on which memory is short before it begins.
+/// Memory of the foreground app next to a build, in MiB: memory must be short before the build
+/// begins.
 const FRONT_BESIDE_BUILD_MIB: u32 = 56;
 
-/// An app that started, or left the foreground, this long ago may be throttled.
+/// Time after its start, and after it has left the foreground, from which on an app may be
+/// throttled.
 const SETTLE: Duration = Duration::from_secs(12);
 /// Longest time that a leak is watched.
 const WATCHED: Duration = Duration::from_secs(30);
@@ -62,7 +64,8 @@ pub fn run(mut stage: Stage, work: &Throttle) -> Result<()> {
     for app in others.iter().chain([&grower, &front]) {
         focus(app.pid())?;
     }
-    // The app that was in front last is protected, and a starting app may grow.
+    // Until then the daemon does not throttle the growing app, which has just started and has just
+    // left the foreground.
     sleep(SETTLE);
     let counters = Counters::now()?;
     let reporter = &mut stage.reporter;
@@ -103,7 +106,7 @@ pub fn run(mut stage: Stage, work: &Throttle) -> Result<()> {
     reporter.value("others_dead", dead);
     let expected = work.throttle && work.grower == Grower::Leak;
     reporter.check(
-        "the leaking app is throttled if that is on, and a build in a terminal never",
+        "a leak is throttled exactly if throttling is on, and a build in a terminal never is",
         match work.grower {
             Grower::Leak => (reporter.values["throttled"] > 0.0) == expected,
             Grower::HiddenBuild => true,
@@ -112,11 +115,15 @@ pub fn run(mut stage: Stage, work: &Throttle) -> Result<()> {
         daemon::log_tail(),
     )?;
     if grower.alive() && leaks {
-        // Its limit is lifted as soon as it is in the foreground.
+        // The daemon lifts the app's limit as soon as the app is in the foreground.
         focus(grower.pid())?;
         let high = std::fs::read_to_string(grower.cgroup().path().join("memory.high"))?;
         let lifted = high.trim() == "max";
-        reporter.check("focus lifts the limit", lifted, high)?;
+        reporter.check(
+            "the focus lifts the leaking app's limit",
+            lifted,
+            format!("memory.high is {}", high.trim()),
+        )?;
     }
     daemon.stop(reporter)?;
     stage.reporter.finish()
@@ -128,11 +135,12 @@ struct Watched {
     elapsed: Duration,
     /// All uses of the foreground app together.
     front: Touched,
-    /// Memory of the leaking app 10 s after the start of the leak, or before its end, in bytes.
+    /// Memory and swap of the leaking app in bytes, in the last sample of the leak's first 11 s.
     after_10s: u64,
 }
 
-/// Uses the foreground app while the other one leaks, until the leaking app has died.
+/// Uses the foreground app while the other app leaks, until the leaking app has died or [`WATCHED`]
+/// has passed.
 fn watch(grower: &mut App, front: &mut App) -> Result<Watched> {
     let began = Instant::now();
     grower.talk.say("leak")?;

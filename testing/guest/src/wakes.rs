@@ -149,7 +149,7 @@ impl Front {
     fn now() -> Result<Front> {
         let (code, status) = json(&["status"])?;
         if code != 0 {
-            bail!("limelight status exits with {code}: {status}");
+            bail!("limelight status exited with {code}: {status}");
         }
         let front = &status["topmost"];
         Ok(Front {
@@ -272,7 +272,7 @@ pub fn run(mut stage: Stage) -> Result<()> {
     reporter.check(
         "a stopped daemon leaves no trace instance",
         !Path::new(INSTANCE).exists(),
-        INSTANCE,
+        format!("{INSTANCE} exists: {}", Path::new(INSTANCE).exists()),
     )?;
     stage.reporter.finish()
 }

@@ -180,7 +180,7 @@ pub fn run(stage: Stage) -> Result<()> {
     reporter.check(
         "a stopped daemon leaves no trace instance",
         !Path::new(INSTANCE).exists(),
-        INSTANCE,
+        format!("{INSTANCE} exists: {}", Path::new(INSTANCE).exists()),
     )?;
     stage.reporter.finish()
 }

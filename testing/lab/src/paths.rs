@@ -20,7 +20,7 @@ pub struct Paths {
     /// `$XDG_CACHE_HOME/limelight`, or `~/.cache/limelight`: kernels, images, sources and test
     /// programs, named by a hash of their inputs.
     pub cache: PathBuf,
-    /// The version of the kernels, which have separate results.
+    /// The selected version of Linux. Each version has its own results.
     pub linux: Linux,
 }
 

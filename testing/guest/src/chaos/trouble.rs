@@ -64,7 +64,7 @@ pub enum Trouble {
     ClockBack,
     /// The clock jumps ahead, then back again.
     ClockAhead,
-    /// SIGSTOP suspends the daemon, and SIGCONT resumes it after [`MOMENT`].
+    /// SIGSTOP suspends the daemon, and SIGCONT resumes it after `MOMENT`.
     Stopped,
     /// The machine suspends.
     Suspended,

@@ -84,8 +84,8 @@ impl World {
         Ok(world)
     }
 
-    /// Starts an app and inserts it at `place`. The names of the app and of its cgroup contain
-    /// `place`.
+    /// Starts an app and inserts it into [`World::apps`] at the index `place`. The names of the app
+    /// and of its cgroup contain `place`.
     pub fn start_app(&mut self, place: usize) -> Result<()> {
         let spec = Spec::new(APP_MIB, self.started);
         self.started += 1;
@@ -117,8 +117,9 @@ impl World {
         self.session.as_mut().context("there is no session")
     }
 
-    /// Gives the focus to an app, by its place and PID, or to none. Returns the daemon's answer;
-    /// `None` in a session, where the test sends no request, or if the daemon does not answer.
+    /// Gives the focus to an app, by its index in [`World::apps`] and its PID, or to none. Returns
+    /// the daemon's answer; `None` in a session, where the test sends no request, or if the daemon
+    /// does not answer.
     pub fn focus(&self, app: Option<(usize, i32)>) -> Result<Option<Response>> {
         if let Some(session) = &self.session {
             session.focus(app.map(|(place, _)| place))?;
@@ -151,7 +152,10 @@ impl World {
         let pid = self.apps[place].pid();
         let answer = self.focus(Some((place, pid)))?;
         if self.session.is_none() && !matches!(answer, Some(Response::Ok { .. })) {
-            self.note(trouble, format!("focus {pid} is answered {answer:?}"));
+            self.note(
+                trouble,
+                format!("limelightd answered {answer:?} to a focus claim for pid {pid}"),
+            );
         }
         let topmost = |status: &Status| {
             let app = status.topmost.as_ref().map(|topmost| &topmost.app);
@@ -203,7 +207,8 @@ impl World {
         let left = self.left()?;
         if !left.is_empty() {
             let log = log_tail();
-            self.note(trouble, format!("left behind: {}\n{log}", left.join("; ")));
+            let left = left.join("; ");
+            self.note(trouble, format!("values not restored: {left}\n{log}"));
         }
         let log = fs::read_to_string(LOG).unwrap_or_default();
         if let Some(line) = log.lines().find(|line| line.contains("panicked")) {

@@ -67,11 +67,11 @@ const PYTHON_LIBRARIES: [&str; 16] = [
 
 /// A program and its files.
 struct Files {
-    /// Executables whose libraries are copied too.
+    /// The program's executables; their libraries are copied too.
     executables: &'static [&'static str],
-    /// Other files and directories.
+    /// The program's other files and directories.
     more: &'static [&'static str],
-    /// Path in [`TREE`] of what is executed, and its arguments.
+    /// Path of the executable to start in [`TREE`], and its arguments.
     run: &'static [&'static str],
 }
 
@@ -243,8 +243,8 @@ fn copy(path: &str) -> Result<()> {
 pub struct App(Child);
 
 impl App {
-    /// Starts a program and waits until it is ready: until its first line of output, which is the
-    /// number of the display for an X server.
+    /// Starts a program and waits for its first line of output, which shows that it is ready. An X
+    /// server prints the number of its display.
     pub fn start(program: StartedProgram) -> Result<Self> {
         let run = files(program).run;
         let mut command = Command::new(run[0]);
@@ -273,7 +273,7 @@ impl App {
         Ok(app)
     }
 
-    /// Its process id.
+    /// PID of the program.
     pub fn pid(&self) -> i32 {
         self.0.id() as i32
     }

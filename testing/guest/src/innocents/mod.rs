@@ -46,7 +46,7 @@ pub fn run(mut stage: Stage, work: &Innocents) -> Result<()> {
     let daemon = match stage.arm {
         Arm::Stock => false,
         Arm::LimelightOnDebian | Arm::Limelight => true,
-        arm => bail!("innocents knows no arm {arm:?}"),
+        arm => bail!("innocents does not support arm {arm:?}"),
     };
     daemon::write_config(CLASSES)?;
     let swap = !matches!(stage.machine.swap, Swap::None);

@@ -130,7 +130,7 @@ fn start(reporter: &Reporter) -> Result<i32> {
     reporter.check(
         "the daemon has the oom_score_adj that the service script sets",
         adjusted.trim() == OOM_SCORE_ADJ,
-        adjusted,
+        format!("oom_score_adj {}", adjusted.trim()),
     )?;
     Ok(pid)
 }

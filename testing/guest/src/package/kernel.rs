@@ -167,7 +167,7 @@ impl Installed {
         reporter.check(
             "the running kernel loads a module from the package",
             code == 0 && loaded,
-            format!("modprobe {MODULE} exits with {code}: {text}"),
+            format!("modprobe {MODULE} exited with {code}: {text}"),
         )
     }
 }
@@ -191,7 +191,7 @@ fn version(package: &str) -> Result<String> {
     let (code, text) = run_program("/usr/bin/dpkg-query", &["-W", "-f=${Version}", package])?;
     match code {
         0 => Ok(text),
-        _ => bail!("dpkg-query exits with {code}: {text}"),
+        _ => bail!("dpkg-query exited with {code}: {text}"),
     }
 }
 

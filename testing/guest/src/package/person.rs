@@ -83,7 +83,7 @@ impl Person {
             _ => {
                 let (code, text) = run_program(PROGRAM, &["focus", &app.pid.to_string()])?;
                 if code != 0 {
-                    bail!("limelight focus {} exits with {code}: {text}", app.pid);
+                    bail!("limelight focus {} exited with {code}: {text}", app.pid);
                 }
                 Ok(())
             }

@@ -92,7 +92,8 @@ pub struct Launcher<C: Cast> {
     daemon: Option<Line>,
     /// PID of the daemon.
     daemon_pid: Option<i32>,
-    /// CPU times of the daemon's threads at the end of the last launch that counts.
+    /// CPU times of the daemon's threads at the end of the last launch after the first round;
+    /// `None` before.
     daemon_ready: Option<BTreeMap<String, u64>>,
     /// The request whose answer has not been read yet, and the PID in it.
     unanswered: Option<(String, i32)>,

@@ -134,8 +134,11 @@ mod tests {
     fn apps_exceed_the_phones_memory_but_their_heaps_fit_with_swap() {
         let heap: u32 = APPS.iter().map(|app| app.heap_mb).sum();
         let files: u32 = APPS.iter().map(|app| app.files_mb).sum();
-        assert!(heap + files > 2048 + 2048 / 2, "{heap} + {files}");
-        assert!(heap < 2048 + 2048, "{heap}");
+        assert!(
+            heap + files > 2048 + 2048 / 2,
+            "{heap} MB of heaps, {files} MB of files"
+        );
+        assert!(heap < 2048 + 2048, "{heap} MB of heaps");
     }
 
     #[test]

@@ -64,13 +64,14 @@ impl Charges {
 /// CPU time of limelightd's threads over a number of periods.
 #[derive(Debug, Default)]
 struct DaemonWork {
-    /// In microseconds, by thread name.
+    /// CPU time in microseconds, by thread name.
     us: BTreeMap<String, f64>,
     periods: u32,
 }
 
 impl DaemonWork {
-    /// Adds a period. The arguments are the CPU times before and after it, in nanoseconds.
+    /// Adds a period. The arguments are the threads' CPU times before and after the period, in
+    /// nanoseconds.
     fn add(&mut self, before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) {
         self.periods += 1;
         for (thread, after) in after {
@@ -79,7 +80,7 @@ impl DaemonWork {
         }
     }
 
-    /// Reports the mean of a period, of all threads and of each.
+    /// Reports the mean CPU time per period, of all threads together and of each thread.
     fn report(&self, name: &str, reporter: &mut Reporter) {
         if self.periods == 0 {
             return;
@@ -132,7 +133,8 @@ impl Tally {
         self.daemon_launches.add(before, after);
     }
 
-    /// The same for the time from a launch to the next one.
+    /// Adds the CPU time that limelightd's threads used from the end of a launch to the start of
+    /// the next launch. The arguments are the threads' CPU times at these moments, in nanoseconds.
     pub fn daemon_worked_later(
         &mut self,
         before: &BTreeMap<String, u64>,

@@ -420,7 +420,11 @@ fn end(world: &mut World, daemon: Daemon, reporter: &Reporter) -> Result<()> {
     let order = Order::Child { orphan: true };
     world.busy[SEATED].order(&order);
     let (code, before): (i32, Before) = daemon.end()?;
-    reporter.check("limelightd ends with exit code 0", code == 0, log_tail())?;
+    reporter.check(
+        "limelightd ends with exit code 0",
+        code == 0,
+        format!("exit code {code}\n{}", log_tail()),
+    )?;
     world.check_kept("after SIGTERM", reporter)?;
     world.clear()?;
     before.check_restored("after SIGTERM", reporter)?;

@@ -130,7 +130,7 @@ pub fn watch(random: &mut Random, own: [i32; 2]) -> Result<Vec<String>> {
     let answered = |answer: &Value| answer["code"] != "busy";
     if before.iter().chain(&after).all(answered) && before != after {
         wrong.push(format!(
-            "uid {uid} sees {change}: {after:?}, before {before:?}"
+            "answers to uid {uid} changed after {change}: {after:?}, before {before:?}"
         ));
     }
     if let Some(name) = betrayed(watcher, &text) {

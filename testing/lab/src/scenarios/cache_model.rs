@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Runs programs with known memory accesses, and checks what the cache model counts: the misses,
-//! who made the accesses that missed, and who evicted the missed lines. Interrupts and page tables
-//! add misses and evict a few lines, hence the tolerances.
+//! the program whose access missed, and the program that evicted the missed line. Interrupts and
+//! page tables add misses and evict a few lines, hence the tolerances.
 
 use limelight_apps::scenario::CachePattern;
 
@@ -114,7 +114,7 @@ pub const CACHE_MODEL: Spec = Spec {
                 Some(Verdict::new(
                     format!("{task}: {name} is from {from:.0} to {to:.0}"),
                     (from..=to).contains(&misses),
-                    format!("{misses}"),
+                    format!("{misses} counted"),
                 ))
             };
             expected().into_iter().filter_map(judge).collect::<Vec<_>>()

@@ -108,7 +108,7 @@ pub const FALLBACK: Spec = Spec {
                 seen.verdict(
                     "the foreground app finishes its work whenever it does on stock",
                     ours >= stock,
-                    format!("done: stock {stock}, limelight {ours}"),
+                    format!("completed (0 or 1): stock {stock}, limelight {ours}"),
                 )
             });
             let kills = seen.no_new_kills(STOCK_OURS, LIMELIGHT);
@@ -136,16 +136,19 @@ pub const SELF_HOG: Spec = Spec {
         each_task(aggregates, |seen| {
             let ratio = seen.ratio("elapsed_us", LIMELIGHT, STOCK_OURS)?;
             Some(seen.verdict(
-                format!("at most {SLOWER} times as long as stock"),
+                format!("the foreground app takes at most {SLOWER} times as long as on stock"),
                 ratio <= SLOWER,
-                format!("{ratio:.3}"),
+                format!("{ratio:.3} times as long"),
             ))
         })
     },
     metrics: &[&[
-        Metric::lower("elapsed_us", "time"),
+        Metric::lower("elapsed_us", "the app's run time"),
         Metric::lower("major_faults", "major faults"),
-        Metric::lower("vmstat_limelight_protect_fallback", "pages given up"),
+        Metric::lower(
+            "vmstat_limelight_protect_fallback",
+            "protected pages evicted",
+        ),
         Metric::lower("oom_kills", "OOM kills"),
     ]],
     mode: Mode::Exact,

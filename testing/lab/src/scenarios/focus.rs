@@ -18,6 +18,7 @@ const FOOTPRINT: Footprint = Footprint {
 /// Number of pages that are charged to the app. The library is left out: a helper process faults it
 /// in first, so it is charged to that process's cgroup.
 const OWN_PAGES: f64 = ((16 + 8 + 4) * 256) as f64;
+/// Lowest share of the second app's pages that must be in memory at the end.
 const KEPT: f64 = 0.95;
 /// Highest share of the first app's pages that may still be in memory. A higher share means that
 /// the app is still protected.

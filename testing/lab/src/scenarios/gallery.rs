@@ -24,8 +24,8 @@ const FILE_MIB: u32 = 400;
 /// zram, which compresses the hog to about half its size, both fit.
 const GROW_MIB: u32 = 104;
 
-/// Size of the program with periodic work in MiB, and its rest. It fits into the machine's memory
-/// without the viewer, but not beside the viewer.
+/// Size in MiB of the program with periodic work, and its rest. The program fits into the machine's
+/// memory without the viewer, but not beside the viewer.
 const ROUNDS_MIB: u32 = 96;
 const ROUNDS_REST_MS: u32 = 10_000;
 
@@ -94,17 +94,20 @@ pub fn comparable_machine(swap_mib: u32) -> MachineSize {
     }
 }
 
-/// The figures of a gallery.
+/// The metrics of each scenario that runs the synthetic gallery, most important first.
 pub const METRICS: &[Metric] = &[
     Metric::lower("major_faults", "major faults"),
     Metric::lower("own_major_faults", "major faults without the library"),
     Metric::lower("read_miss_pages", "pages read again"),
     Metric::lower("response_us", "response"),
     Metric::lower("response_mean_us", "mean response"),
-    Metric::higher("load_copy_kib_per_s", "load copied"),
-    Metric::higher("load_index_read_kib_per_s", "load read"),
-    Metric::higher("load_index_mapping_kib_per_s", "load touched"),
-    Metric::higher("load_grow_kib_per_s", "hog touched"),
-    Metric::higher("load_grow_alive", "hog lives"),
+    Metric::higher("load_copy_kib_per_s", "throughput of the copy"),
+    Metric::higher("load_index_read_kib_per_s", "throughput of index-read"),
+    Metric::higher(
+        "load_index_mapping_kib_per_s",
+        "throughput of index-mapping",
+    ),
+    Metric::higher("load_grow_kib_per_s", "throughput of the hog"),
+    Metric::higher("load_grow_alive", "hog alive at the end (0 or 1)"),
     Metric::lower("oom_kills", "OOM kills"),
 ];

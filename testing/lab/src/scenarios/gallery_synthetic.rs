@@ -91,17 +91,18 @@ pub const THINKING: Spec = Spec {
     metrics: &[
         gallery::METRICS,
         &[
-            Metric::lower("pause_200_worst_us", "worst after 0.2 s"),
-            Metric::lower("pause_1000_worst_us", "worst after 1 s"),
-            Metric::lower("pause_3000_worst_us", "worst after 3 s"),
-            Metric::lower("pause_10000_worst_us", "after 10 s"),
-            Metric::lower("pause_30000_worst_us", "after 30 s"),
+            Metric::lower("pause_200_worst_us", "worst response after 0.2 s"),
+            Metric::lower("pause_1000_worst_us", "worst response after 1 s"),
+            Metric::lower("pause_3000_worst_us", "worst response after 3 s"),
+            Metric::lower("pause_10000_worst_us", "response after 10 s"),
+            Metric::lower("pause_30000_worst_us", "response after 30 s"),
         ],
     ],
     ..EXACT
 };
 
-/// How long the user is away: the task, the pause in ms, and whether protection ages.
+/// The tasks of [`LUNCH_BREAK`]: name, time in ms for which the user is away, and whether
+/// protection ages.
 const LUNCH: [(&str, u32, bool); 8] = [
     ("away-10s", 10_000, true),
     ("away-1m", 60_000, true),
@@ -112,10 +113,10 @@ const LUNCH: [(&str, u32, bool); 8] = [
     ("away-10m-ageless", 600_000, false),
     ("away-60m-ageless", 3_600_000, false),
 ];
-/// The pause before the other swipes.
+/// Pause before each other swipe, in milliseconds.
 const SWIPES_MS: u32 = 200;
 
-/// A long pause beside a program whose work fits into memory only without the viewer.
+/// A long pause of the user, beside a program whose work fits into memory only without the viewer.
 pub const LUNCH_BREAK: Spec = Spec {
     name: "gallery-lunch",
     about: "the same viewer, exact, left in front for up to an hour beside periodic work",
@@ -142,11 +143,11 @@ pub const LUNCH_BREAK: Spec = Spec {
     metrics: &[
         gallery::METRICS,
         &[
-            Metric::lower("load_rounds_ms", "a round of the load"),
-            Metric::lower("pause_10000_worst_us", "swipe after 10 s"),
-            Metric::lower("pause_60000_worst_us", "after 1 min"),
-            Metric::lower("pause_600000_worst_us", "after 10 min"),
-            Metric::lower("pause_3600000_worst_us", "after 60 min"),
+            Metric::lower("load_rounds_ms", "milliseconds for a round of the load"),
+            Metric::lower("pause_10000_worst_us", "response after 10 s"),
+            Metric::lower("pause_60000_worst_us", "response after 1 min"),
+            Metric::lower("pause_600000_worst_us", "response after 10 min"),
+            Metric::lower("pause_3600000_worst_us", "response after 60 min"),
         ],
     ],
     ..EXACT
@@ -215,7 +216,7 @@ fn after_each_pause(aggregates: &Aggregates) -> Vec<Verdict> {
                     seen.variant
                 ),
                 ours <= stock * 0.05,
-                format!("{ours}, stock {stock}"),
+                format!("{ours} major faults, stock {stock}"),
             ))
         };
         THINK.into_iter().filter_map(verdict).collect::<Vec<_>>()

@@ -127,7 +127,11 @@ mod tests {
                 "{}",
                 spec.name
             );
-            assert!(names.insert(spec.name), "{} is there twice", spec.name);
+            assert!(
+                names.insert(spec.name),
+                "two scenarios are called {}",
+                spec.name
+            );
             assert!(
                 !spec.about.is_empty() && spec.time_limit_s > 0,
                 "{}",

@@ -42,8 +42,8 @@ fn program(variant: &Variant) -> Program {
 /// The program's misses on lines that were evicted when a page fault of the task zeroed a page.
 const LOST_TO_ZEROING: &str = "cache_background_llc_misses_by_app_zeroing";
 
-/// Names of the task: `churn` in arms without an engine, the others by engine and mechanisms in
-/// Limelight's arm.
+/// Names of the task: [`TASK`] in arms without an engine. In Limelight's arm, the other names tell
+/// the engine and the mechanisms.
 const TASK: &str = "churn";
 const CPU: &str = "churn-cpu";
 const VIRTIO: &str = "churn-virtio";
@@ -132,13 +132,13 @@ fn pool_serves(seen: &Seen<'_>) -> Vec<Verdict> {
         seen.verdict(
             "at least 99 % of the pages come from the pool",
             served > 0.0 && served >= (served + missed) * SERVED,
-            format!("{served} of {}", served + missed),
+            format!("{served} of {} pages", served + missed),
         )
         .on_figure(),
         seen.verdict(
             "no page is zeroed ahead inside a window",
             inside == 0.0,
-            format!("{inside}"),
+            format!("{inside} pages zeroed inside windows"),
         ),
     ]
 }
@@ -184,9 +184,9 @@ pub const EXACT: Spec = Spec {
         })
     },
     metrics: &[&[
-        Metric::lower("response_us", "a run"),
-        Metric::lower("response_mean_us", "a run, mean"),
-        Metric::lower("app_cpu_us", "processor time"),
+        Metric::lower("response_us", "median time of a run"),
+        Metric::lower("response_mean_us", "mean time of a run"),
+        Metric::lower("app_cpu_us", "the task's processor time"),
     ]],
     repetitions: 3,
     mode: Mode::Exact,
@@ -233,20 +233,23 @@ pub const CACHE: Spec = Spec {
             ),
             Metric::lower(
                 "cache_background_wait_us",
-                "time of its misses without overlap",
+                "time of the program's misses, if none overlap",
             ),
             Metric::lower("cache_app_llc_misses", "the task's LLC misses"),
-            Metric::lower("cache_app_zeroing_llc_misses", "its zeroing's LLC misses"),
+            Metric::lower(
+                "cache_app_zeroing_llc_misses",
+                "LLC misses of the task's zeroing",
+            ),
         ],
     ],
     ..BACKGROUND
 };
 
 const BACKGROUND_METRICS: &[Metric] = &[
-    Metric::lower("background_us", "the program"),
-    Metric::lower("background_cpu_us", "its processor time"),
+    Metric::lower("background_us", "the program's run time"),
+    Metric::lower("background_cpu_us", "the program's processor time"),
     Metric::neutral("runs", "runs of the task"),
-    Metric::lower("response_us", "a run"),
+    Metric::lower("response_us", "median time of a run"),
 ];
 
 fn machine() -> MachineSize {
@@ -334,7 +337,7 @@ fn program_keeps_its_lines(seen: &Seen<'_>) -> Option<Verdict> {
     Some(seen.verdict(
         "the program misses fewer lines because of zeroing than on stock",
         ours < stock,
-        format!("{ours:.0} a run of the task, stock {stock:.0}"),
+        format!("{ours:.0} misses for each run of the task, stock {stock:.0}"),
     ))
 }
 
@@ -349,7 +352,7 @@ fn program_keeps_its_time(seen: &Seen<'_>) -> Option<Verdict> {
              processor time"
         ),
         ratio <= SLOWER,
-        format!("{ratio:.3}"),
+        format!("{ratio:.3} times as long"),
     ))
 }
 
@@ -364,6 +367,6 @@ fn stock_is_seen(seen: &Seen<'_>) -> Option<Verdict> {
             seen.variant
         ),
         alone == 0.0 && stock > 0.0,
-        format!("{stock}, without the task {alone}"),
+        format!("{stock} misses, without the task {alone}"),
     ))
 }

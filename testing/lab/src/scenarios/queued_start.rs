@@ -72,11 +72,17 @@ pub const QUEUED_START: Spec = Spec {
     time_limit_s: 400,
     must_hold,
     metrics: &[&[
-        Metric::lower("start_us", "start"),
-        Metric::higher("load_kib_per_s", "loads during the start"),
-        Metric::neutral("load_alone_kib_per_s", "loads before the start"),
+        Metric::lower("start_us", "time of the start"),
+        Metric::higher("load_kib_per_s", "throughput of the loads during the start"),
+        Metric::neutral(
+            "load_alone_kib_per_s",
+            "throughput of the loads before the start",
+        ),
         Metric::lower("requests", "disk requests"),
-        Metric::neutral("load_cpu_wait_us", "a load waits for a processor"),
+        Metric::neutral(
+            "load_cpu_wait_us",
+            "time that a load waited for a processor",
+        ),
     ]],
     repetitions: 1,
     mode: Mode::Exact,
@@ -92,11 +98,11 @@ fn must_hold(aggregates: &Aggregates) -> Vec<Verdict> {
                 let ratio = |name| seen.ratio(name, arm, stock);
                 verdicts.extend(ratio("start_us").map(|ratio| {
                     let what = format!("{arm} starts {task} in at most 0.40 of stock's time");
-                    seen.verdict(what, ratio <= FASTER, format!("{ratio:.3}"))
+                    seen.verdict(what, ratio <= FASTER, format!("{ratio:.3} of the time"))
                 }));
                 verdicts.extend(ratio("load_kib_per_s").map(|ratio| {
-                    let what = format!("{arm} leaves the loads half of their throughput");
-                    seen.verdict(what, ratio >= KEPT, format!("{ratio:.3}"))
+                    let what = format!("{arm} leaves the loads half of their throughput on stock");
+                    seen.verdict(what, ratio >= KEPT, format!("{ratio:.3} of the throughput"))
                 }));
             }
         }

@@ -6,7 +6,7 @@ use limelight_apps::scenario::{Grower, Throttle};
 use super::leak;
 use super::terms::*;
 
-/// Rates of the leaks: one that the limit hardly slows, and a faster one.
+/// Rates of the leaks in MiB per second: one that the limit hardly slows, and a faster one.
 const LEAKS_MIB_PER_S: [u32; 2] = [8, 24];
 const BUILD_MIB_PER_S: u32 = 24;
 
@@ -54,12 +54,12 @@ pub const THROTTLE: Spec = Spec {
     metrics: &[&[
         Metric::neutral("leaked_us", "leak, from its start to its end"),
         Metric::lower("leaked_mib_10s", "the leak's size after 10 s"),
-        Metric::lower("front_us", "uses of the foreground app"),
-        Metric::lower("front_faults", "its major faults"),
-        Metric::lower("others_us", "next use of the other apps"),
-        Metric::lower("others_faults", "their major faults"),
-        Metric::lower("others_dead", "other apps closed"),
-        Metric::lower("build_us", "build"),
+        Metric::lower("front_us", "time of all uses of the foreground app"),
+        Metric::lower("front_faults", "major faults of the foreground app"),
+        Metric::lower("others_us", "time of the next use of the other apps"),
+        Metric::lower("others_faults", "major faults of the other apps"),
+        Metric::lower("others_dead", "other apps dead"),
+        Metric::lower("build_us", "time of the build"),
         Metric::lower("oom_kills", "OOM kills"),
     ]],
     repetitions: 3,
