@@ -48,7 +48,8 @@ const FEWER: u64 = 2;
 /// Target of the pool of zeroed pages, and pages that the app takes.
 const TARGET: u32 = 2048;
 const TAKEN: usize = 1500;
-/// Time until the zeroing thread polls at its longest interval, and time to count its polls.
+/// Time until the zeroing thread has made room for the pool, and time to count its polls.
+const FILLS: Duration = Duration::from_secs(16);
 const SETTLES: Duration = Duration::from_secs(8);
 /// Maximum number of polls in that time. The shortest interval is 250 ms, the longest one 4 s.
 const MOST_POLLS: u64 = 16;
@@ -162,7 +163,7 @@ impl Test<'_> {
         Ok((disk.requests()?.since(before).reads, state))
     }
 
-    /// The pool takes only free memory, so it is not filled while the page cache is full.
+    /// The zeroing thread makes room for the pool while the page cache is full.
     fn prezero(&mut self) -> Result<()> {
         let mut app = Start::PLAIN.conversation("zero-checker", &())?;
         let _ready: bool = app.hear()?;
@@ -172,17 +173,21 @@ impl Test<'_> {
             target_pages: TARGET,
             engine: Zeroing::Cpu,
         })?;
-        sleep(SETTLES);
+        sleep(FILLS);
         let thread = named("kprezerod0")?.context("there is no zeroing thread")?;
         let before = (main_wakeups(thread)?, counter("zeroed")?);
         sleep(SETTLES);
-        // kswapd frees a little more than necessary, which the pool may take.
         let batches = (counter("zeroed")? - before.1) / BATCH;
         let polls = (main_wakeups(thread)? - before.0).saturating_sub(batches);
         let pooled = pool::number("pooled")?;
         let reporter = &mut self.reporter;
         reporter.value("prezero_pooled_full", pooled);
         reporter.value("prezero_polls_full", polls);
+        reporter.check(
+            "the pool of zeroed pages is filled while the page cache is full",
+            pooled * 8 >= u64::from(TARGET) * 7,
+            format!("{pooled} of {TARGET} pages; {state}"),
+        )?;
         reporter.check(
             "the zeroing thread polls rarely while the page cache is full",
             polls <= MOST_POLLS,

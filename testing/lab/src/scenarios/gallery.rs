@@ -26,7 +26,7 @@ const GROW_MIB: u32 = 104;
 /// Size of the program with periodic work in MiB, and its rest. It fits into the machine's memory
 /// without the viewer, but not beside the viewer.
 const ROUNDS_MIB: u32 = 96;
-const ROUNDS_REST_MS: u32 = 10_000;
+const ROUNDS_REST_MS: u32 = 60_000;
 
 /// Free memory in MiB that the lab's own kernel leaves of 160 MiB; other kernels leave less.
 const FREE_MIB: u32 = 124;
