@@ -242,6 +242,9 @@ static struct notifier_block oom_block = { .notifier_call = prezero_oom_notify }
 static unsigned long prezero_shrink_count(struct shrinker *shrinker,
 					  struct shrink_control *control)
 {
+	/* A thread that makes room for the pool must not empty it. */
+	if (prezero_manager_is_current())
+		return SHRINK_EMPTY;
 	return prezero_pool_pages(&limelight_zeroed, control->nid) ?: SHRINK_EMPTY;
 }
 

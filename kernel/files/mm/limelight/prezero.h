@@ -181,6 +181,7 @@ void prezero_manager_taken(int nid);
 void prezero_manager_wake(void);
 void prezero_manager_pause(void);
 void prezero_manager_quiesce(void);
+bool prezero_manager_is_current(void);
 u64 prezero_manager_cpu_ns(void);
 unsigned long prezero_manager_errors(void);
 void prezero_manager_count_dirty(void);

@@ -10,9 +10,10 @@
  * with any engine. zero_us in sysfs reports the CPU time. In a response window the
  * threads start no batch, the `cpu` engine no page and `block` no request.
  *
- * Memory. The pool is filled only while twice the high watermarks stay free, with
- * pages that are available without reclaim. It is not filled for a second after it
- * was drained.
+ * Memory. The pool is filled only while twice the high watermarks stay free, and not
+ * for a second after it was drained. On a machine whose memory is full of page cache,
+ * a thread makes room: if no allocation was short of memory for a while, it reclaims a
+ * little page cache at a time, outside of response windows. It swaps nothing out.
  */
 #include <kunit/static_stub.h>
 #include <linux/delay.h>
@@ -20,12 +21,15 @@
 #include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/limelight.h>
+#include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
 #include <linux/rwsem.h>
 #include <linux/sched.h>
 #include <linux/sched/cputime.h>
+#include <linux/sizes.h>
 #include <linux/slab.h>
+#include <linux/swap.h>
 #include <linux/vmstat.h>
 #include <linux/wait.h>
 #include <uapi/linux/sched/types.h>
@@ -47,6 +51,12 @@
 #define POLL		(HZ / 4)
 /* The same after a while with too little free memory. */
 #define POLL_MAX	(4 * HZ)
+/* Time without a shortage before a thread makes room, in jiffies. */
+#define ROOM_CALM	(5 * HZ)
+/* Largest number of pages that a thread reclaims per POLL: 4 MiB a second. */
+#define ROOM_STEP	(SZ_1M / PAGE_SIZE)
+/* A thread makes room only if the page cache is this many times what it may take. */
+#define ROOM_CACHE	4
 
 /*
  * struct zeroer - the thread of a node
@@ -102,6 +112,22 @@ static unsigned int pages_wanted(unsigned long pages, unsigned long target,
 	if (pages >= enough || room < high + PREZERO_BATCH)
 		return 0;
 	return min3(target - pages, room - high, (unsigned long)PREZERO_BATCH);
+}
+
+/*
+ * Number of pages to reclaim, so that pages can be zeroed.
+ * @room, @high: as for pages_wanted()
+ * @target: pages that the pool should have
+ * @cache: clean page cache of the node that no process maps, in pages
+ */
+static unsigned long room_wanted(unsigned long room, unsigned long high,
+				 unsigned long target, unsigned long cache)
+{
+	unsigned long enough = high + PREZERO_BATCH;
+
+	if (room >= enough || cache / ROOM_CACHE < high + target)
+		return 0;
+	return min(enough - room, ROOM_STEP);
 }
 
 /* Number of large folios among the @target pages of a node. */
@@ -221,6 +247,60 @@ static bool zeroer_full(const struct zeroer *zeroer)
 	       target_singles(zeroer);
 }
 
+/* Sets the scheduling policy of @task, depending on whether a @device zeroes. */
+static void zeroer_set_policy(struct task_struct *task, bool device)
+{
+	static const struct sched_param param = {};
+
+	if (device)
+		sched_set_normal(task, MAX_NICE);
+	else
+		sched_setscheduler_nocheck(task, SCHED_IDLE, &param);
+}
+
+#ifdef CONFIG_MEMCG
+static unsigned long node_clean_cache(struct pglist_data *pgdat)
+{
+	unsigned long cache = node_page_state(pgdat, NR_ACTIVE_FILE) +
+			      node_page_state(pgdat, NR_INACTIVE_FILE);
+	unsigned long kept = node_page_state(pgdat, NR_FILE_MAPPED) +
+			     node_page_state(pgdat, NR_FILE_DIRTY) +
+			     node_page_state(pgdat, NR_WRITEBACK);
+
+	return cache > kept ? cache - kept : 0;
+}
+
+/* Reclaims some page cache for the pool. Return: whether it is worth a retry. */
+static bool zeroer_make_room(struct zeroer *zeroer)
+{
+	struct pglist_data *pgdat = NODE_DATA(zeroer->nid);
+	unsigned long nr, freed;
+
+	if (zeroer_full(zeroer) || zeroers_held() ||
+	    limelight_pending(READ_ONCE(paused_until) + ROOM_CALM, jiffies,
+			      PAUSE + ROOM_CALM))
+		return false;
+	nr = room_wanted(limelight_node_room(pgdat), node_high_wmark(zeroer->nid),
+			 READ_ONCE(limelight_zeroed.nodes[zeroer->nid].target),
+			 node_clean_cache(pgdat));
+	if (!nr)
+		return false;
+	/* Reclaim takes locks. A SCHED_IDLE holder would delay their waiters. */
+	sched_set_normal(current, 0);
+	freed = try_to_free_mem_cgroup_pages(root_mem_cgroup, nr, GFP_KERNEL,
+					     MEMCG_RECLAIM_PROACTIVE, NULL);
+	zeroer_set_policy(current, zeroer->device);
+	if (freed)
+		schedule_timeout_idle(POLL);
+	return freed;
+}
+#else
+static bool zeroer_make_room(struct zeroer *zeroer)
+{
+	return false;
+}
+#endif
+
 /* Sleeps until there may be pages to zero. */
 static void zeroer_sleep(struct zeroer *zeroer)
 {
@@ -272,17 +352,6 @@ static int zeroer_fill(struct zeroer *zeroer)
 	return filled;
 }
 
-/* Sets the scheduling policy of @task, depending on whether a @device zeroes. */
-static void zeroer_set_policy(struct task_struct *task, bool device)
-{
-	static const struct sched_param param = {};
-
-	if (device)
-		sched_set_normal(task, MAX_NICE);
-	else
-		sched_setscheduler_nocheck(task, SCHED_IDLE, &param);
-}
-
 /* Adapts to changes of the engine and of premap's folio sizes. */
 static void zeroer_adapt(struct zeroer *zeroer)
 {
@@ -315,7 +384,8 @@ static int zeroer_main(void *data)
 
 		zeroer_adapt(zeroer);
 		if (!zeroer_wants(zeroer)) {
-			zeroer_sleep(zeroer);
+			if (!zeroer_make_room(zeroer))
+				zeroer_sleep(zeroer);
 			continue;
 		}
 		zeroer->poll = POLL;
@@ -528,6 +598,12 @@ void prezero_manager_quiesce(void)
 {
 	lock_filling();
 	unlock_filling();
+}
+
+/* Whether the current task is one of the threads, which makes room for the pool. */
+bool prezero_manager_is_current(void)
+{
+	return current->flags & PF_KTHREAD && kthread_func(current) == zeroer_main;
 }
 
 /* CPU time that the threads have used so far, in ns. */

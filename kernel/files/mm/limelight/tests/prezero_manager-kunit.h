@@ -32,6 +32,20 @@ static void manager_test_leaves_memory_free(struct kunit *test)
 					   1000), PREZERO_BATCH);
 }
 
+static void manager_test_makes_room_in_a_large_page_cache(struct kunit *test)
+{
+	const unsigned long high = 1000, target = 800, cache = 4 * (high + target);
+
+	KUNIT_EXPECT_EQ(test, room_wanted(0, high, target, cache), ROOM_STEP);
+	KUNIT_EXPECT_EQ(test, room_wanted(high, high, target, cache),
+			PREZERO_BATCH);
+	/* Enough memory is free. */
+	KUNIT_EXPECT_EQ(test, room_wanted(high + PREZERO_BATCH, high, target, cache),
+			0);
+	/* The page cache is small. */
+	KUNIT_EXPECT_EQ(test, room_wanted(0, high, target, cache - 4), 0);
+}
+
 static void manager_test_folios_are_most_of_the_target(struct kunit *test)
 {
 	KUNIT_EXPECT_EQ(test, folios_of(0), 0);
@@ -145,6 +159,7 @@ static void manager_test_a_failed_start_leaves_no_pages(struct kunit *test)
 static struct kunit_case manager_test_cases[] = {
 	KUNIT_CASE(manager_test_fills_to_the_target),
 	KUNIT_CASE(manager_test_leaves_memory_free),
+	KUNIT_CASE(manager_test_makes_room_in_a_large_page_cache),
 	KUNIT_CASE(manager_test_folios_are_most_of_the_target),
 	KUNIT_CASE(manager_test_rests),
 	KUNIT_CASE(manager_test_polls_less_often_without_memory),
