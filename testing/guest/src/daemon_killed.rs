@@ -49,7 +49,7 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
     let counters = Counters::now()?;
     let loads = prepared.start()?;
     sleep(Duration::from_millis(gallery.warm_up_ms.into()));
-    swipe(&mut viewer, gallery, None, &mut stage.reporter)?;
+    swipe(&mut viewer, gallery, false, &mut stage.reporter)?;
 
     let changed = daemon.before().changes()?;
     stage.reporter.check(

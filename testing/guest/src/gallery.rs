@@ -208,12 +208,13 @@ impl Loads {
     }
 }
 
-/// Swipes after each pause, and reports the viewer's responses, faults and read misses. Also
-/// reports each swipe to `windows` as a response window. Returns false if the viewer has died.
+/// Swipes after each pause, and reports the viewer's responses, faults and read misses. With
+/// `windows`, also reports each swipe to the daemon as a response window. Returns false if the
+/// viewer has died.
 pub fn swipe(
     viewer: &mut Viewer,
     gallery: &Gallery,
-    mut windows: Option<Windows>,
+    windows: bool,
     reporter: &mut Reporter,
 ) -> Result<bool> {
     let (mut faults, mut library_faults, mut misses) = (0, 0, 0);
@@ -222,8 +223,10 @@ pub fn swipe(
     'pauses: for pause in &gallery.pauses {
         for _ in 0..pause.swipes {
             sleep(Duration::from_millis(pause.ms.into()));
-            if let Some(windows) = &mut windows {
-                windows.open()?;
+            // The daemon closes connections that are idle for long.
+            let mut window = windows.then(Windows::connect).transpose()?;
+            if let Some(window) = &mut window {
+                window.open()?;
             }
             let command = format!("swipe {}", now_ns());
             let swipe: Swipe = match viewer.talk.ask(&command) {
@@ -234,8 +237,8 @@ pub fn swipe(
                 }
                 Err(error) => return Err(error),
             };
-            if let Some(windows) = &mut windows {
-                windows.close()?;
+            if let Some(window) = &mut window {
+                window.close()?;
             }
             let response_us = swipe.response_ns as f64 / 1000.0;
             faults += swipe.major_faults;
@@ -301,8 +304,6 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
     }
     write_config(&gallery.config)?;
     let daemon = prepare_arm(stage.arm, &viewer)?;
-    let reports = daemon.is_some() && gallery.windows;
-    let windows = reports.then(Windows::connect).transpose()?;
     if viewer.loaded.is_none() {
         viewer.load()?;
     }
@@ -321,6 +322,7 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
     let cpu = || -> Vec<u64> { served.iter().map(|&(_, pid)| cpu_ns(pid)).collect() };
     let counters = Counters::now()?;
     let (before, cpu_before, since_ns) = (loads.kib(), cpu(), now_ns());
+    let windows = daemon.is_some() && gallery.windows;
     let alive = swipe(&mut viewer, gallery, windows, &mut stage.reporter)?;
     loads.report(&before, since_ns, &mut stage.reporter)?;
     for ((&(name, _), after), before) in served.iter().zip(cpu()).zip(cpu_before) {

@@ -88,6 +88,9 @@ pub struct MachineSize {
     /// disk is then in guest memory in both modes, with a file system. With 0, the data disk is the
     /// mode's ordinary data disk, at its ordinary speed.
     pub request_nsec: u32,
+    /// Completion time of a request to exact mode's swap disk, in nanoseconds; 0: that of its other
+    /// disks.
+    pub swap_nsec: u32,
     /// Speed of a flash disk in guest memory. It replaces the data disk and, if the variant swaps
     /// to a disk, the swap disk; their sizes stay as above.
     pub flash: Option<FlashSpeed>,
@@ -122,6 +125,7 @@ impl Default for MachineSize {
             init: Init::Lab,
             packaged: false,
             request_nsec: 0,
+            swap_nsec: 0,
             flash: None,
             disk_speed: None,
             zero_disks: Vec::new(),

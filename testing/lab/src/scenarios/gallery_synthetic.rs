@@ -104,15 +104,18 @@ pub const THINKING: Spec = Spec {
 /// The tasks of [`LUNCH_BREAK`]: name, time in ms for which the user is away, and whether
 /// protection ages.
 const LUNCH: [(&str, u32, bool); 8] = [
-    ("away-10s", 10_000, true),
-    ("away-1m", 60_000, true),
-    ("away-10m", 600_000, true),
-    ("away-60m", 3_600_000, true),
-    ("away-10s-ageless", 10_000, false),
-    ("away-1m-ageless", 60_000, false),
-    ("away-10m-ageless", 600_000, false),
-    ("away-60m-ageless", 3_600_000, false),
+    ("ageing-10s", 10_000, true),
+    ("ageing-1m", 60_000, true),
+    ("ageing-10m", 600_000, true),
+    ("ageing-60m", 3_600_000, true),
+    ("whole-10s", 10_000, false),
+    ("whole-1m", 60_000, false),
+    ("whole-10m", 600_000, false),
+    ("whole-60m", 3_600_000, false),
 ];
+/// Completion time of a request to the swap disk: a slow disk, so that the load waits long enough
+/// to count as memory pressure although it works for only a small part of an hour.
+const LUNCH_SWAP_NSEC: u32 = 1_000_000;
 /// Pause before each other swipe, in milliseconds.
 const SWIPES_MS: u32 = 200;
 
@@ -123,12 +126,17 @@ pub const LUNCH_BREAK: Spec = Spec {
     variants: &[(&[Lru::TwoList, Lru::Mglru], &[SwapKind::Disk], &[ROUNDS])],
     arms: &[STOCK, ON_DEBIAN, LIMELIGHT],
     further_arms: &[IDLE, IDLE_OURS, STOCK_OURS, BEST_STOCK, BEST_STOCK_OURS],
+    machine: |_| MachineSize {
+        swap_nsec: LUNCH_SWAP_NSEC,
+        ..gallery::comparable_machine(SWAP_MIB)
+    },
     tasks: |variant, arm| {
         let ages = |&&(_, _, ages): &&(&str, u32, bool)| ages || arm.is_ours();
         let task = |&(name, ms, ages): &(&'static str, u32, bool)| {
             let work = Gallery {
                 windows: true,
-                config: format!("[protect]\nageing = {ages}\n"),
+                // `swap` would swap out the load, which is a service, and hide what ageing does.
+                config: format!("[protect]\nageing = {ages}\n[swap]\nenabled = false\n"),
                 pauses: [(SWIPES_MS, 3), (ms, 1), (SWIPES_MS, 5)]
                     .map(|(ms, swipes)| Pause { ms, swipes })
                     .to_vec(),
