@@ -27,6 +27,14 @@ impl Linux {
         }
     }
 
+    /// Memory in MiB that Debian's kernel of this version takes beyond that of 6.12, rounded up.
+    pub fn additional_mib(self) -> u32 {
+        match self {
+            Linux::V6_12 => 0,
+            Linux::V7_3 => 32,
+        }
+    }
+
     /// The version of `kernel` if version `self` is selected. Kernels for other machines, and the
     /// kernel of our package, exist only for Linux 6.12 (or older).
     pub fn of(self, kernel: Kernel) -> Linux {

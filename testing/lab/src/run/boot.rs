@@ -284,8 +284,15 @@ impl Job<'_> {
         if fs::hard_link(self.kernel.image(), &image).is_err() {
             paths::copy_file(&self.kernel.image(), &image)?;
         }
-        let memory_mib =
-            size.memory_mib + swap_in_memory_mib + rootfs_in_memory_mib.unwrap_or_default();
+        // The guest reduces its free memory to `free_mib`, so a larger kernel needs a larger machine.
+        let kernel_mib = match size.free_mib {
+            Some(_) => self.paths.linux.additional_mib(),
+            None => 0,
+        };
+        let memory_mib = size.memory_mib
+            + kernel_mib
+            + swap_in_memory_mib
+            + rootfs_in_memory_mib.unwrap_or_default();
         let plugin = match size.cache_model {
             true => Some(plugin::cache_model(
                 self.paths,
