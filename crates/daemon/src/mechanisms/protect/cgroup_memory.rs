@@ -69,7 +69,7 @@ fn targets(
         return Err(format!("{} is no longer the app's cgroup", home.path));
     }
     let mut need = Limit::Bytes(reserve.carried);
-    let mut below: Option<u64> = None;
+    let mut below: Option<String> = None;
     let mut targets = Vec::new();
     for cgroup in chain.into_iter().rev() {
         let found = cgroup.limit(knob).map_err(text)?;
@@ -77,15 +77,15 @@ fn targets(
             Some((original, ours)) => (original, ours),
             None => (found, Vec::new()),
         };
-        let own = match below {
+        let own = match &below {
             None => Limit::Bytes(reserve.bytes),
             Some(child) => plus(need, siblings_use(&cgroup, child, knob).map_err(text)?),
         };
-        need = match below {
+        need = match &below {
             None => need.max(original),
             Some(_) => own.max(original),
         };
-        below = Some(cgroup.id().0);
+        below = Some(cgroup.path().name().to_owned());
         targets.push(Target {
             cgroup,
             found,
@@ -110,13 +110,22 @@ fn plus(limit: Limit, bytes: u64) -> Limit {
     }
 }
 
-/// How many bytes of their own reservations the other children of `parent` use.
-fn siblings_use(parent: &Cgroup, child: u64, knob: MemoryKnob) -> limelight_sys::Result<u64> {
+/// How many bytes of their own reservations the other children of `parent` use. Most have none, and
+/// there may be many, so only the file of the reservation is opened.
+fn siblings_use(parent: &Cgroup, child: &str, knob: MemoryKnob) -> limelight_sys::Result<u64> {
     let mut sum = 0;
-    for sibling in parent.children()? {
-        let sibling = sibling?;
-        if sibling.id().0 != child {
-            sum += in_use(&sibling, sibling.limit(knob).unwrap_or(Limit::ZERO));
+    for name in parent.dir().directories()? {
+        if name == child {
+            continue;
+        }
+        let text = match parent.dir().read_text(format!("{name}/{}", knob.file())) {
+            Err(error) if error.is_exhausted() => return Err(error),
+            text => text.ok(),
+        };
+        let limit = text.and_then(|text| text.parse().ok());
+        let limit = limit.filter(|limit| *limit != Limit::ZERO);
+        if let (Some(limit), Ok(sibling)) = (limit, parent.open_child(&name)) {
+            sum += in_use(&sibling, limit);
         }
     }
     Ok(sum)
