@@ -69,7 +69,7 @@ impl Default for ProtectSettings {
             budget_percent: 60,
             oom_points: 500,
             lock_shared: true,
-            ageing: true,
+            ageing: false,
             interval: Duration::from_millis(500),
         }
     }

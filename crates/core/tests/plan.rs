@@ -458,6 +458,7 @@ fn age_shrinks_the_reservation_and_the_device_s_budget() {
         device: true,
         ..viewer(usage, 0)
     };
+    snapshot.settings.protect.ageing = true;
     for (age, percent) in [(0, 60), (1, 45), (2, 33), (9, 15)] {
         snapshot.age = age;
         let actions = plan(&Event::Tick, &snapshot);

@@ -139,7 +139,7 @@ fn every_key_reaches_the_configuration() {
         interval_ms = 250
         oom_score_adj_points = 0
         lock_shared = false
-        ageing = false
+        ageing = true
         adopt = \"always\"
         own_scopes = false
         [boost]
@@ -211,7 +211,7 @@ fn every_key_reaches_the_configuration() {
     assert_eq!(config.settings.protect.interval, ms(250));
     assert_eq!(config.settings.protect.oom_points, 0);
     assert!(!config.settings.protect.lock_shared);
-    assert!(!config.settings.protect.ageing);
+    assert!(config.settings.protect.ageing);
     assert_eq!(config.adopt, Adopt::Always);
     assert!(!config.own_scopes);
     let boost = BoostSettings {
