@@ -11,18 +11,19 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use limelight_proto::Use;
 use limelight_proto::{
-    FocusTarget, Notice, PassedOver, Request, Response, WindowEvent, AGENT_TEXT_MAX,
-    PASSED_OVER_MAX,
+    FocusTarget, Notice, PassedOver, Request, Response, SourceStatus, WindowEvent, AGENT_TEXT_MAX,
+    FACILITIES_MAX, PASSED_OVER_MAX,
 };
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::questions::Questions;
 use crate::sources::answer::News;
 
 const RETRY_FIRST: Duration = Duration::from_millis(200);
@@ -31,8 +32,8 @@ const RETRY_MAX: Duration = Duration::from_secs(5);
 /// The daemon answers within milliseconds. If it takes this long, it hangs.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Longest line that is accepted from the daemon, in bytes.
-const ANSWER_MAX_BYTES: usize = 64 * 1024;
+/// Longest line that is accepted from the daemon, in bytes. A decision names all apps.
+const ANSWER_MAX_BYTES: usize = 1 << 20;
 
 /// Maximum number of queued events (input and frames). Also, no event is sent while this many
 /// requests are unanswered.
@@ -46,7 +47,7 @@ struct Claim {
 }
 
 /// How this agent tracks the focus, for the daemon's status.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// The source in use.
     pub source: Option<&'static str>,
@@ -63,6 +64,10 @@ pub struct Link {
     wanted: Option<Claim>,
     /// How this agent tracks the focus.
     report: Option<Report>,
+    /// What else this agent can do.
+    facilities: Vec<SourceStatus>,
+    /// What the user asks the daemon.
+    pub questions: Questions,
     /// Whether the daemon wants apps in their own scopes; `None` until it has answered.
     own_scopes: Option<bool>,
     /// Background processes that are in use, and their uses.
@@ -91,7 +96,7 @@ struct Connection {
     /// The last claim sent.
     sent_claim: Option<Claim>,
     /// The last report sent.
-    sent_report: Option<Report>,
+    sent_report: Option<(Report, Vec<SourceStatus>)>,
     /// The daemon's answer about own scopes on this connection.
     own_scopes: Option<bool>,
     /// The uses sent so far.
@@ -99,6 +104,8 @@ struct Connection {
     /// Whether the request for notices must still be sent.
     to_listen: bool,
     notices: Vec<Notice>,
+    /// Answers to questions.
+    answered: Vec<Response>,
     /// Requests without an answer, oldest first, with the deadline of each.
     asked: VecDeque<(Asked, Instant)>,
     /// Whether the daemon has refused a request of the kind [`Asked::News`] before.
@@ -116,6 +123,8 @@ enum Asked {
     News,
     /// The report about the agent itself.
     Report,
+    /// One of [`Questions`].
+    Question,
 }
 
 impl Link {
@@ -125,6 +134,8 @@ impl Link {
             socket,
             wanted: None,
             report: None,
+            facilities: Vec::new(),
+            questions: Questions::default(),
             own_scopes: None,
             uses: BTreeSet::new(),
             listens: false,
@@ -145,6 +156,11 @@ impl Link {
     /// Sets the report. It is sent at the next [`Link::turn`] and after every reconnection.
     pub fn report(&mut self, report: Report) {
         self.report = Some(report);
+    }
+
+    /// Sets what else this agent can do. It is sent with the report.
+    pub fn facilities(&mut self, facilities: Vec<SourceStatus>) {
+        self.facilities = facilities;
     }
 
     /// Whether the daemon wants apps to be moved into their own scopes.
@@ -218,6 +234,7 @@ impl Link {
         if let State::Down { retry_at, pause } = self.state {
             self.news.clear();
             if retry_at.is_some_and(|at| now < at) {
+                self.questions.give_up();
                 return;
             }
             match connect(&self.socket) {
@@ -233,6 +250,7 @@ impl Link {
                             self.socket.display()
                         );
                     }
+                    self.questions.give_up();
                     let pause_next = (pause * 2).min(RETRY_MAX);
                     self.state = State::Down {
                         retry_at: Some(now + pause),
@@ -243,11 +261,18 @@ impl Link {
             }
         }
         if let State::Up(connection) = &mut self.state {
-            connection.report(self.report.as_ref(), now);
-            let turned = connection.turn(self.wanted.as_ref(), &self.uses, &mut self.news, now);
+            if let Some(report) = &self.report {
+                connection.report(report, &self.facilities, now);
+            }
+            let queues = (&mut self.news, &mut self.questions);
+            let turned = connection.turn(self.wanted.as_ref(), &self.uses, queues, now);
+            for answer in connection.answered.drain(..) {
+                self.questions.answered(answer);
+            }
             self.own_scopes = connection.own_scopes.or(self.own_scopes);
             self.notices.append(&mut connection.notices);
             if let Err(why) = turned {
+                self.questions.give_up();
                 tracing::warn!(
                     "lost the connection to limelightd: {why}; retrying until it is back"
                 );
@@ -270,6 +295,7 @@ impl Connection {
             sent_uses: BTreeSet::new(),
             to_listen,
             notices: Vec::new(),
+            answered: Vec::new(),
             asked: VecDeque::new(),
             refused: false,
             outgoing: Vec::new(),
@@ -281,7 +307,7 @@ impl Connection {
         &mut self,
         wanted: Option<&Claim>,
         uses: &BTreeSet<(i32, Use)>,
-        news: &mut VecDeque<Request>,
+        (news, questions): (&mut VecDeque<Request>, &mut Questions),
         now: Instant,
     ) -> Result<(), String> {
         self.receive()?;
@@ -302,6 +328,10 @@ impl Connection {
                 };
                 self.ask(&request, Asked::News, now)?;
             }
+            // A question about an app follows the claim that makes the app known.
+            while let Some(request) = questions.send_next() {
+                self.ask(&request, Asked::Question, now)?;
+            }
         }
         self.send_uses(uses, now)?;
         if std::mem::take(&mut self.to_listen) {
@@ -311,20 +341,11 @@ impl Connection {
     }
 
     /// Sends the report if it has changed.
-    fn report(&mut self, report: Option<&Report>, now: Instant) {
-        let Some(report) = report.filter(|report| self.sent_report.as_ref() != Some(report)) else {
+    fn report(&mut self, report: &Report, facilities: &[SourceStatus], now: Instant) {
+        let sent = self.sent_report.as_ref();
+        if sent.is_some_and(|(sent, with)| (sent, with.as_slice()) == (report, facilities)) {
             return;
-        };
-        let words = |text: &str| {
-            let clean = text.chars().filter(|c| !c.is_control());
-            let mut left = AGENT_TEXT_MAX;
-            let fitting = clean.take_while(|c| {
-                let fits = c.len_utf8() <= left;
-                left -= c.len_utf8().min(left);
-                fits
-            });
-            fitting.collect::<String>()
-        };
+        }
         let passed_over = report.passed_over.iter().take(PASSED_OVER_MAX);
         let request = Request::Agent {
             source: report.source.map(str::to_owned),
@@ -335,10 +356,18 @@ impl Connection {
                     why: words(&one.why),
                 })
                 .collect(),
+            facilities: facilities
+                .iter()
+                .take(FACILITIES_MAX)
+                .map(|one| SourceStatus {
+                    detail: words(&one.detail),
+                    ..one.clone()
+                })
+                .collect(),
         };
         // Serialising text to JSON cannot fail.
         if self.ask(&request, Asked::Report, now).is_ok() {
-            self.sent_report = Some(report.clone());
+            self.sent_report = Some((report.clone(), facilities.to_vec()));
         }
     }
 
@@ -420,6 +449,10 @@ impl Connection {
                 continue;
             }
             let asked = self.asked.pop_front().map(|(asked, _)| asked);
+            if asked == Some(Asked::Question) {
+                self.answered.push(answer?);
+                continue;
+            }
             // Warn only once: otherwise each key that the user types would log a warning.
             let loud = asked != Some(Asked::News) || !self.refused;
             let taken = report(answer, loud);
@@ -427,6 +460,18 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+/// Text that the daemon accepts: printable and bounded.
+fn words(text: &str) -> String {
+    let clean = text.chars().filter(|c| !c.is_control());
+    let mut left = AGENT_TEXT_MAX;
+    let fitting = clean.take_while(|c| {
+        let fits = c.len_utf8() <= left;
+        left -= c.len_utf8().min(left);
+        fits
+    });
+    fitting.collect()
 }
 
 /// Logs the daemon's answer. A refusal is not a failure of the agent: the app may have ended, or
@@ -459,7 +504,8 @@ impl Claim {
     }
 }
 
-fn connect(socket: &std::path::Path) -> Result<OwnedFd, Errno> {
+/// Connects to a stream socket, without blocking.
+pub fn connect(socket: &Path) -> Result<OwnedFd, Errno> {
     let address = SocketAddrUnix::new(socket)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

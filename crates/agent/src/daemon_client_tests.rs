@@ -218,16 +218,58 @@ fn refusals_and_malformed_answers_are_survived() {
         link.turn(now);
         assert!(link.interest().is_some());
     }
-    client
-        .get_ref()
-        .write_all(&vec![b'x'; ANSWER_MAX_BYTES + 1])
-        .ok();
+    // More than the socket's buffer holds.
+    let writer = std::thread::spawn(move || {
+        let _ = client
+            .get_ref()
+            .write_all(&vec![b'x'; ANSWER_MAX_BYTES + 1]);
+    });
+    while link.interest().is_some() {
+        link.turn(now);
+    }
+    drop(link);
+    writer.join().unwrap();
+}
+
+#[test]
+fn questions_are_answered_with_or_without_a_daemon() {
+    use crate::notify::Purpose;
+    let daemon = TestDaemon::new();
+    let now = Instant::now();
+    let (mut link, mut client) = daemon.claimed(1, now);
+    let ask = |link: &mut Link| {
+        link.questions
+            .add((Request::Apps { pid: Some(1) }, Purpose::Recognise));
+        link.turn(now);
+    };
+    // An app is known to the daemon only after the claim.
+    ask(&mut link);
+    answer(&client);
     link.turn(now);
+    assert_eq!(request(&mut client), Request::Apps { pid: Some(1) });
+    let apps = Response::Apps {
+        apps: Vec::new(),
+        hidden: None,
+    };
+    let line = serde_json::to_string(&apps).unwrap();
+    writeln!(client.get_ref(), "{line}").unwrap();
     link.turn(now);
-    assert!(
-        link.interest().is_none(),
-        "an endless answer closes the connection"
-    );
+    assert_eq!(link.questions.take_answers(), [(Purpose::Recognise, apps)]);
+    // One is sent, one waits, and the daemon ends.
+    ask(&mut link);
+    drop(client);
+    ask(&mut link);
+    link.turn(now);
+    ask(&mut link);
+    let answers = link.questions.take_answers();
+    assert_eq!(answers.len(), 3);
+    for (_, answer) in answers {
+        assert!(matches!(answer, Response::Error { .. }), "{answer:?}");
+    }
+    for _ in 0..100 {
+        link.questions.add((Request::Status, Purpose::Recognise));
+    }
+    assert_eq!(link.questions.take_answers().len(), 92);
 }
 
 #[test]

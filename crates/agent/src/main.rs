@@ -3,13 +3,14 @@
 //! waits for it, and which other apps are visible or audible.
 //!
 //! One thread with one `poll()` does all the work, except that zbus receives bus messages in a
-//! thread of its own. A [`sources::Source`] knows what has the focus; [`sources::pick`] selects one
+//! thread of its own, and that notifications are shown by threads of their own. A [`sources::Source`] knows what has the focus; [`sources::pick`] selects one
 //! that works here; [`daemon_client::Link`] keeps a connection to the daemon and sends reports. The
 //! claim ends with that connection, so an ended session claims nothing. The agent needs no
 //! privilege: the daemon accepts claims only for the caller's own processes.
 
 mod daemon_client;
 mod notify;
+mod questions;
 mod scopes;
 mod session;
 mod sources;
@@ -32,8 +33,8 @@ const NO_DISPLAY: u8 = 3;
 /// Report to limelightd which app of this session is in the foreground, when the user waits for it,
 /// and which other apps are visible or audible.
 ///
-/// Queries the session's compositor or X server, and the sound server through pactl, and keeps a
-/// connection to the daemon. Runs until the session's display is gone. Reports the time of input,
+/// Queries the session's compositor or X server, and the sound server, and keeps a connection to
+/// the daemon. Runs until the session's display is gone. Reports the time of input,
 /// never its content.
 #[derive(Debug, Parser)]
 #[command(
@@ -165,7 +166,7 @@ fn main() -> ExitCode {
         find: Box::new(find),
         stay: args.stay,
         watch_uses: !args.focus_only,
-        notifier: (!args.no_notifications).then(notify::Notifier::default),
+        notifier: notifier(args.no_notifications),
         scopes: (!args.no_own_scopes).then(scopes::Scopes::default),
         link: daemon_client::Link::new(args.socket),
     };
@@ -179,6 +180,17 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn notifier(off: bool) -> Option<notify::Notifier> {
+    if off {
+        return None;
+    }
+    let started = notify::Notifier::start();
+    if let Err(error) = &started {
+        tracing::error!("no notifications are shown: cannot start a thread: {error}");
+    }
+    started.ok()
 }
 
 fn manual(directory: &Path) -> ExitCode {

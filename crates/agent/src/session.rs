@@ -5,7 +5,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use limelight_proto::FocusTarget;
+use limelight_proto::{FocusTarget, SourceStatus, State, Use, NOTIFICATIONS};
 use limelight_sys::clock;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -81,7 +81,7 @@ pub fn run(mut session: Session, environment: Environment, first: Pick) -> End {
             session.link.claim(NO_SOURCE, FocusTarget::None);
             focus = session.lose(gone);
         }
-        session.talk();
+        session.talk(&focus);
         if let Focus::Awaited { arrivals, until } = &mut focus {
             if arrivals.is_due(clock::monotonic()) {
                 let (environment, pick) = (session.find)();
@@ -124,6 +124,9 @@ impl Session {
             detail,
             passed_over,
         });
+        if let Some(notifier) = &self.notifier {
+            notifier.look_again();
+        }
         let Some(source) = source else {
             return self.await_one(&environment);
         };
@@ -173,11 +176,21 @@ impl Session {
             tracing::debug!(?seen, "focus");
             self.give_own_scope(&seen);
             self.link.claim(source.name(), seen.target());
+            let notifier = self.notifier.as_ref();
+            let question = notifier.zip(seen.pid);
+            if let Some(question) = question.and_then(|(notifier, pid)| notifier.focused(pid)) {
+                self.link.questions.add(question);
+            }
             *last = Some(seen);
         }
         self.link.turn(Instant::now());
         uses.turn(clock::monotonic());
-        self.link.in_use(uses.processes());
+        let mut in_use = uses.processes();
+        if self.watch_uses {
+            let visible = source.visible()?.into_iter();
+            in_use.extend(visible.map(|pid| (pid, Use::Visible)));
+        }
+        self.link.in_use(in_use);
         // The daemon's request for own scopes may have arrived just now.
         if last.as_ref().is_some_and(|seen| self.give_own_scope(seen)) {
             self.link.claim_again();
@@ -193,14 +206,41 @@ impl Session {
         }
     }
 
-    /// Exchanges messages with the daemon.
-    fn talk(&mut self) {
+    /// Exchanges messages with the daemon and with the notification server.
+    fn talk(&mut self, focus: &Focus) {
+        self.link.facilities(self.facilities(focus));
+        let questions = self.notifier.as_mut().map(Notifier::turn);
+        for question in questions.into_iter().flatten() {
+            self.link.questions.add(question);
+        }
         self.link.turn(Instant::now());
+        let Some(notifier) = &mut self.notifier else {
+            return;
+        };
         for notice in self.link.take_heard() {
-            if let Some(notifier) = &mut self.notifier {
-                notifier.tell(&notice, Instant::now());
+            notifier.tell(&notice, Instant::now());
+        }
+        for (purpose, answer) in self.link.questions.take_answers() {
+            if let Some(next) = notifier.answer(purpose, &answer) {
+                self.link.questions.add(next);
+                self.link.turn(Instant::now());
             }
         }
+    }
+
+    /// What this agent can do besides the focus.
+    fn facilities(&self, focus: &Focus) -> Vec<SourceStatus> {
+        let notifications = self.notifier.as_ref().map(Notifier::status);
+        let notifications = notifications.unwrap_or_else(|| SourceStatus {
+            name: NOTIFICATIONS.to_owned(),
+            state: State::Off,
+            detail: "--no-notifications".to_owned(),
+        });
+        let sound = match focus {
+            Focus::Known { uses, .. } => Some(uses.sound()),
+            Focus::Awaited { .. } => None,
+        };
+        [notifications].into_iter().chain(sound).collect()
     }
 
     /// Waits for the source, the other watched descriptors, the daemon, or a deadline.
@@ -222,6 +262,8 @@ impl Session {
         };
         let due = due.map(|due| Instant::now() + due.saturating_sub(clock::monotonic()));
         let deadlines = [self.link.deadline(), due, until];
+        let notifier = self.notifier.as_ref().map(Notifier::fd);
+        let sources: Vec<_> = sources.into_iter().chain(notifier).collect();
         wait(&sources, &self.link, deadlines.into_iter().flatten().min())
     }
 }

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         }
         _ => {}
     }
-    let tests: [Test; 6] = [
+    let tests: [Test; 7] = [
         (
             "an_app_gets_a_scope_of_its_own",
             &["sway", "dbus-daemon", "unshare"],
@@ -43,6 +43,11 @@ fn main() -> ExitCode {
             "sway_reports_over_wlr_foreign_toplevel",
             &["sway", "swaymsg"],
             sway_reports_over_wlr_foreign_toplevel,
+        ),
+        (
+            "full_screen_window_on_another_output_is_visible",
+            &["sway", "swaymsg"],
+            full_screen_window_on_another_output_is_visible,
         ),
         (
             "phoc_reports_the_active_window",
@@ -166,6 +171,30 @@ fn sway_reports_over_wlr_foreign_toplevel() {
     }
     swaymsg(&place, &sway, "workspace 5");
     daemon.expect(&nothing(name), &place);
+}
+
+fn full_screen_window_on_another_output_is_visible() {
+    for name in ["sway", "wlr-foreign-toplevel"] {
+        let place = Place::new();
+        let daemon = TestDaemon::serve(&place);
+        let mut command = sway_command(&place);
+        command.env("WLR_HEADLESS_OUTPUTS", "2");
+        let sway = place.start(&mut command, "sway");
+        let wayland = place.wayland();
+        let _agent = place.start_agent(&["--source", name]);
+        daemon.expect(&source(name), &place);
+        let film = place.open("film", &wayland);
+        daemon.expect(&focus(name, film.pid()), &place);
+        swaymsg(&place, &sway, "fullscreen enable");
+        daemon.expect(&Said::Visible(film.pid(), true), &place);
+        swaymsg(&place, &sway, "focus output HEADLESS-2");
+        let editor = place.open("editor", &wayland);
+        daemon.expect(&focus(name, editor.pid()), &place);
+        // It stays visible until it is closed; the report for a process that ends is withdrawn.
+        let pid = film.pid();
+        drop(film);
+        daemon.expect(&Said::Visible(pid, false), &place);
+    }
 }
 
 fn phoc_reports_the_active_window() {

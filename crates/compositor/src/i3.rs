@@ -2,7 +2,9 @@
 //! The IPC protocol of i3 and sway (i3's `ipc.html`, sway-ipc(7)).
 //!
 //! Existing crates for it block on their sockets and reject trees with unknown fields. This module
-//! needs only four fields of a window.
+//! needs only five fields of a window.
+
+use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
@@ -22,6 +24,9 @@ const WINDOW_EVENT: u32 = EVENT | 3;
 /// Window events after which another window may have the focus.
 const CHANGES: [&str; 4] = ["focus", "close", "move", "floating"];
 
+/// Window events after which the same windows are visible.
+const SAME_VIEW: [&str; 3] = ["title", "mark", "urgent"];
+
 /// A window or another node of the tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
@@ -33,6 +38,9 @@ pub struct Node {
     pub pid: Option<i32>,
     /// Its X11 window id; on sway only Xwayland windows have one.
     pub window: Option<u32>,
+    /// Whether the window is on a workspace that an output shows, and not behind a tab or below a
+    /// full-screen window; i3 does not report it.
+    visible: bool,
     nodes: Vec<Node>,
     floating_nodes: Vec<Node>,
 }
@@ -47,6 +55,32 @@ impl Node {
         let below = self.nodes.iter().chain(&self.floating_nodes);
         below.into_iter().find_map(Node::focused)
     }
+
+    fn add_visible(&self, pids: &mut BTreeSet<i32>) {
+        pids.extend(self.pid.filter(|pid| self.visible && *pid > 0));
+        for below in self.nodes.iter().chain(&self.floating_nodes) {
+            below.add_visible(pids);
+        }
+    }
+}
+
+/// The processes of all visible windows in sway's tree, on all outputs.
+pub fn visible(tree: &[u8]) -> Result<BTreeSet<i32>, Invalid> {
+    let tree: Node = serde_json::from_slice(tree).map_err(Invalid::Tree)?;
+    let mut pids = BTreeSet::new();
+    tree.add_visible(&mut pids);
+    Ok(pids)
+}
+
+/// Whether other windows may be visible after this event.
+pub fn changes_view(kind: u32, payload: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Event<'a> {
+        #[serde(borrow)]
+        change: std::borrow::Cow<'a, str>,
+    }
+    let event = serde_json::from_slice::<Event<'_>>(payload);
+    kind != WINDOW_EVENT || event.is_ok_and(|event| !SAME_VIEW.contains(&&*event.change))
 }
 
 /// Tracks the focused window from events and trees.
@@ -179,6 +213,24 @@ mod tests {
         };
         assert_eq!(tree(true).focused().map(|node| node.id), Some(3));
         assert_eq!(tree(false).focused(), None);
+    }
+
+    #[test]
+    fn visible_windows_of_all_outputs_are_found() {
+        let tree = br#"{"id":1,"nodes":[{"id":2,"nodes":[{"id":3,"pid":7,"visible":true}],
+            "floating_nodes":[{"id":4,"pid":8,"visible":false},{"id":5,"pid":9,"visible":true}]},
+            {"id":6,"visible":true}]}"#;
+        assert_eq!(visible(tree).unwrap(), BTreeSet::from([7, 9]));
+        assert!(visible(b"[").is_err());
+        let event = |change: &str| format!(r#"{{"change":"{change}","container":{{"id":5}}}}"#);
+        for (kind, change, changes) in [
+            (WINDOW_EVENT, "title", false),
+            (WINDOW_EVENT, "fullscreen_mode", true),
+            (WORKSPACE_EVENT, "focus", true),
+        ] {
+            let changed = changes_view(kind, event(change).as_bytes());
+            assert_eq!(changed, changes, "{change}");
+        }
     }
 
     #[test]

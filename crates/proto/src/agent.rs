@@ -3,11 +3,22 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::SourceStatus;
+
 /// Maximum length of a text in [`super::Request::Agent`], in bytes.
 pub const AGENT_TEXT_MAX: usize = 512;
 
 /// Maximum number of [`PassedOver`] sources in [`super::Request::Agent`].
 pub const PASSED_OVER_MAX: usize = 16;
+
+/// Maximum number of facilities in [`super::Request::Agent`].
+pub const FACILITIES_MAX: usize = 8;
+
+/// Name of the facility by which an agent shows desktop notifications.
+pub const NOTIFICATIONS: &str = "notifications";
+
+/// Name of the facility by which an agent finds the apps that play or record sound.
+pub const SOUND: &str = "sound";
 
 /// A source that does not work in this session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,4 +43,7 @@ pub struct AgentStatus {
     pub detail: String,
     /// Sources that were tried before and do not work.
     pub passed_over: Vec<PassedOver>,
+    /// What else it can do in this session: [`NOTIFICATIONS`], [`SOUND`].
+    #[serde(default)]
+    pub facilities: Vec<SourceStatus>,
 }

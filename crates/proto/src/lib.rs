@@ -39,7 +39,9 @@ mod window;
 
 use serde::{Deserialize, Serialize};
 
-pub use agent::{AgentStatus, PassedOver, AGENT_TEXT_MAX, PASSED_OVER_MAX};
+pub use agent::{
+    AgentStatus, PassedOver, AGENT_TEXT_MAX, FACILITIES_MAX, NOTIFICATIONS, PASSED_OVER_MAX, SOUND,
+};
 pub use apps::{AppReport, Notice};
 pub use class::Class;
 pub use decision::{Decision, Weighed};
@@ -162,6 +164,10 @@ pub enum Request {
         /// Sources that were tried before and do not work, at most [`PASSED_OVER_MAX`].
         #[serde(default)]
         passed_over: Vec<PassedOver>,
+        /// What else it can do in this session, such as [`NOTIFICATIONS`] and [`SOUND`]; at most
+        /// [`FACILITIES_MAX`].
+        #[serde(default)]
+        facilities: Vec<SourceStatus>,
     },
     /// Requests the last decision about memory, with all candidates. Answered by
     /// [`Response::Decision`].

@@ -82,7 +82,7 @@ pub struct TopmostStatus {
 /// Name of the source that guesses the topmost app from the clients that the display server wakes.
 pub const WAKE_GRAPH: &str = "wake-graph";
 
-/// A source of the topmost app.
+/// A source of the topmost app, or a facility of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceStatus {
     /// Its name: `explicit`, `session`, `top-app`, `oom_score_adj` or [`WAKE_GRAPH`], in falling

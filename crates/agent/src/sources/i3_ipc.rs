@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! A connection to i3 or to sway, which use the same protocol.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use limelight_compositor::i3::{decode, encode, Focus, Node, EVENT};
+use limelight_compositor::i3::{changes_view, decode, encode, visible, Focus, Node, EVENT};
 use limelight_compositor::Invalid;
 use serde::Deserialize;
 
@@ -18,6 +19,8 @@ const GET_VERSION: u32 = 7;
 pub struct Ipc {
     stream: Stream,
     focus: Focus,
+    /// Whether other windows may be visible than in the last tree that was searched for them.
+    view_changed: bool,
 }
 
 impl Ipc {
@@ -26,6 +29,7 @@ impl Ipc {
         let mut ipc = Ipc {
             stream: Stream::connect(path)?,
             focus: Focus::default(),
+            view_changed: true,
         };
         let agreed = ipc.ask(SUBSCRIBE, br#"["window","workspace"]"#)?;
         #[derive(Deserialize)]
@@ -59,7 +63,7 @@ impl Ipc {
         loop {
             self.stream.read()?;
             while let Some((kind, payload)) = self.take()? {
-                self.focus.note(kind, &payload);
+                self.note(kind, &payload);
             }
             if let Some(known) = self.focus.known() {
                 return Ok(known.clone());
@@ -70,6 +74,20 @@ impl Ipc {
         }
     }
 
+    /// The processes of all visible windows, if others may be visible than at the last call.
+    pub fn visible(&mut self) -> Result<Option<BTreeSet<i32>>, StreamError> {
+        if !std::mem::take(&mut self.view_changed) {
+            return Ok(None);
+        }
+        let tree = self.ask(GET_TREE, b"")?;
+        Ok(Some(visible(&tree)?))
+    }
+
+    fn note(&mut self, kind: u32, payload: &[u8]) {
+        self.focus.note(kind, payload);
+        self.view_changed |= changes_view(kind, payload);
+    }
+
     /// Sends a request and waits for the answer. Handles the events that arrive before it.
     fn ask(&mut self, kind: u32, payload: &[u8]) -> Result<Vec<u8>, StreamError> {
         self.stream.say(&encode(kind, payload))?;
@@ -77,7 +95,7 @@ impl Ipc {
             while let Some((answer, payload)) = self.take()? {
                 match answer & EVENT {
                     0 => return Ok(payload),
-                    _ => self.focus.note(answer, &payload),
+                    _ => self.note(answer, &payload),
                 }
             }
             self.stream.wait()?;

@@ -23,6 +23,7 @@ mod wayland;
 mod wlr;
 pub mod x11;
 
+use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -43,6 +44,12 @@ pub trait Source {
     /// Takes all events and returns what has the focus now. Never waits for events. Called before
     /// the first wait and after every wait.
     fn observe(&mut self) -> Result<Seen, Gone>;
+
+    /// Processes with windows that the source knows to be visible, whether or not they have the
+    /// focus. Called after [`Source::observe`]; may wait for an answer.
+    fn visible(&mut self) -> Result<BTreeSet<i32>, Gone> {
+        Ok(BTreeSet::new())
+    }
 
     /// Descriptor that becomes readable when there may be input or a frame; `None` if the source
     /// does not report them.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! sway, over its IPC: its window events contain the process.
+//! sway, over its IPC: its window events contain the process, and its tree says which windows are
+//! visible.
 
+use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 
 use super::environment::Environment;
@@ -12,6 +14,7 @@ use super::{FocusBy, Gone, Seen, Source};
 pub struct Sway {
     ipc: Ipc,
     detail: String,
+    visible: BTreeSet<i32>,
 }
 
 /// Connects to `$SWAYSOCK`.
@@ -23,7 +26,11 @@ pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
     let version = ipc.version()?;
     let (peer, path) = (ipc.stream().peer(), path.display());
     let detail = format!("{peer}, version {version}, reports it over {path}");
-    Ok(Box::new(Sway { ipc, detail }))
+    Ok(Box::new(Sway {
+        ipc,
+        detail,
+        visible: BTreeSet::new(),
+    }))
 }
 
 impl Source for Sway {
@@ -45,5 +52,13 @@ impl Source for Sway {
             Some(node) => Seen::of_compositor(node.id.to_string(), node.pid),
             None => Seen::nothing(FocusBy::Compositor),
         })
+    }
+
+    fn visible(&mut self) -> Result<BTreeSet<i32>, Gone> {
+        let visible = self.ipc.visible().map_err(|why| Gone::new("sway", why))?;
+        if let Some(visible) = visible {
+            self.visible = visible;
+        }
+        Ok(self.visible.clone())
     }
 }

@@ -6,7 +6,7 @@
 //! was started last, and keeps this choice until the process ends. The newest window most likely
 //! belongs to the newest app.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use limelight_core::model::ProcessId;
@@ -49,10 +49,18 @@ struct Window {
     app_id: String,
     /// Number of its activation; `None` if it is not active.
     active: Option<u64>,
-    /// Whether the window is active in the state received since the last `done`; `None` if none was
-    /// received.
-    pending_active: Option<bool>,
+    /// Whether the window fills the screen and is not minimized.
+    full_screen: bool,
+    /// The state received since the last `done`; `None` if none was received.
+    pending: Option<Pending>,
     process: Option<ProcessId>,
+}
+
+/// State of a window that is not complete yet.
+#[derive(Debug)]
+struct Pending {
+    active: bool,
+    full_screen: bool,
 }
 
 /// Connects to the compositor, if it offers the protocol.
@@ -144,6 +152,15 @@ impl Source for Wlr {
         }
         Ok(self.windows.seen())
     }
+
+    /// Full-screen windows only: of other windows, it is unknown whether they are covered.
+    fn visible(&mut self) -> Result<BTreeSet<i32>, Gone> {
+        let windows = self.windows.open.values();
+        let full = windows.filter(|window| window.full_screen);
+        Ok(full
+            .filter_map(|window| Some(window.process?.pid))
+            .collect())
+    }
 }
 
 impl Windows {
@@ -173,13 +190,15 @@ impl Windows {
         if window.process.is_none() {
             window.process = self.apps.find(&window.app_id);
         }
-        match window.pending_active.take() {
-            Some(true) if window.active.is_none() => {
-                self.activations += 1;
-                window.active = Some(self.activations);
-            }
-            Some(false) => window.active = None,
-            _ => {}
+        let Some(state) = window.pending.take() else {
+            return;
+        };
+        window.full_screen = state.full_screen;
+        if !state.active {
+            window.active = None;
+        } else if window.active.is_none() {
+            self.activations += 1;
+            window.active = Some(self.activations);
         }
     }
 }
@@ -245,11 +264,14 @@ impl Dispatch<Handle, ()> for Windows {
                 window.process = None;
             }
             handle::Event::State { state } => {
-                let states = state.chunks_exact(4);
-                let mut states = states.filter_map(|state| state.try_into().ok());
-                let active = handle::State::Activated as u32;
-                window.pending_active =
-                    Some(states.any(|state| u32::from_ne_bytes(state) == active));
+                let is = |wanted: handle::State| {
+                    let wanted = (wanted as u32).to_ne_bytes();
+                    state.chunks_exact(4).any(|state| state == wanted)
+                };
+                window.pending = Some(Pending {
+                    active: is(handle::State::Activated),
+                    full_screen: is(handle::State::Fullscreen) && !is(handle::State::Minimized),
+                });
             }
             _ => {}
         }

@@ -3,6 +3,7 @@
 //! or record sound. When memory runs short, the daemon reclaims other apps first.
 
 mod covered;
+mod pulse;
 mod sound;
 mod visible;
 
@@ -10,9 +11,9 @@ use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use limelight_proto::Use;
+use limelight_proto::{SourceStatus, State, Use, SOUND};
 
-use self::sound::Sound;
+use self::sound::{Places, Sound};
 use self::visible::Visible;
 
 /// Watches the session for apps that are in use.
@@ -32,7 +33,7 @@ impl Uses {
         }
         Uses {
             visible: visible.and_then(Result::ok),
-            sound: Some(Sound::new()),
+            sound: Some(Sound::new(Places::of_process())),
         }
     }
 
@@ -55,6 +56,16 @@ impl Uses {
         visible
             .chain(sounding.map(|pid| (*pid, Use::Audio)))
             .collect()
+    }
+
+    /// How sound is read, or why it is not.
+    pub fn sound(&self) -> SourceStatus {
+        let off = || SourceStatus {
+            name: SOUND.to_owned(),
+            state: State::Off,
+            detail: "--focus-only".to_owned(),
+        };
+        self.sound.as_ref().map_or_else(off, Sound::status)
     }
 
     /// Descriptors that become readable when something may have changed.

@@ -15,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{channel, Receiver};
 use std::time::{Duration, Instant};
 
-use limelight_proto::{FocusTarget, Request, Response};
+use limelight_proto::{FocusTarget, Request, Response, Use};
 
 /// Only a hang takes this long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,6 +30,8 @@ pub enum Said {
     Source(Option<String>),
     /// The focus claim, and its source.
     Focus(String, FocusTarget),
+    /// Whether a process has a visible window.
+    Visible(i32, bool),
 }
 
 /// A process that is killed on drop.
@@ -258,6 +260,11 @@ impl TestDaemon {
                         let answer = Response::Agent { own_scopes: true };
                         (Some(Said::Source(source)), answer)
                     }
+                    Request::InUse {
+                        pid,
+                        what: Use::Visible,
+                        on,
+                    } => (Some(Said::Visible(pid, on)), ok()),
                     _ => (None, ok()),
                 };
                 let answer = serde_json::to_string(&answer).unwrap() + "\n";

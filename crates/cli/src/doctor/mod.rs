@@ -6,6 +6,7 @@ mod boost;
 mod cgroups;
 mod daemon;
 mod device;
+mod facilities;
 mod files;
 mod findings;
 mod kernel;
@@ -139,6 +140,7 @@ pub fn examine(machine: &Machine) -> Report {
     let described = match (&answer, &proc) {
         (Ok(status), Ok(proc)) => {
             daemon::examine(status, proc, &mut findings);
+            facilities::examine(status, findings.part("swap"));
             format!("limelightd {} runs", status.version)
         }
         (Ok(status), Err(_)) => format!("limelightd {} runs", status.version),

@@ -14,7 +14,7 @@ use limelight_proto::{
     AgentStatus, AppLatency, AppReport, AppStatus, Change, DeviceStatus, KernelWindows,
     MechanismId, MechanismStatus, MemoryStatus, OpenWindow, Outcome, Request, Response, Role,
     SourceStatus, Stall, Stalls, State, Status, TopmostStatus, WindowStatus, WindowTallies,
-    PROTOCOL,
+    NOTIFICATIONS, PROTOCOL, SOUND,
 };
 
 /// A simulated daemon that answers requests and records them.
@@ -109,6 +109,15 @@ pub fn latency() -> AppLatency {
     }
 }
 
+/// A facility of an agent.
+pub fn facility(name: &str, state: State, detail: &str) -> SourceStatus {
+    SourceStatus {
+        name: name.into(),
+        state,
+        detail: detail.into(),
+    }
+}
+
 pub fn status() -> Status {
     Status {
         version: "0.1.0".into(),
@@ -135,6 +144,10 @@ pub fn status() -> Status {
             source: Some("sway".into()),
             detail: "sway (pid 70) reports it".into(),
             passed_over: Vec::new(),
+            facilities: vec![
+                facility(NOTIFICATIONS, State::Active, "shown by mako 1.9"),
+                facility(SOUND, State::Active, "read from the sound server"),
+            ],
         }],
         mechanisms: MechanismId::ALL
             .map(|id| MechanismStatus {

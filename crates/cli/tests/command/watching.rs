@@ -6,13 +6,14 @@ use std::os::unix::process::ExitStatusExt;
 
 use limelight_proto::Class;
 use limelight_proto::{
-    AgentStatus, LatencyReport, MechanismId, Response, SourceStatus, State, Status,
+    AgentStatus, LatencyReport, MechanismId, Response, SourceStatus, State, Status, NOTIFICATIONS,
+    SOUND,
 };
 use rustix::process::{kill_process, Pid, Signal};
 use rustix::pty::{openpt, ptsname, unlockpt, OpenptFlags};
 use rustix::termios::{tcgetattr, tcsetwinsize, LocalModes, Winsize};
 
-use crate::daemon::{app_report, latency, limelight, status, text, TestDaemon};
+use crate::daemon::{app_report, facility, latency, limelight, status, text, TestDaemon};
 
 #[test]
 fn metrics_are_in_prometheus_format() {
@@ -241,6 +242,7 @@ fn missing_source_is_a_note_while_others_work() {
         source: None,
         detail: "waiting for a compositor".into(),
         passed_over: Vec::new(),
+        facilities: Vec::new(),
     };
     status.agents.push(waiting(78));
     status.window.sources.push(SourceStatus {
@@ -264,6 +266,50 @@ fn missing_source_is_a_note_while_others_work() {
     assert_eq!(state("window source evdev"), "note");
     status.agents = vec![waiting(78)];
     assert_eq!(states(status)("agent 78"), "inert");
+}
+
+#[test]
+fn doctor_has_a_line_for_notifications_and_one_for_sound() {
+    let lines = |status: Status| {
+        let daemon = TestDaemon::answering(Response::Status(Box::new(status)));
+        let output = doctor(&daemon, &["--json"]);
+        let findings: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+        [NOTIFICATIONS, SOUND].map(|check| {
+            let mut all = findings.iter().filter(|one| one["check"] == check);
+            let one = all.next().expect(check);
+            assert!(all.next().is_none(), "{check}");
+            (
+                one["state"].as_str().unwrap().to_owned(),
+                one["detail"].to_string(),
+            )
+        })
+    };
+    let [notifications, sound] = lines(status());
+    assert_eq!((&*notifications.0, &*sound.0), ("acts", "acts"));
+    assert!(notifications.1.contains("mako"), "{}", notifications.1);
+
+    let mut without = status();
+    without.agents[0].facilities = vec![
+        facility(NOTIFICATIONS, State::Off, "--no-notifications"),
+        facility(
+            SOUND,
+            State::Unavailable,
+            "PipeWire runs without pipewire-pulse",
+        ),
+    ];
+    let [notifications, sound] = lines(without.clone());
+    assert_eq!((&*notifications.0, &*sound.0), ("off", "inert"));
+    assert!(sound.1.contains("closed first"), "{}", sound.1);
+
+    without.agents[0].facilities.clear();
+    assert_eq!(
+        lines(without.clone()).map(|(state, _)| state),
+        ["note", "note"]
+    );
+    without.agents.clear();
+    let [notifications, sound] = lines(without);
+    assert_eq!((&*notifications.0, &*sound.0), ("inert", "inert"));
+    assert!(sound.1.contains("no session agent"), "{}", sound.1);
 }
 
 #[test]

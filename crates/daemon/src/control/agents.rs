@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use limelight_core::model::topmost::Holder;
-use limelight_proto::{AgentStatus, PassedOver, AGENT_TEXT_MAX, PASSED_OVER_MAX};
+use limelight_proto::{
+    AgentStatus, PassedOver, SourceStatus, AGENT_TEXT_MAX, FACILITIES_MAX, PASSED_OVER_MAX,
+};
 use limelight_proto::{ErrorCode, Response};
 use limelight_sys::peercred::PeerCred;
 use tracing::info;
@@ -27,6 +29,7 @@ struct Agent {
     source: Option<String>,
     detail: String,
     passed_over: Vec<PassedOver>,
+    facilities: Vec<SourceStatus>,
 }
 
 impl Agents {
@@ -42,23 +45,29 @@ impl Agents {
         source: Option<String>,
         detail: String,
         passed_over: Vec<PassedOver>,
+        facilities: Vec<SourceStatus>,
     ) -> Result<(), Refusal> {
-        if !are_fit(source.as_deref(), &detail, &passed_over) {
-            return Err(Refusal::new(
-                ErrorCode::BadRequest,
-                "an agent's report is too long or not printable",
-                format!(
-                    "name at most {PASSED_OVER_MAX} sources, with {AGENT_TEXT_MAX} printable bytes each"
-                ),
-            ));
-        }
         let agent = Agent {
             peer: line.peer,
             source,
             detail,
             passed_over,
+            facilities,
         };
-        if self.0.get(&line.client) != Some(&agent) {
+        if !agent.is_fit() {
+            return Err(Refusal::new(
+                ErrorCode::BadRequest,
+                "an agent's report is too long or not printable",
+                format!(
+                    "name at most {PASSED_OVER_MAX} sources and {FACILITIES_MAX} facilities, with \
+                     {AGENT_TEXT_MAX} printable bytes each"
+                ),
+            ));
+        }
+        let known = self.0.get(&line.client);
+        if known
+            .is_none_or(|known| (&known.source, &known.detail) != (&agent.source, &agent.detail))
+        {
             info!(
                 "the agent of uid {} (pid {}) gets the focus from {}: {}",
                 agent.peer.uid,
@@ -90,6 +99,7 @@ impl Agents {
                 source: agent.source.clone(),
                 detail: agent.detail.clone(),
                 passed_over: agent.passed_over.clone(),
+                facilities: agent.facilities.clone(),
             })
             .collect()
     }
@@ -116,10 +126,21 @@ pub fn look_at_sessions(
     reconciler.take(Input::ActiveUsers(active));
 }
 
-/// Whether these texts are few, short and printable: they appear in logs and on terminals.
-fn are_fit(source: Option<&str>, detail: &str, passed_over: &[PassedOver]) -> bool {
-    let texts = passed_over.iter().flat_map(|one| [&one.name, &one.why]);
-    let mut texts = texts.map(String::as_str).chain(source).chain([detail]);
-    passed_over.len() <= PASSED_OVER_MAX
-        && texts.all(|text| text.len() <= AGENT_TEXT_MAX && !text.chars().any(char::is_control))
+impl Agent {
+    /// Whether its texts are few, short and printable: they appear in logs and on terminals.
+    fn is_fit(&self) -> bool {
+        let passed_over = self
+            .passed_over
+            .iter()
+            .flat_map(|one| [&one.name, &one.why]);
+        let facilities = self
+            .facilities
+            .iter()
+            .flat_map(|one| [&one.name, &one.detail]);
+        let texts = passed_over.chain(facilities).chain(&self.source);
+        let mut texts = texts.chain([&self.detail]);
+        self.passed_over.len() <= PASSED_OVER_MAX
+            && self.facilities.len() <= FACILITIES_MAX
+            && texts.all(|text| text.len() <= AGENT_TEXT_MAX && !text.chars().any(char::is_control))
+    }
 }

@@ -109,7 +109,7 @@ fn use_announced_by_an_inactive_session_counts_once_it_is_active() {
     daemon.stop();
 }
 
-const SWAY: &str = r#"{"op":"agent","source":"sway","detail":"sway (pid 8) says it","passed_over":[{"name":"x","why":"none"}]}"#;
+const SWAY: &str = r#"{"op":"agent","source":"sway","detail":"sway (pid 8) says it","passed_over":[{"name":"x","why":"none"}],"facilities":[{"name":"sound","state":"active","detail":"read"}]}"#;
 
 #[test]
 fn agent_is_listed_while_it_is_connected() {
@@ -122,6 +122,7 @@ fn agent_is_listed_while_it_is_connected() {
     assert_eq!(agents.len(), 1);
     assert_eq!(agents[0].source.as_deref(), Some("sway"));
     assert_eq!(agents[0].passed_over[0].why, "none");
+    assert_eq!(agents[0].facilities[0].detail, "read");
     // A changed configuration is sent to agents.
     let mut text = std::fs::read_to_string(machine.path("limelight.toml")).unwrap();
     text = text.replace("[protect]\n", "[protect]\nown_scopes = false\n");
@@ -146,15 +147,22 @@ fn texts_of_an_agent_are_bounded() {
     let mut daemon = machine.start();
     let long = "x".repeat(513);
     let many = r#"{"name":"x","why":"y"},"#.repeat(17);
-    for (detail, passed_over) in [
-        (long.as_str(), String::new()),
-        ("\\u001b[31m", String::new()),
-        ("fine", many.trim_end_matches(',').to_owned()),
-        ("fine", format!(r#"{{"name":"x","why":"{long}"}}"#)),
+    let facility = |detail: &str| format!(r#"{{"name":"x","state":"idle","detail":"{detail}"}}"#);
+    let facilities = vec![facility("y"); 9].join(",");
+    let none = String::new;
+    for (detail, passed_over, facilities) in [
+        (long.as_str(), none(), none()),
+        ("\\u001b[31m", none(), none()),
+        ("fine", many.trim_end_matches(',').to_owned(), none()),
+        ("fine", format!(r#"{{"name":"x","why":"{long}"}}"#), none()),
+        ("fine", none(), facilities),
+        ("fine", none(), facility(&long)),
     ] {
         let request = format!(
-            r#"{{"op":"agent","source":null,"detail":"{detail}","passed_over":[{passed_over}]}}"#
-        );
+            r#"{{"op":"agent","source":null,"detail":"{detail}","passed_over":[{passed_over}],
+               "facilities":[{facilities}]}}"#
+        )
+        .replace('\n', "");
         match daemon.ask(&request) {
             Response::Error { code, .. } => assert_eq!(code, ErrorCode::BadRequest),
             other => panic!("{request}: {other:?}"),

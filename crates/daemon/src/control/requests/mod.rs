@@ -154,8 +154,10 @@ impl Desk<'_> {
                 source,
                 detail,
                 passed_over,
+                facilities,
             } => {
-                let noted = self.agents.note(line, source, detail, passed_over);
+                let agents = &mut self.agents;
+                let noted = agents.note(line, source, detail, passed_over, facilities);
                 noted.map(|()| {
                     self.control.set_holding(line.client);
                     wishes(&self.reconciler.config)
