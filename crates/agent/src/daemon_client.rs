@@ -14,16 +14,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use limelight_proto::Use;
-use limelight_proto::{
-    FocusTarget, Notice, PassedOver, Request, Response, SourceStatus, WindowEvent, AGENT_TEXT_MAX,
-    FACILITIES_MAX, PASSED_OVER_MAX,
-};
+use limelight_proto::{FocusTarget, Notice, Request, Response, SourceStatus, Use, WindowEvent};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::questions::Questions;
+use crate::report::Report;
 use crate::sources::answer::News;
 
 const RETRY_FIRST: Duration = Duration::from_millis(200);
@@ -44,17 +41,6 @@ const NEWS_MAX: usize = 64;
 struct Claim {
     source: &'static str,
     target: FocusTarget,
-}
-
-/// How this agent tracks the focus, for the daemon's status.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
-    /// The source in use.
-    pub source: Option<&'static str>,
-    /// How the source works here, or why none works.
-    pub detail: String,
-    /// Sources that do not work here.
-    pub passed_over: Vec<PassedOver>,
 }
 
 /// A connection to the daemon, or the attempt to establish one.
@@ -346,25 +332,7 @@ impl Connection {
         if sent.is_some_and(|(sent, with)| (sent, with.as_slice()) == (report, facilities)) {
             return;
         }
-        let passed_over = report.passed_over.iter().take(PASSED_OVER_MAX);
-        let request = Request::Agent {
-            source: report.source.map(str::to_owned),
-            detail: words(&report.detail),
-            passed_over: passed_over
-                .map(|one| PassedOver {
-                    name: words(&one.name),
-                    why: words(&one.why),
-                })
-                .collect(),
-            facilities: facilities
-                .iter()
-                .take(FACILITIES_MAX)
-                .map(|one| SourceStatus {
-                    detail: words(&one.detail),
-                    ..one.clone()
-                })
-                .collect(),
-        };
+        let request = report.request(facilities);
         // Serialising text to JSON cannot fail.
         if self.ask(&request, Asked::Report, now).is_ok() {
             self.sent_report = Some((report.clone(), facilities.to_vec()));
@@ -460,18 +428,6 @@ impl Connection {
         }
         Ok(())
     }
-}
-
-/// Text that the daemon accepts: printable and bounded.
-fn words(text: &str) -> String {
-    let clean = text.chars().filter(|c| !c.is_control());
-    let mut left = AGENT_TEXT_MAX;
-    let fitting = clean.take_while(|c| {
-        let fits = c.len_utf8() <= left;
-        left -= c.len_utf8().min(left);
-        fits
-    });
-    fitting.collect()
 }
 
 /// Logs the daemon's answer. A refusal is not a failure of the agent: the app may have ended, or

@@ -11,6 +11,7 @@
 mod daemon_client;
 mod notify;
 mod questions;
+mod report;
 mod scopes;
 mod session;
 mod sources;

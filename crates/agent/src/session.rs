@@ -10,8 +10,9 @@ use limelight_sys::clock;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-use crate::daemon_client::{Link, Report};
+use crate::daemon_client::Link;
 use crate::notify::Notifier;
+use crate::report::Report;
 use crate::scopes::Scopes;
 use crate::sources::arrivals::Arrivals;
 use crate::sources::environment::Environment;

@@ -196,6 +196,7 @@ impl Worker {
             match job {
                 Job::Show(number, text) => {
                     if let Err(error) = self.show(number, &text) {
+                        tracing::warn!("cannot show \"{}\": {error}", text.title);
                         self.fail(&error);
                     }
                 }
@@ -213,8 +214,9 @@ impl Worker {
     fn set(&mut self, state: State, detail: impl std::fmt::Display) {
         let detail = detail.to_string();
         if let Ok(mut shared) = self.shared.lock() {
-            if shared.detail != detail && state == State::Unavailable {
-                tracing::warn!("no notifications are shown: {detail}");
+            // A server may start after the agent, so this alone is no reason to warn.
+            if shared.detail != detail {
+                tracing::info!("notifications: {detail}");
             }
             (shared.state, shared.detail) = (state, detail);
         }

@@ -3,7 +3,7 @@
 //!
 //! The server reports changes and causes no wakeups in between. After a change, its streams are
 //! listed. The agent connects only to `$PULSE_SERVER` or to an existing socket, so it starts no
-//! server.
+//! server unless systemd listens on that socket for one.
 
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
