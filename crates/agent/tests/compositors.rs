@@ -246,6 +246,12 @@ fn kwin_calls_from_a_script() {
     daemon.expect(&focus("kwin", second.pid()), &place);
     // An open session bus causes no wakeups.
     wait_until_quiet(&agent);
+    let film = place.open("full-screen", &wayland);
+    daemon.expect(&Said::Visible(film.pid(), true), &place);
+    let pid = film.pid();
+    drop(film);
+    daemon.expect(&Said::Visible(pid, false), &place);
+    daemon.expect(&focus("kwin", second.pid()), &place);
     drop(second);
     daemon.expect(&focus("kwin", first.pid()), &place);
     drop(first);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! KWin: parses the active window that the agent's script in KWin reports, all values as text.
+//! KWin: parses the windows that the agent's script in KWin reports, all values as text.
+
+use std::collections::BTreeSet;
 
 use crate::{FocusBy, Seen};
 
@@ -9,6 +11,12 @@ pub fn seen(window: &str, pid: &str) -> Seen {
         "" => Seen::nothing(FocusBy::Compositor),
         window => Seen::of_compositor(window.to_owned(), pid.parse().ok()),
     }
+}
+
+/// Parses the process ids of the full-screen windows, which are separated by spaces.
+pub fn full_screen(pids: &str) -> BTreeSet<i32> {
+    let pids = pids.split(' ').filter_map(|pid| pid.parse().ok());
+    pids.filter(|pid| *pid > 0).collect()
 }
 
 #[cfg(test)]
@@ -21,5 +29,11 @@ mod tests {
         assert_eq!(seen("{5f1}", "-1").pid, None);
         assert_eq!(seen("{5f1}", "undefined").pid, None);
         assert_eq!(seen("", ""), Seen::nothing(FocusBy::Compositor));
+    }
+
+    #[test]
+    fn full_screen_windows_have_processes() {
+        assert_eq!(full_screen(""), BTreeSet::new());
+        assert_eq!(full_screen("7 -1 undefined  9"), BTreeSet::from([7, 9]));
     }
 }

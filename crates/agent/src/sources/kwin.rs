@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! KWin (Plasma): a script of the agent runs inside KWin, and calls the agent over the session bus
-//! whenever another window becomes active.
+//! whenever another window becomes active or full-screen.
 //!
 //! A zbus thread waits for messages on the bus and wakes the agent's thread through a socket pair.
 //! Only messages from KWin itself are accepted.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use limelight_compositor::kwin::seen;
+use limelight_compositor::kwin::{full_screen, seen};
 use zbus::blocking::{connection, fdo::DBusProxy, Connection};
 use zbus::message::Header;
 use zbus::names::BusName;
@@ -45,24 +46,31 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 /// A connection to KWin, with the agent's script loaded into it.
 pub struct KWin {
     bus: Connection,
-    told: Arc<Mutex<Seen>>,
+    told: Arc<Mutex<Told>>,
     woken: UnixStream,
     /// Only used to notice the end of the compositor.
     compositor: Compositor,
+}
+
+/// What the script has reported last.
+struct Told {
+    seen: Seen,
+    full_screen: BTreeSet<i32>,
 }
 
 /// The object that the script calls.
 struct Receiver {
     /// KWin's name on the bus: calls by other peers are ignored.
     kwin: String,
-    told: Arc<Mutex<Seen>>,
+    told: Arc<Mutex<Told>>,
     wake: UnixStream,
 }
 
 #[zbus::interface(name = "org.limelight.Agent1")]
 impl Receiver {
-    /// Receives the active window and its process; both are empty if there is none.
-    fn active(&self, window: &str, pid: &str, #[zbus(header)] header: Header<'_>) {
+    /// Receives the active window and its process, which are empty if there is none, and the
+    /// processes of the full-screen windows.
+    fn changed(&self, window: &str, pid: &str, full: &str, #[zbus(header)] header: Header<'_>) {
         if header
             .sender()
             .is_none_or(|sender| sender.as_str() != self.kwin)
@@ -70,7 +78,10 @@ impl Receiver {
             return;
         }
         if let Ok(mut told) = self.told.lock() {
-            *told = seen(window, pid);
+            *told = Told {
+                seen: seen(window, pid),
+                full_screen: full_screen(full),
+            };
         }
         // If the socket is full, a wakeup is already pending.
         let _ = (&self.wake).write(&[1]);
@@ -100,7 +111,10 @@ pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
     let kwin = DBusProxy::new(&connection)
         .and_then(|proxy| Ok(proxy.get_name_owner(name)?))
         .map_err(bus)?;
-    let told = Arc::new(Mutex::new(Seen::nothing(FocusBy::Compositor)));
+    let told = Arc::new(Mutex::new(Told {
+        seen: Seen::nothing(FocusBy::Compositor),
+        full_screen: BTreeSet::new(),
+    }));
     let receiver = Receiver {
         kwin: kwin.to_string(),
         told: Arc::clone(&told),
@@ -189,7 +203,14 @@ impl Source for KWin {
         let mut buffer = [0u8; 256];
         while (&self.woken).read(&mut buffer).is_ok_and(|count| count > 0) {}
         let told = self.told.lock();
-        told.map(|told| told.clone())
+        told.map(|told| told.seen.clone())
+            .map_err(|_| Gone::new("KWin", "its thread failed"))
+    }
+
+    /// Full-screen windows only: of other windows, it is unknown whether they are covered.
+    fn visible(&mut self) -> Result<BTreeSet<i32>, Gone> {
+        let told = self.told.lock();
+        told.map(|told| told.full_screen.clone())
             .map_err(|_| Gone::new("KWin", "its thread failed"))
     }
 }

@@ -42,6 +42,9 @@ pub fn show(app_id: &str) -> ! {
     let toplevel = xdg.get_toplevel(&handle, ());
     toplevel.set_app_id(app_id.to_owned());
     toplevel.set_title(app_id.to_owned());
+    if app_id.starts_with("full-screen") {
+        toplevel.set_fullscreen(None);
+    }
     surface.commit();
     let mut window = Window { surface, buffer };
     while queue.blocking_dispatch(&mut window).is_ok() {}
