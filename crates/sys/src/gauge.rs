@@ -115,6 +115,12 @@ impl GaugeFiles {
         Ok(memory)
     }
 
+    /// Sum of the low watermarks of all zones, in bytes, without a boost. Read once in
+    /// [`GaugeFiles::open`].
+    pub fn low_watermark(&self) -> u64 {
+        self.marks.low_bytes
+    }
+
     /// Reads how many bytes of free pages are in the per-CPU lists of all zones; 0 if that is
     /// unknown. `MemFree` and `MemAvailable` do not count them. A list keeps up to an eighth of its
     /// zone, divided by the number of CPUs, so a dead process's memory can stay there for seconds

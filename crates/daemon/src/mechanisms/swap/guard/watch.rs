@@ -308,11 +308,11 @@ impl Watch {
             // not change that fast, and the kernel itself needs memory to report them.
             let memory = self.files.memory().ok()?;
             self.observe(memory, paging);
-            let listed = self.files.in_cpu_lists();
+            let (listed, low) = (self.files.in_cpu_lists(), self.files.low_watermark());
             let mut state = self.shared.state();
             let gauge = state.shortage.gauge();
             if !state.shortage.may_kill(gauge.at)
-                || state.shortage.is_freed_memory_listed(listed, memory.low)
+                || state.shortage.is_freed_memory_listed(listed, low)
             {
                 return None;
             }
