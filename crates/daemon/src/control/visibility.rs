@@ -212,7 +212,10 @@ fn hide_mechanism(mechanism: &mut MechanismStatus, zeroes: bool) {
     let is = |id: MechanismId| mechanism.name == id.name();
     let of_machine = match mechanism.state {
         State::Off => true,
-        State::Unavailable => !is(MechanismId::Boost) && !(zeroes && is(MechanismId::Prezero)),
+        State::Unavailable => {
+            let of_app = is(MechanismId::Boost) || (zeroes && is(MechanismId::Prezero));
+            !of_app
+        }
         State::Active | State::Idle => false,
     };
     if !of_machine {
