@@ -18,6 +18,8 @@ INSTALLED_PACKAGES = limelight-daemon limelight-cli limelight-agent limelight-pr
 PREFIX ?= /usr
 SBINDIR ?= $(PREFIX)/sbin
 SYSTEM_LIB ?= /usr/lib
+# Version of Linux for `kernel` and `series`: 6.12 or 7.3.
+KERNEL ?= 6.12
 # Directory with the programs and the library for `install` and `deb`, already built. If it is
 # empty, make builds them.
 PROGRAMS ?=
@@ -59,11 +61,11 @@ drawing: $(DRAWINGS) ## Make the drawings in docs from their sources, docs/*.dot
 	@dot -Tsvg -o $@ $<
 	@sed -i -e '/<!--.*-->/d' -e '/<!--/,/-->/d' -e 's/stroke="transparent"/stroke="none"/' $@
 
-kernel: deps ## Build target/lab/kernels/limelight/bzImage
-	@$(LAB) kernel limelight
+kernel: deps ## Build target/lab/kernels/limelight/bzImage (KERNEL=7.3: limelight-7.3)
+	@$(LAB) kernel limelight --linux $(KERNEL)
 
-series: ## Make target/series: the kernel series as patches for git am, each checked and compiled (SERIES_COMPILE=no: only checked)
-	@scripts/series.sh
+series: ## Make target/series: the kernel series as patches for git am, each checked and compiled (SERIES_COMPILE=no: only checked; KERNEL=7.3)
+	@KERNEL=$(KERNEL) scripts/series.sh
 
 static: deps ## Build static programs into target/lab/bin
 	@triple=$$(rustc -vV | sed -n 's/^host: //p') && \

@@ -66,9 +66,9 @@ else
     debian_config "$out/base.config"
 fi
 
-cp -a "$ours/files/." "$tree"
+cp -a "$ours/files/." "$ours/compat/6.12/." "$tree"
 cd "$tree"
-for patch in "$ours"/patches/*.patch; do
+for patch in "$ours"/patches/6.12/*.patch; do
     patch --strip=1 --fuzz=0 --silent <"$patch"
 done
 echo "source: $(make -s kernelversion) with the series"

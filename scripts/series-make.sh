@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Makes the patches of the kernel series from the files in kernel/files and kernel/series/files and
-# the hunks in kernel/patches and kernel/series/hunks. kernel/series/parts assigns the files, and
-# parts of them, to the patches. Called by scripts/series.sh.
+# Makes the patches of the kernel series from the files in kernel/files, kernel/compat/VERSION and
+# kernel/series/files and the hunks in kernel/patches/VERSION and kernel/series/hunks/VERSION.
+# kernel/series/parts assigns the files, and parts of them, to the patches. The descriptions are
+# those of Linux 6.12. Called by scripts/series.sh.
 # Usage: series-make.sh KERNEL_SOURCE OUT SCRATCH
 #   KERNEL_SOURCE  directory of an unpacked kernel source, which is only read
 #   OUT            directory for the patches; its old content is deleted
@@ -11,6 +12,7 @@
 #                  everything applied at once)
 # The author and the sign-off are git's identity (git config user.name and user.email, or
 # GIT_AUTHOR_NAME, ...), which the entry in MAINTAINERS names as well.
+# Environment: KERNEL, the version of the kernel (default 6.12).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,6 +21,8 @@ source=$1
 out=$2
 scratch=$3
 ours=$project/kernel
+kernel=${KERNEL:-6.12}
+hunks=("$ours/patches/$kernel" "$ours/series/hunks/$kernel")
 parts=$ours/series/parts
 repository=$scratch/repository
 complete=$scratch/complete
@@ -42,7 +46,7 @@ if [ -z "${GIT_AUTHOR_DATE:-}" ]; then
 fi
 export GIT_AUTHOR_DATE GIT_COMMITTER_DATE=$GIT_AUTHOR_DATE
 
-mapfile -t numbers < <(for file in "$ours"/patches/*.patch "$ours"/series/*.message; do basename "$file" | cut -c1-4; done | sort -u)
+mapfile -t numbers < <(for file in "$ours"/patches/6.12/*.patch "$ours"/series/*.message; do basename "$file" | cut -c1-4; done | sort -u)
 
 # The entries of kind $2 in kernel/series/parts for the patches after patch $1.
 later() {
@@ -75,7 +79,7 @@ patch_of() {
 # Applies a patch's hunks in the current directory.
 apply() {
     local file
-    for file in "$ours"/patches/"$1"-*.patch "$ours"/series/hunks/"$1"-*.patch; do
+    for file in "${hunks[0]}/$1"-*.patch "${hunks[1]}/$1"-*.patch; do
         [ -e "$file" ] || continue
         sed "s|@AUTHOR@|$author|" "$file" | patch --strip=1 --fuzz=0 --silent --no-backup-if-mismatch ||
             fail "$(basename "$file") does not apply"
@@ -85,7 +89,7 @@ apply() {
 # The commit message of patch $1: its description without the tag [PATCH ...] and the sign-off.
 message() {
     local file
-    for file in "$ours"/patches/"$1"-*.patch "$ours"/series/"$1"-*.message; do
+    for file in "$ours"/patches/6.12/"$1"-*.patch "$ours"/series/"$1"-*.message; do
         [ -e "$file" ] || continue
         sed -n '1,/^$/s/^Subject: *\(\[[^]]*\] *\)\{0,1\}//p' "$file"
         echo
@@ -101,7 +105,7 @@ git config core.hooksPath /dev/null
 git config commit.gpgSign false
 while IFS= read -r file; do
     [ -e "$source/$file" ] && install -D -m "$(stat -c %a "$source/$file")" "$source/$file" "$file"
-done < <(sed -n 's|^--- a/||p' "$ours"/patches/*.patch "$ours"/series/hunks/*.patch | sort -u)
+done < <(cat "${hunks[0]}"/*.patch "${hunks[1]}"/*.patch | sed -n 's|^--- a/||p' | sort -u)
 git add --all --force
 version=$(sed -n 's/^\(VERSION\|PATCHLEVEL\|SUBLEVEL\) = //p' "$source/Makefile" | paste -sd.)
 git commit --quiet --message "Linux $version"
@@ -109,11 +113,11 @@ git tag base
 
 cp -a "$repository" "$complete"
 rm -rf "$complete/.git"
-cp -a "$ours/files/." "$ours/series/files/." "$complete"
+cp -a "$ours/files/." "$ours/compat/$kernel/." "$ours/series/files/." "$complete"
 (cd "$complete" && for number in "${numbers[@]}"; do apply "$number"; done)
 
 declare -A sources patches
-for directory in "$ours/files" "$ours/series/files"; do
+for directory in "$ours/files" "$ours/compat/$kernel" "$ours/series/files"; do
     while IFS= read -r file; do
         sources[$file]=$directory/$file
         patches[$file]=$(patch_of "$file")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# `make series`: makes the kernel series in target/series/6.12 with scripts/series-make.sh; the
+# `make series`: makes the kernel series in target/series/KERNEL with scripts/series-make.sh; the
 # subdirectory rfc/ gets the RFC, which contains only protect. Then checks that the patches can be
 # sent:
 #   - `git am` applies them to a fresh kernel source, and the result has exactly our changes;
@@ -8,16 +8,18 @@
 #   - the whole series compiles without warnings with each of its options disabled.
 # Code that the series does not touch is not compiled.
 # Environment:
-#   LIMELIGHT_KERNEL_SRC  an unmodified kernel source; default: Debian's linux-source-6.12
+#   KERNEL                version of the kernel: 6.12 (default) or 7.3
+#   LIMELIGHT_KERNEL_SRC  an unmodified kernel source; default: Debian's linux-source-KERNEL
 #   LIMELIGHT_KERNEL_TAR  the tarball of that package, if it is elsewhere
 #   SERIES_COMPILE        no: skip the compiler (minutes)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 ours=$PWD/kernel
-out=$PWD/target/series/6.12
+export KERNEL=${KERNEL:-6.12}
+out=$PWD/target/series/$KERNEL
 make_series=$PWD/scripts/series-make.sh
-tarball=${LIMELIGHT_KERNEL_TAR:-/usr/src/linux-source-6.12.tar.xz}
+tarball=${LIMELIGHT_KERNEL_TAR:-/usr/src/linux-source-$KERNEL.tar.xz}
 touched=(fs/exec.o kernel/fork.o mm/)
 options=(PROTECT READAHEAD PREMAP PREZERO PREZERO_BLOCK PREZERO_DMA KUNIT_TEST)
 compiler=()
@@ -31,16 +33,22 @@ fail() {
     exit 1
 }
 
+[ -d "$ours/patches/$KERNEL" ] || fail "KERNEL=$KERNEL: no hunks for this version in kernel/patches"
+configs=("$ours"/configs/{base,limelight}.config)
+[ ! -e "$ours/configs/$KERNEL.config" ] || configs+=("$ours/configs/$KERNEL.config")
+
 case ${SERIES_COMPILE:-yes} in yes | no) ;; *) fail "SERIES_COMPILE=$SERIES_COMPILE: set it to yes or no" ;; esac
 # The kernel's makefiles must not inherit the options of `make series`, because an inherited
 # jobserver causes a warning.
 unset MAKEFLAGS MFLAGS
 # Without the compiler, the checks need only the files that the series changes, and the kernel's
-# makefile and scripts.
+# makefile and scripts. Since Linux 7, scripts/kernel-doc is a link to a Python program.
+scripts=(Makefile scripts)
+[ "$KERNEL" = 6.12 ] || scripts+=(tools/docs tools/lib/python)
 wanted=()
 if [ "${SERIES_COMPILE:-yes}" = no ]; then
-    mapfile -t wanted < <(echo Makefile && echo scripts &&
-        sed -n 's|^--- a/||p' "$ours"/patches/*.patch "$ours"/series/hunks/*.patch | sort -u)
+    mapfile -t wanted < <(printf '%s\n' "${scripts[@]}" &&
+        cat "$ours"/{patches,series/hunks}/"$KERNEL"/*.patch | sed -n 's|^--- a/||p' | sort -u)
 fi
 if [ -n "${LIMELIGHT_KERNEL_SRC:-}" ]; then
     tar -C "$LIMELIGHT_KERNEL_SRC" --exclude=./.git -c "${wanted[@]-.}" | tar -x -C "$linux"
@@ -48,7 +56,7 @@ elif [ -e "$tarball" ]; then
     tar -xf "$tarball" -C "$linux" --strip-components=1 --wildcards --no-wildcards-match-slash \
         ${wanted[@]+"${wanted[@]/#/*/}"}
 else
-    fail "no kernel source: set LIMELIGHT_KERNEL_SRC=DIRECTORY, or install linux-source-6.12"
+    fail "no kernel source: set LIMELIGHT_KERNEL_SRC=DIRECTORY, or install linux-source-$KERNEL"
 fi
 if command -v ccache >/dev/null; then
     export CCACHE_NOHASHDIR=1
@@ -74,6 +82,8 @@ check() {
     local number=$1 file entry known skipped=()
     # Each new file must be in the series' entry in MAINTAINERS, which the first patch adds.
     [ "$number" = 0001 ] || skipped=(--ignore FILE_PATH_CHANGES)
+    # The sources are shared with Linux 6.12, which has no kzalloc_obj().
+    [ "$KERNEL" = 6.12 ] || skipped+=(--ignore ALLOC_WITH_SIZEOF)
     git diff --name-only --diff-filter=A HEAD~ >"$work/added"
     while IFS= read -r file; do
         known=no
@@ -113,7 +123,7 @@ for patch in "$out"/0*.patch; do
     check "$number"
     if [ "${SERIES_COMPILE:-yes}" = yes ]; then
         make --silent tinyconfig
-        scripts/kconfig/merge_config.sh -m .config "$ours"/configs/{base,limelight}.config >/dev/null
+        scripts/kconfig/merge_config.sh -m .config "${configs[@]}" >/dev/null
         compile "$(basename "$patch")"
     fi
 done

@@ -22,6 +22,8 @@ mod random;
 mod restored;
 #[path = "mechanism/terminal.rs"]
 mod terminal;
+#[path = "mechanism/throttle.rs"]
+mod throttle;
 #[path = "mechanism/window.rs"]
 mod window;
 

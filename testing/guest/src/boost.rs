@@ -144,8 +144,8 @@ fn start(
     .conversation("spinner", &spec)
 }
 
-/// Nice value of the app at its start: -20 in the arm `BestStock` if the app has no cgroup of its
-/// own, where that is the best manual setting; otherwise 0.
+/// Nice value of the app at its start. In the arm `BestStock`, it is -20 if the app has no cgroup
+/// of its own: the best manual setting for such an app. Otherwise it is 0.
 fn by_hand_nice(stage: &Stage, own: bool) -> i32 {
     match stage.arm {
         Arm::BestStock if !own => -20,

@@ -62,7 +62,8 @@ enum Part {
         spec: String,
     },
     /// Run a process of the scenario `terminal`.
-    TerminalPart {
+    #[command(name = "terminal-part")]
+    Terminal {
         /// The process, in JSON.
         spec: String,
     },
@@ -194,7 +195,7 @@ fn run(part: Part) -> Result<u8> {
         Part::Hog { spec } => self_hog::hog(&parse(&spec)?)?,
         Part::Spinner { spec } => spin::app(&parse(&spec)?)?,
         Part::SpinLoad { spec } => spin::load(parse(&spec)?)?,
-        Part::TerminalPart { spec } => terminal::parts::run(&parse(&spec)?)?,
+        Part::Terminal { spec } => terminal::parts::run(&parse(&spec)?)?,
         Part::Compiler => spin::compiler()?,
         Part::Reader { spec } => reading::reader(&parse(&spec)?)?,
         Part::Heap { spec } => heap::app(&parse(&spec)?)?,

@@ -15,7 +15,8 @@ use crate::memory::{now_ns, Mapping};
 use crate::random::Random;
 use crate::scenario::Spin;
 
-/// Additions in the inner loop, and its repetitions in one run. The total is that of EIMOS's loop.
+/// Additions in the inner loop, and repetitions of the inner loop in one run. The total is that of
+/// EIMOS's loop.
 const INNER: u64 = 1000;
 const OUTER: u64 = 1000;
 /// Order of Linpack's matrix, and systems solved per run.
@@ -76,7 +77,7 @@ pub fn app(spec: &Spec) -> Result<()> {
     Ok(())
 }
 
-/// A background load, until it is killed.
+/// A background load: does its work repeatedly until its process is killed.
 pub fn load(spin: Spin) -> Result<()> {
     match spin {
         Spin::Build => build(),

@@ -28,10 +28,10 @@ use parts::{built, Part, Program, Tab, FRAME_NS};
 const BOOTED: Duration = Duration::from_secs(3);
 /// Time for the daemon to find the tabs and their commands.
 const SETTLE: Duration = Duration::from_secs(3);
-/// The compositor's cgroup, and that of a terminal in the background.
+/// The compositor's cgroup, and the cgroup of a background terminal.
 const DISPLAY: &str = "session.slice/limelight-display.service";
 const OTHER: &str = "app.slice/app-limelight-other-1.scope";
-/// Nice value of a build by hand.
+/// Nice value of builds in the arm `BestStock`, as a user would set it.
 const BY_HAND: i32 = 10;
 
 /// Runs the scenario.
@@ -54,7 +54,7 @@ pub fn run(mut stage: Stage, work: &Typing) -> Result<()> {
     let (app, display, other) = (cgroup(APP)?, cgroup(DISPLAY)?, cgroup(OTHER)?);
 
     let mut compositor = part(&Part::Compositor, display.as_ref())?;
-    // It answers when terminals can connect.
+    // The compositor answers once terminals can connect.
     compositor.ask::<bool>("listen")?;
     let front = Part::Emulator {
         tabs: tabs(&stage, work),
@@ -125,7 +125,7 @@ fn tab(stage: &Stage, program: Program) -> Tab {
     }
 }
 
-/// The tabs of the terminal in front; the user types into the first.
+/// The tabs of the foreground terminal; the user types into the first tab.
 fn tabs(stage: &Stage, work: &Typing) -> Vec<Tab> {
     let programs: &[Program] = match work.session {
         Session::Build => &[Program::Build],

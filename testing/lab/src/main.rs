@@ -10,7 +10,13 @@ use limelight_lab::paths::Paths;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let run = || -> Result<bool> { cli::run(&Paths::discover()?, arguments.command) };
+    let run = || -> Result<bool> {
+        let paths = Paths {
+            linux: arguments.linux,
+            ..Paths::discover()?
+        };
+        cli::run(&paths, arguments.command)
+    };
     match run() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),

@@ -7,15 +7,21 @@ use std::{env, fs, io};
 
 use anyhow::{bail, Context, Result};
 
+use crate::kernel::Linux;
+
 /// The lab's directories.
 #[derive(Debug, Clone)]
 pub struct Paths {
     /// The work tree.
     pub root: PathBuf,
-    /// `target/lab` of the work tree: kernels, programs, results, saved runs.
+    /// `target/lab` of the work tree: programs, results, run directories, and copies of the
+    /// kernels.
     pub lab: PathBuf,
-    /// `$XDG_CACHE_HOME/limelight`: kernels and images, by the hash of their inputs.
+    /// `$XDG_CACHE_HOME/limelight`, or `~/.cache/limelight`: kernels, images, sources and test
+    /// programs, named by a hash of their inputs.
     pub cache: PathBuf,
+    /// The selected version of Linux. Each version has its own results.
+    pub linux: Linux,
 }
 
 impl Paths {
@@ -24,8 +30,9 @@ impl Paths {
         let here = env::current_dir().context("the current directory is gone")?;
         let Some(root) = here.ancestors().find(|dir| is_work_tree(dir)) else {
             bail!(
-                "{} is not inside a Limelight work tree (no kernel/configs/base.config above it): \
-                 run the lab from the clone",
+                "{} is not inside a clone of Limelight (neither it nor a directory above it has \
+                 kernel/configs/base.config and testing/lab): change to a clone and run the lab \
+                 there",
                 here.display()
             );
         };
@@ -33,6 +40,7 @@ impl Paths {
             root: root.into(),
             lab: root.join("target/lab"),
             cache: cache_dir()?,
+            linux: Linux::default(),
         };
         for dir in [&paths.lab, &paths.cache] {
             fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
@@ -55,17 +63,22 @@ impl Paths {
         self.lab.join("bin-aarch64")
     }
 
-    /// Results of all runs, one directory per scenario.
+    /// Results of all runs, one directory per scenario. Arms are compared only on kernels of one
+    /// version, so each version has its own directory.
     pub fn results(&self) -> PathBuf {
-        self.lab.join("results")
+        match self.linux {
+            Linux::V6_12 => self.lab.join("results"),
+            newer @ Linux::V7_3 => self.lab.join(format!("results-{}", newer.series())),
+        }
     }
 
-    /// Saved run directories.
+    /// Working directories of boots. Those of failed runs, and of runs with `--keep`, stay here.
     pub fn runs(&self) -> PathBuf {
         self.lab.join("runs")
     }
 
-    /// Consoles of boots that failed with the emulator's int3 fault.
+    /// Console logs of boots that failed because QEMU executed a stale breakpoint (`Oops: int3`,
+    /// docs/lab.md).
     pub fn int3(&self) -> PathBuf {
         self.lab.join("int3")
     }
@@ -170,6 +183,7 @@ pub(crate) mod tests {
             root: at("root"),
             lab: at("lab"),
             cache: at("cache"),
+            linux: Linux::default(),
         };
         (dir, paths)
     }

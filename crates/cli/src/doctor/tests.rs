@@ -42,6 +42,7 @@ impl Fake {
             fake.write(&format!("cgroup/{group}cgroup.controllers"), "cpu memory\n");
             if !group.is_empty() {
                 for file in [
+                    "memory.high",
                     "memory.swap.max",
                     "memory.reclaim",
                     "cgroup.freeze",

@@ -133,7 +133,7 @@ pub fn status() -> Status {
             pid: 77,
             uid: 1000,
             source: Some("sway".into()),
-            detail: "sway (pid 70) reports it".into(),
+            detail: "sway (pid 70) reports the focus".into(),
             passed_over: Vec::new(),
         }],
         mechanisms: MechanismId::ALL

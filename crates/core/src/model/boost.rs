@@ -4,7 +4,7 @@
 
 use super::app::{Home, ProcessId};
 
-/// A helper's slice is the app's slice divided by this.
+/// Divisor of the app's time slice for the slices of helpers and of the kernel's reclaim threads.
 const HELPER_SLICE: u32 = 3;
 
 /// The shortest slice that the kernel accepts, in microseconds.
@@ -206,8 +206,8 @@ impl Tuning {
         }
     }
 
-    /// The new nice value of a thread whose original value is `original`. The app's own threads
-    /// keep their order.
+    /// The new nice value of a thread whose original value is `original`. The app's own threads all
+    /// move by the same number of points, so they keep their order.
     pub fn nice(&self, role: Role, original: i32) -> i32 {
         // A competitor with a negative nice value keeps it; 19 is the highest nice value.
         if role == Role::Competitor {

@@ -14,7 +14,7 @@ pub struct Usage {
     pub file_mapped: u64,
     /// Shared memory and tmpfs (`memory.stat: shmem`).
     pub shmem: u64,
-    /// Bytes refaulted soon after their eviction, since the cgroup was created (`memory.stat:
+    /// Bytes read again after their eviction, since the cgroup was created (`memory.stat:
     /// workingset_refault_file + workingset_refault_anon`, times the page size).
     pub refaulted: u64,
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The model: the state of the machine as far as Limelight knows it.
 
+pub mod ageing;
 pub mod app;
 pub mod apps;
 pub mod boost;

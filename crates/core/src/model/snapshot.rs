@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::ageing::aged;
 use super::app::{App, AppKey, ProcessId};
 use super::apps::{Known, Service};
 use super::boost::{Autogroup, Threads, Tuning, View, Weight};
@@ -102,10 +103,23 @@ pub struct Swapping {
     pub warned: Option<(AppKey, Duration)>,
     /// The foreground app whose memory was read back.
     pub returned: Option<AppKey>,
-    /// Apps that may be killed, first victim first.
+    /// Apps that may be killed, in the order in which they would be killed.
     pub armed: Vec<AppKey>,
     /// The last refusal for each app. For a while, the policy chooses other targets.
     pub refused: Vec<Refusal>,
+    /// Apps whose growth is limited.
+    pub throttled: Vec<Throttled>,
+}
+
+/// An app whose growth is limited (`memory.high`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Throttled {
+    /// The app.
+    pub app: AppKey,
+    /// The limit in bytes.
+    pub limit: u64,
+    /// When the limit was set or last raised, since boot.
+    pub raised: Duration,
 }
 
 impl Swapping {
@@ -244,13 +258,16 @@ pub struct Snapshot {
     pub may_hand_down: bool,
     /// The foreground app.
     pub topmost: Option<Measured>,
-    /// A program that is starting and that came to the foreground soon after an earlier start.
-    /// Never the foreground app.
+    /// A program that is starting, and that came to the foreground soon after an earlier start of
+    /// which there is a record. Never the foreground app.
     pub starting: Option<Measured>,
     /// Input of `boost`.
     pub boost: View,
     /// Steps by which protection is lowered; at [`super::pressure::STEPS`] no protection is left.
     pub lowered_steps: u8,
+    /// Steps by which protection has aged while the topmost app was not used; see
+    /// [`super::ageing`].
+    pub age: u8,
     /// Bytes in use that other software protects with `memory.min` or `memory.low`.
     pub protected_by_others: u64,
     /// Bytes that the daemon has locked for the topmost app.
@@ -299,9 +316,18 @@ impl Snapshot {
         self.apps.iter().find(|known| known.key() == key)
     }
 
+    /// The budget of `protect` at the present age, in percent of memory.
+    pub fn budget_percent(&self) -> u8 {
+        let settings = &self.settings.protect;
+        match settings.ageing {
+            true => aged(settings.budget_percent, self.age),
+            false => settings.budget_percent,
+        }
+    }
+
     /// Maximum number of bytes to reserve for the topmost app.
     pub fn budget(&self) -> u64 {
-        let percent = u64::from(self.settings.protect.budget_percent);
+        let percent = u64::from(self.budget_percent());
         let share = |bytes: u64| bytes / 100 * percent + bytes % 100 * percent / 100;
         // Memory held by the kernel, a driver or mlock() must not count: a share of it would let
         // the reservation take the last pages of the other apps.

@@ -40,7 +40,7 @@
 //! At that level, the helper's branch may also contain other processes (an X server in
 //! `system.slice`). A higher weight of the branch would boost them too. So the branch keeps its
 //! weight, and the app's branch gets no more than [`BESIDE_HELPER`], which leaves the helper's
-//! branch a fifth of a processor.
+//! branch a fifth of the processor time.
 //!
 //! A helper that shares its own cgroup with other programs gets a lower nice value even if a weight
 //! acts for the app: the nice value ranks the helper among the threads of that cgroup.
@@ -91,7 +91,7 @@ pub enum Step {
         /// The controllers: `cpu`, `io`.
         controllers: Vec<&'static str>,
     },
-    /// Set the weights of these cgroups, and restore all other weights.
+    /// Set the weights of these cgroups, and restore every other weight that boost has changed.
     Weigh {
         /// The app.
         app: AppKey,
@@ -421,8 +421,8 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     notes.extend(standings);
     if !view.competitors.is_empty() && snapshot.settings.boost.nice_points > 0 {
         notes.push(format!(
-            "boost: busy programs whose nice values are raised by {COMPETITOR_POINTS} in favour \
-             of {}: {}",
+            "boost: number of busy programs whose nice values are raised by {COMPETITOR_POINTS} in \
+             favour of {}: {}",
             topmost.app.name,
             view.competitors.len()
         ));

@@ -587,8 +587,8 @@ prop_compose! {
 }
 
 proptest! {
-    /// Only one app is boosted at a time, the state after each event is stable, and nothing is in
-    /// force after a stop.
+    /// Weights, tuning and autogroups belong to one app at a time, the state after each event is
+    /// stable, and nothing is in force after [`Event::Stop`].
     #[test]
     fn every_sequence_keeps_invariants(situations in prop::collection::vec(situations(), 1..8)) {
         let mut in_force = crate::model::InForce::default();

@@ -17,6 +17,7 @@ mod scope;
 
 use std::time::Duration;
 
+use limelight_core::model::ageing::Ageing;
 use limelight_core::model::apps::Apps;
 use limelight_core::model::pressure::Pressure;
 use limelight_core::model::topmost::{Holder, Rank, Shift, Topmost};
@@ -72,6 +73,8 @@ pub struct Model {
     pub apps: Apps,
     /// Memory pressure that protection causes.
     pub pressure: Pressure,
+    /// Ageing of protection while the topmost app is not used.
+    pub ageing: Ageing,
     /// A starting program that is expected in the foreground.
     pub starting: Option<Launch>,
     /// The snapshot as of the last event, also for `status` and `explain`.
@@ -172,6 +175,7 @@ impl Reconciler {
                 topmost: Topmost::new(config.settings.topmost.gap),
                 apps: Apps::default(),
                 pressure: Pressure::default(),
+                ageing: Ageing::default(),
                 starting: None,
                 last: Snapshot::default(),
             },
@@ -271,6 +275,7 @@ impl Reconciler {
         let front = self.model.front();
         let owner = front.and_then(|app| self.model.owner_of(&self.system, app));
         self.mechanisms.window.topmost(front, owner);
+        self.model.ageing.restart();
         self.reconcile(Scope::Window(now()));
         let exit = self.model.front();
         self.outbox.exit = Some(exit.and_then(|app| TopmostExit::of(app, &self.system)));
@@ -399,7 +404,8 @@ impl Reconciler {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Plans again after a change that is not an input: the start, a new configuration, the stop.
+    /// Plans again after a change that is not an input: the daemon's start or stop, or a new
+    /// configuration.
     pub fn refresh(&mut self, event: Event) {
         self.reconcile(Scope::All(event));
     }
@@ -432,8 +438,8 @@ impl Reconciler {
         );
     }
 
-    /// For each purpose, whether the daemon's own sources of input and frames are needed: guesses
-    /// of the foreground app, response windows in general, and an open response window.
+    /// Whether the daemon's own sources of input and frames are needed, for each of three purposes:
+    /// guesses of the foreground app, response windows in general, an open response window.
     pub fn wanted_sources(&self) -> (bool, bool, bool) {
         let Config {
             evdev, wake_graph, ..
@@ -450,6 +456,14 @@ impl Reconciler {
             windows && self.config.settings.window.enabled,
             window.is_open(),
         )
+    }
+
+    /// Notes that the topmost app is used. If protection has aged, the next tick restores it at
+    /// once.
+    fn note_use(&mut self, at: Duration) {
+        if self.mechanisms.window.is_open() && self.model.ageing.window() {
+            self.ticks.next = at;
+        }
     }
 
     /// Whether the topmost app has settled: it is not known to be in the middle of a response.

@@ -75,7 +75,7 @@ pub(super) fn publish(
                 let name = &app.name;
                 warn!(
                     "{name} is in the foreground and grew by {} MiB recently while memory is \
-                     short: save your work, or close it",
+                     short: save your work in it, or close it",
                     grown >> 20
                 );
             }
@@ -117,7 +117,7 @@ fn asked<'a>(
         took: None,
         reason: match next {
             Some(next) => format!(
-                "memory is short ({}); {} is closed next if it stays short",
+                "memory is short ({}); if it stays short, {} is closed next",
                 level.name(),
                 next.found.app.name
             ),

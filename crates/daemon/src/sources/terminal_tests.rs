@@ -94,7 +94,7 @@ fn processes_of_a_terminal_have_parts_and_those_in_front_a_size() {
         .filter_map(|pid| terminal.part(id(pid)))
         .collect();
     assert_eq!(parts, [Part::Window, Part::Shell, Part::Command, Part::Job]);
-    assert_eq!(terminal.front_bytes, Some(3 * 16 << 10));
+    assert_eq!(terminal.front_bytes, Some(48 << 10));
     let alone = look(&Machine::terminal(), &[10, 20]).unwrap();
     assert_eq!(alone.front_bytes, None);
 }

@@ -8,6 +8,8 @@
 #include <linux/sched.h>
 #include <uapi/linux/limelight.h>
 
+#include "compat.h"
+
 /* Default budget of protect, in percent of reclaimable memory. */
 #define LIMELIGHT_BUDGET_DEFAULT	60
 #define LIMELIGHT_BUDGET_MAX		90
@@ -81,7 +83,6 @@ void limelight_topmost_clear(void);
 void limelight_usage(struct limelight_usage *usage);
 unsigned long limelight_node_room(struct pglist_data *pgdat);
 unsigned long limelight_node_fault_room(struct pglist_data *pgdat);
-unsigned long limelight_memory_room(void);
 unsigned long limelight_cgroup_room(struct mm_struct *mm);
 
 /* device.c */

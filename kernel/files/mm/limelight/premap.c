@@ -53,7 +53,6 @@
 #include <linux/mm.h>
 #include <linux/mm_inline.h>
 #include <linux/oom.h>
-#include <linux/pagewalk.h>
 #include <linux/pgtable.h>
 #include <linux/rmap.h>
 #include <linux/sched.h>
@@ -278,14 +277,14 @@ static int premap_inspect_window(struct vm_area_struct *vma, const struct window
 }
 
 /* Counts the untouched pages in one page table, whether premap mapped them or not. */
-static int premap_count_zapped(pmd_t *pmd, unsigned long address, unsigned long end,
-			       struct mm_walk *walk)
+static unsigned int premap_count_zapped(struct vm_area_struct *vma, pmd_t *pmd,
+					unsigned long address, unsigned long end)
 {
-	unsigned int *untouched = walk->private;
+	unsigned int untouched = 0;
 	spinlock_t *ptl = NULL;
 	pte_t *ptes, *pte;
 
-	ptes = pte_offset_map_lock(walk->mm, pmd, address, &ptl);
+	ptes = pte_offset_map_lock(vma->vm_mm, pmd, address, &ptl);
 	if (!ptes)
 		return 0;
 	__acquire(RCU);
@@ -295,31 +294,63 @@ static int premap_count_zapped(pmd_t *pmd, unsigned long address, unsigned long 
 
 		if (!pte_present(entry) || !pte_untouched(entry))
 			continue;
-		page = vm_normal_page(walk->vma, address, entry);
+		page = vm_normal_page(vma, address, entry);
 		if (page && folio_maybe_untouched(page_folio(page)))
-			(*untouched)++;
+			untouched++;
 	}
 	pte_unmap_unlock(ptes, ptl);
-	return 0;
+	return untouched;
 }
 
-static const struct mm_walk_ops zap_ops = {
-	.pmd_entry = premap_count_zapped,
-	.walk_lock = PGWALK_RDLOCK,
-};
+/*
+ * The entry for @address in the page middle directory; NULL: there is none. *@end is
+ * lowered to the end of the range that the entry, or its absence, covers.
+ */
+static pmd_t *premap_pmd_at(struct mm_struct *mm, unsigned long address,
+			    unsigned long *end)
+{
+	unsigned long limit = *end;
+	pgd_t *pgd = pgd_offset(mm, address);
+	p4d_t *p4d;
+	pud_t *pud;
+
+	*end = pgd_addr_end(address, limit);
+	if (!pgd_present(*pgd))
+		return NULL;
+	p4d = p4d_offset(pgd, address);
+	*end = p4d_addr_end(address, limit);
+	if (!p4d_present(*p4d))
+		return NULL;
+	pud = pud_offset(p4d, address);
+	*end = pud_addr_end(address, limit);
+	if (!pud_present(*pud) || pud_leaf(*pud))
+		return NULL;
+	*end = pmd_addr_end(address, limit);
+	return pmd_offset(pud, address);
+}
 
 /*
  * Counts untouched pages in a separate walk before the page tables are cleared: a
- * hook in the path that unmaps single pages would cost time in every process.
+ * hook in the path that unmaps single pages would cost time in every process. The
+ * caller holds the mmap lock or the VMA's lock, either of which keeps the upper page
+ * tables; walk_page_range_vma() would have to be told which.
  */
 void __limelight_premap_zap(struct vm_area_struct *vma, unsigned long start,
 			    unsigned long end)
 {
 	unsigned int untouched = 0;
+	unsigned long next;
 
 	if (!vma_is_anonymous(vma))
 		return;
-	walk_page_range_vma(vma, start, end, &zap_ops, &untouched);
+	for (; start < end; start = next) {
+		pmd_t *pmd;
+
+		next = end;
+		pmd = premap_pmd_at(vma->vm_mm, start, &next);
+		if (pmd && !pmd_none(pmdp_get_lockless(pmd)))
+			untouched += premap_count_zapped(vma, pmd, start, next);
+	}
 	if (!untouched)
 		return;
 	count_vm_events(LIMELIGHT_PREMAP_WASTED, untouched);
@@ -561,8 +592,8 @@ static unsigned int premap_alloc_folios(struct vm_area_struct *vma, unsigned lon
 
 		got = 1;
 		if (order) {
-			folios[count] = vma_alloc_folio(GFP_PREMAP, order, vma,
-							address, true);
+			folios[count] = limelight_alloc_folio(GFP_PREMAP, order,
+							      vma, address);
 			if (!folios[count]) {
 				/* Do not retry this size in this window. */
 				count_mthp_stat(order, MTHP_STAT_ANON_FAULT_FALLBACK);
@@ -574,13 +605,12 @@ static unsigned int premap_alloc_folios(struct vm_area_struct *vma, unsigned lon
 						       *orders);
 
 			memset(pages + count, 0, most * sizeof(*pages));
-			got = alloc_pages_bulk_array(GFP_PREMAP, most,
-						     pages + count);
+			got = alloc_pages_bulk(GFP_PREMAP, most, pages + count);
 			if (!got)
 				break;
 		} else {
-			folios[count] = vma_alloc_folio(GFP_PREMAP, 0, vma,
-							address, false);
+			folios[count] = limelight_alloc_folio(GFP_PREMAP, 0, vma,
+							      address);
 			if (!folios[count])
 				break;
 		}
@@ -591,7 +621,8 @@ static unsigned int premap_alloc_folios(struct vm_area_struct *vma, unsigned lon
 	}
 
 	while (charged < count &&
-	       !mem_cgroup_charge(folios[charged], vma->vm_mm, GFP_PREMAP)) {
+	       !mem_cgroup_charge(folios[charged], vma->vm_mm, GFP_PREMAP) &&
+	       !limelight_prepare_large_folio(folios[charged])) {
 		folio_throttle_swaprate(folios[charged], GFP_PREMAP);
 		charged++;
 	}
@@ -693,7 +724,7 @@ static unsigned int premap_map_window(struct vm_fault *vmf, unsigned int nr)
 	unsigned long orders = folio_orders();
 	unsigned int done = 0;
 
-	if (orders && vma_thp_disabled(vmf->vma, vmf->vma->vm_flags))
+	if (orders && limelight_thp_disabled(vmf->vma))
 		orders = 0;
 
 	while (done < nr) {

@@ -136,7 +136,7 @@ int prezero_fill(struct prezero_pool *pool, int nid,
 	LIST_HEAD(list);
 	u64 zeroed;
 
-	got = alloc_pages_bulk_array_node(GFP_PREZERO, nid, nr, pages);
+	got = alloc_pages_bulk_node(GFP_PREZERO, nid, nr, pages);
 	if (!got)
 		return -ENOMEM;
 	done = filler_zero_batch(filler, nid, pages, got, &zeroed);

@@ -137,8 +137,8 @@ int limelight_window_request(u32 flags, u64 deadline_ns)
 
 void __init limelight_window_init(void)
 {
-	hrtimer_init(&window_timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS);
-	window_timer.function = window_timeout;
+	hrtimer_setup(&window_timer, window_timeout, CLOCK_MONOTONIC,
+		      HRTIMER_MODE_ABS);
 }
 
 #ifdef CONFIG_LIMELIGHT_KUNIT_TEST

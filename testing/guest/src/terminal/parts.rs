@@ -24,14 +24,14 @@ pub const FRAME_NS: u64 = 16_666_667;
 
 /// The compositor's socket.
 const SOCKET: &str = "/run/terminal-keys";
-/// Each build appends a byte for each compiler that has ended.
+/// File to which each build appends one byte for each of its compilers that has ended.
 const BUILT: &str = "/run/terminal-built";
 
 /// Outer loops that a process spends on a key: compositor, editor, emulator.
 const COMPOSE: u64 = 100;
 const EDIT: u64 = 200;
 const DRAW: u64 = 300;
-/// Time between two keys, and the most by which it varies.
+/// Shortest time between two keys, and the bound of the time that is added to it.
 const KEY_NS: u64 = 30_000_000;
 const JITTER_NS: u64 = 13_000_000;
 
@@ -54,7 +54,7 @@ pub enum Program {
 /// A tab of a terminal.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Tab {
-    /// The program that its shell runs in the foreground.
+    /// The program that the tab's shell runs in the foreground.
     pub program: Program,
     /// The build's nice value.
     pub nice: i32,
@@ -69,9 +69,9 @@ pub enum Part {
     Compositor,
     /// A terminal emulator.
     Emulator {
-        /// Its tabs.
+        /// The emulator's tabs.
         tabs: Vec<Tab>,
-        /// Whether the compositor sends it keys, for the first tab.
+        /// Whether the compositor sends the emulator keys, which go to the first tab.
         front: bool,
     },
     /// The shell of a tab.
@@ -102,7 +102,8 @@ pub fn built() -> Result<u64> {
     }
 }
 
-/// Answers `listen`, and `type N` with the time from each key to its frame in nanoseconds.
+/// The compositor's process. It answers `listen` once terminals can connect, and `type N` with the
+/// time from each of N keys to its frame, in nanoseconds.
 fn compositor() -> Result<()> {
     take_name("sway")?;
     fs::remove_file(SOCKET).or_else(|error| match error.kind() {
@@ -240,7 +241,7 @@ fn pseudo_terminal() -> io::Result<(File, File)> {
     Ok((master, slave))
 }
 
-/// This program as another part.
+/// The command that runs this program as `part`.
 fn itself(part: &Part) -> Result<Command> {
     let mut command = Command::new("/proc/self/exe");
     command
@@ -252,8 +253,9 @@ fn itself(part: &Part) -> Result<Command> {
 fn shell(tab: Tab) -> Result<()> {
     take_name("sh")?;
     let mut command = itself(&Part::Program(tab))?;
-    // SAFETY: the closure runs between fork and exec and makes only async-signal-safe calls. The
-    // shell's group is in the foreground, so that tcsetpgrp() sends no signal once it is ignored.
+    // The new process group is in the background, where tcsetpgrp() would stop the process by
+    // SIGTTOU. The closure therefore ignores that signal for the time of the call.
+    // SAFETY: the closure runs between fork and exec and makes only async-signal-safe calls.
     unsafe {
         command.pre_exec(|| {
             libc::signal(libc::SIGTTOU, libc::SIG_IGN);

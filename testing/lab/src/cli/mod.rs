@@ -11,7 +11,7 @@ mod tests;
 use anyhow::{bail, Result};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::kernel;
+use crate::kernel::{self, Linux};
 use crate::paths::Paths;
 use crate::qemu::Accelerator;
 use crate::run::{self, disks, Options, Selection};
@@ -24,6 +24,9 @@ use crate::scenarios;
 #[derive(Debug, Parser)]
 #[command(name = "limelight-lab", version)]
 pub struct Arguments {
+    /// Version of the kernels `debian`, `limelight`, `unpatched` and `debug`.
+    #[arg(long, global = true, default_value = "6.12")]
+    pub linux: Linux,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -75,7 +78,7 @@ pub enum Command {
         #[command(flatten)]
         how: How,
     },
-    /// Run the soak scenarios on the debug kernel.
+    /// Run every soak scenario, print its tables and verdicts.
     Soak {
         /// Run options.
         #[command(flatten)]
@@ -115,7 +118,8 @@ pub struct How {
     /// Fast or exact; by default the scenario's own mode.
     #[arg(long)]
     mode: Option<ModeName>,
-    /// Guests at a time; by default one per CPU for tests and exact mode, else one.
+    /// Guests at a time; by default one per CPU, at most 8, for tests and for benchmarks in exact
+    /// mode, else one.
     #[arg(short, long)]
     jobs: Option<usize>,
     /// Keep the run directories of successful machines, too.
@@ -186,6 +190,7 @@ pub fn run(paths: &Paths, command: Command) -> Result<bool> {
             let bootable = kernel::get(paths, name)?;
             let image = bootable.image();
             let image = image.file_name().unwrap_or_default().to_string_lossy();
+            let name = paths.linux.name_of(name);
             println!("target/lab/kernels/{name}/{image} ({})", bootable.hash);
             Ok(true)
         }

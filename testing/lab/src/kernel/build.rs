@@ -75,15 +75,17 @@ pub fn get(paths: &Paths, kernel: Kernel) -> Result<PathBuf> {
     let recipe = Recipe::new(paths, kernel)?;
     let key = recipe.key()?;
     let shelf = Shelf::new(&paths.cache, "kernels")?;
-    shelf.get(kernel.name(), &key, |dir| recipe.build(dir))
+    shelf.get(&recipe.name, &key, |dir| recipe.build(dir))
 }
 
 /// All inputs of a kernel build.
 struct Recipe {
-    kernel: Kernel,
+    /// The kernel's name in the cache.
+    name: String,
     architecture: Architecture,
     source: Source,
-    files: Option<PathBuf>,
+    /// Trees of files that are added to the source.
+    files: Vec<PathBuf>,
     patches: Vec<PathBuf>,
     fragments: Vec<PathBuf>,
     /// File with the number of object files of the last build.
@@ -102,29 +104,36 @@ impl Recipe {
                 bail!("a packaged kernel is not built")
             }
         };
-        let ours = kernel != Kernel::Unpatched;
+        let linux = paths.linux.of(kernel);
+        let (files, patches) = match kernel {
+            Kernel::Unpatched => Default::default(),
+            _ => (
+                vec![dir.join("files"), dir.join("compat").join(linux.series())],
+                patch::series(&dir.join("patches").join(linux.series()))?,
+            ),
+        };
+        let config = |name: &str| dir.join("configs").join(name);
+        let version_config = config(&format!("{}.config", linux.series()));
+        let name = paths.linux.name_of(kernel);
         Ok(Recipe {
-            kernel,
             architecture: Architecture::of(kernel),
-            source: Source::choose(paths)?,
-            files: ours.then(|| dir.join("files")),
-            patches: if ours {
-                patch::series(&dir.join("patches"))?
-            } else {
-                Vec::new()
-            },
+            source: Source::choose(paths, linux)?,
+            files,
+            patches,
             fragments: names
                 .iter()
-                .map(|name| dir.join("configs").join(name))
+                .map(|name| config(name))
+                .chain(version_config.is_file().then_some(version_config.clone()))
                 .collect(),
-            objects_file: paths.cache.join(format!("kernels/.{kernel}.objects")),
+            objects_file: paths.cache.join(format!("kernels/.{name}.objects")),
+            name,
         })
     }
 
     fn key(&self) -> Result<String> {
         let mut inputs = Inputs::new();
         self.source.add_to(&mut inputs)?;
-        if let Some(files) = &self.files {
+        for files in &self.files {
             inputs.tree("files", files)?;
         }
         for file in self.patches.iter().chain(&self.fragments) {
@@ -150,11 +159,11 @@ impl Recipe {
 
     /// Builds the kernel in `dir`, and leaves only the image, `.config` and `System.map` there.
     fn build(&self, dir: &Path) -> Result<()> {
-        let progress = Progress::new(format!("kernel {}", self.kernel));
+        let progress = Progress::new(format!("kernel {}", self.name));
         let tree = dir.join("tree");
         fs::create_dir(&tree).with_context(|| format!("cannot create {}", tree.display()))?;
         progress.during("unpacking the source", || self.source.unpack(&tree))?;
-        if let Some(files) = &self.files {
+        for files in &self.files {
             patch::lay_over(files, &tree)?;
         }
         self.patches

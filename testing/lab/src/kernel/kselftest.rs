@@ -22,7 +22,7 @@ const FLAGS: [&str; 5] = ["-static", "-O2", "-Wall", "-Werror", "-D_GNU_SOURCE="
 pub fn get(paths: &Paths) -> Result<PathBuf> {
     let tests = paths.kernel().join("series/files").join(SELFTESTS);
     let uapi = paths.kernel().join("files/include/uapi");
-    let source = Source::choose(paths)?;
+    let source = Source::choose(paths, paths.linux)?;
     let mut inputs = Inputs::new();
     inputs.text("flags", FLAGS.join(" "));
     inputs.tree("tests", &tests)?.tree("uapi", &uapi)?;

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Provides kernels: built from source, or unpacked from Debian packages.
 
+mod apt;
 mod build;
 mod config;
 mod debian;
 pub mod kselftest;
+mod linux;
 pub mod modules;
 mod patch;
 mod source;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
+pub use self::linux::Linux;
 use crate::paths::{self, Paths};
 use crate::scenario::Kernel;
 
@@ -21,7 +24,7 @@ use crate::scenario::Kernel;
 pub struct Bootable {
     /// The kernel.
     pub kernel: Kernel,
-    /// Its entry in the cache.
+    /// The kernel's entry in the cache.
     pub dir: PathBuf,
     /// Hash of the inputs that it was built from.
     pub hash: String,
@@ -59,8 +62,9 @@ impl Bootable {
     }
 
     /// Copies image and configuration to `target/lab/kernels/NAME/`.
-    fn export(&self, lab: &Path) -> Result<()> {
-        let to = lab.join("kernels").join(self.kernel.name());
+    fn export(&self, paths: &Paths) -> Result<()> {
+        let name = paths.linux.name_of(self.kernel);
+        let to = paths.lab.join("kernels").join(name);
         std::fs::create_dir_all(&to).with_context(|| format!("cannot create {}", to.display()))?;
         for file in [self.image_name(), ".config"] {
             let (from, to) = (self.dir.join(file), to.join(file));
@@ -82,6 +86,6 @@ pub fn get(paths: &Paths, kernel: Kernel) -> Result<Bootable> {
     };
     let dir = dir.with_context(|| format!("cannot get kernel {kernel}"))?;
     let bootable = Bootable::new(kernel, dir)?;
-    bootable.export(&paths.lab)?;
+    bootable.export(paths)?;
     Ok(bootable)
 }

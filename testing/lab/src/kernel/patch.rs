@@ -19,14 +19,14 @@ pub fn lay_over(files: &Path, tree: &Path) -> Result<()> {
         let to = tree.join(&file);
         if to.exists() {
             bail!(
-                "kernel/files/{0} would replace the kernel's own {0}: make it a patch",
-                file.display()
+                "{} would replace the kernel's own file: make it a patch",
+                files.join(&file).display()
             );
         }
         let dir = to.parent().expect("a file below the tree has a directory");
         fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         fs::copy(files.join(&file), &to)
-            .with_context(|| format!("cannot copy kernel/files/{}", file.display()))?;
+            .with_context(|| format!("cannot copy {}", files.join(&file).display()))?;
     }
     Ok(())
 }

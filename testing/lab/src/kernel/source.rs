@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::{bail, Context, Result};
 
-use super::debian;
+use super::{debian, Linux};
 use crate::cache::Inputs;
 use crate::paths::{self, Paths};
 use crate::shell;
@@ -24,17 +24,19 @@ pub enum Source {
 }
 
 impl Source {
-    /// `LIMELIGHT_KERNEL_SRC` if set, else Debian's source package.
-    pub fn choose(paths: &Paths) -> Result<Self> {
+    /// `LIMELIGHT_KERNEL_SRC` if set, else Debian's source package of `linux`.
+    pub fn choose(paths: &Paths, linux: Linux) -> Result<Self> {
         let Some(tree) = env::var_os("LIMELIGHT_KERNEL_SRC").filter(|tree| !tree.is_empty()) else {
-            return Ok(Source::Tarball(debian::source_tarball(paths)?));
+            return Ok(Source::Tarball(debian::source_tarball(paths, linux)?));
         };
         let tree = PathBuf::from(tree);
+        let at = format!("LIMELIGHT_KERNEL_SRC={}", tree.display());
         if !tree.join("Kbuild").is_file() {
-            bail!(
-                "LIMELIGHT_KERNEL_SRC={}: no kernel source there",
-                tree.display()
-            );
+            bail!("{at}: no kernel source there");
+        }
+        let version = version(&paths::read_lossy(&tree.join("Makefile"))?);
+        if version != linux.series() {
+            bail!("{at} is Linux {version}, not {}", linux.series());
         }
         Ok(Source::Tree(tree))
     }
@@ -106,5 +108,30 @@ impl Source {
                 )
             }
         }
+    }
+}
+
+/// Version and patch level in the text of a kernel's `Makefile`: `6.12`.
+fn version(makefile: &str) -> String {
+    let number = |name: &str| {
+        let mut lines = makefile.lines();
+        lines.find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
+    };
+    let parts: Vec<_> = ["VERSION =", "PATCHLEVEL ="]
+        .map(number)
+        .into_iter()
+        .flatten()
+        .collect();
+    parts.join(".")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_is_read_from_the_makefile() {
+        let makefile = "# comment\nVERSION = 7\nPATCHLEVEL = 3\nSUBLEVEL = 4\nEXTRAVERSION =\n";
+        assert_eq!(version(makefile), "7.3");
     }
 }

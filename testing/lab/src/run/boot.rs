@@ -26,7 +26,7 @@ const BOOT_S: u64 = 180;
 /// Assumed slowdown of an exact guest's clock relative to the host's.
 const EXACT_FACTOR: u64 = 20;
 /// Maximum number of boots of a machine. A second boot follows only if the first one fails with the
-/// emulator's int3 fault; it emulates the CPUs in one thread.
+/// emulator's int3 fault. The second boot emulates the CPUs in one thread.
 const BOOTS: u32 = 2;
 /// The cache model's output file in the run directory.
 const CACHE_REPORTS: &str = "cache.jsonl";
@@ -41,9 +41,9 @@ pub struct Job<'a> {
     pub scenario: &'static str,
     /// The boot's schedule.
     pub boot: &'a Boot,
-    /// Its kernel.
+    /// The boot's kernel.
     pub kernel: &'a Bootable,
-    /// Its accelerator.
+    /// The boot's accelerator.
     pub accelerator: Accelerator,
     /// Console texts that are not failures.
     pub expected_console: &'static [&'static str],
@@ -284,8 +284,15 @@ impl Job<'_> {
         if fs::hard_link(self.kernel.image(), &image).is_err() {
             paths::copy_file(&self.kernel.image(), &image)?;
         }
-        let memory_mib =
-            size.memory_mib + swap_in_memory_mib + rootfs_in_memory_mib.unwrap_or_default();
+        // The guest reduces its free memory to `free_mib`, so a larger kernel needs a larger machine.
+        let kernel_mib = match size.free_mib {
+            Some(_) => self.paths.linux.additional_mib(),
+            None => 0,
+        };
+        let memory_mib = size.memory_mib
+            + kernel_mib
+            + swap_in_memory_mib
+            + rootfs_in_memory_mib.unwrap_or_default();
         let plugin = match size.cache_model {
             true => Some(plugin::cache_model(
                 self.paths,
@@ -346,7 +353,7 @@ impl Job<'_> {
     }
 }
 
-/// A guest's records, by cell.
+/// A guest's results, checks and failures, by cell. Progress messages do not count as records here.
 struct Collected<'a> {
     cells: BTreeMap<&'a str, &'a Scheduled>,
     /// Cells without any record yet.

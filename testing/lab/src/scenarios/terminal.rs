@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! A terminal with a build in it: the time from a key press to the frame that shows its echo, and
-//! the build's progress. By hand, the build runs at nice 10.
+//! the build's progress. In the arm `best-stock`, the build runs at nice 10.
 
 use limelight_apps::scenario::{Place, Session, Typing};
 
@@ -65,7 +65,7 @@ fn in_time(seen: &Seen<'_>, arm: ArmOn) -> Option<Verdict> {
                  an idle machine"
         ),
         ratio <= SLOWER,
-        format!("{ratio:.2}"),
+        format!("{ratio:.2} times as long"),
     ))
 }
 
@@ -74,7 +74,7 @@ fn built(seen: &Seen<'_>, arm: ArmOn) -> Option<Verdict> {
     Some(seen.verdict(
         format!("the build beside {arm} makes at least {PROGRESS} of stock's progress"),
         ratio >= PROGRESS,
-        format!("{ratio:.3}"),
+        format!("{ratio:.3} of stock's progress"),
     ))
 }
 
@@ -92,11 +92,11 @@ pub const EXACT: Spec = Spec {
     time_limit_s: 120,
     must_hold: judge,
     metrics: &[&[
-        Metric::lower("key_p50_us", "key to frame p50"),
-        Metric::lower("key_p95_us", "p95"),
-        Metric::lower("key_p99_us", "p99"),
-        Metric::lower("missed_frames_percent", "% missed"),
-        Metric::higher("compiled_per_s", "compiled/s"),
+        Metric::lower("key_p50_us", "key to frame, p50"),
+        Metric::lower("key_p95_us", "key to frame, p95"),
+        Metric::lower("key_p99_us", "key to frame, p99"),
+        Metric::lower("missed_frames_percent", "% of frames missed"),
+        Metric::higher("compiled_per_s", "compilers ended per second"),
         Metric::lower("daemon_percent", "daemon's % of a processor"),
     ]],
     repetitions: 1,

@@ -70,22 +70,22 @@ fn notes(view: &View<'_>, role: Role, id: ProcessId, app: Option<&App>) -> Vec<S
         Role::Topmost => topmost_notes(view, id),
         Role::Previous => {
             vec![
-                "this app was in the foreground before; limelightd does nothing for it now"
+                "this app was in the foreground before; limelightd does not favour it now"
                     .to_owned(),
             ]
         }
         Role::Background => vec![match daemon.model.topmost.front() {
             Some(front) if viewer.sees_app(&front.app) => {
                 format!(
-                    "limelightd does nothing for this process: {} is in the foreground",
+                    "limelightd does not favour this process: {} is in the foreground",
                     front.app.name
                 )
             }
             None if viewer.speaker.sees_all() => {
-                "limelightd does nothing for this process: no app is in the foreground".to_owned()
+                "limelightd does not favour this process: no app is in the foreground".to_owned()
             }
             // Another user's app may be topmost.
-            _ => "limelightd does nothing for this process: it is not in the foreground".to_owned(),
+            _ => "limelightd does not favour this process: it is not in the foreground".to_owned(),
         }],
     };
     notes.extend(part);

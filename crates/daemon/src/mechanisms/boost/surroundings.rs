@@ -39,6 +39,7 @@ pub struct Surroundings {
     looked_at: Option<Duration>,
     schedulers: Schedulers,
     helpers: Vec<Known>,
+    /// Whether the scheduler treats each session as a group (autogroup).
     autogroups: bool,
     /// Whether realtime tasks are scheduled in groups. Determined once, and only where Limelight
     /// owns the cgroup tree, because the search in the kernel's list of functions takes long.
@@ -46,7 +47,7 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// Scans again if the last scan is too old.
+    /// Scans again if the last scan is too old and `boost` is enabled.
     pub fn look(&mut self, system: &System, settings: &BoostSettings, now: Duration) {
         let fresh = |then: Duration| now.saturating_sub(then) < LOOK_EVERY;
         if !settings.enabled || self.looked_at.is_some_and(fresh) {

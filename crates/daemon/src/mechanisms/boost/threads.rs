@@ -2,16 +2,16 @@
 //! Sets the nice value, slice and I/O priority of each thread.
 //!
 //! A thread inherits all three from its creator. So a thread that is created while the app is
-//! topmost is boosted from the start; the next scan only records it. A recorded thread is never
-//! changed again: a renice in the meantime takes precedence.
+//! topmost is boosted at once; the next plan only adds it to the restore record. A recorded thread
+//! is never changed again: a renice in the meantime takes precedence.
 //!
 //! The children of a shell or a command in a terminal get nothing: the kernel resets their nice
 //! value to 0 and their slice to its own. So a shell or command that has other values than these is
 //! left alone. A process whose role changes gets its original values back first.
 //!
 //! The nice values of an app's process are not lowered if its main thread has a value below 0 that
-//! the record does not explain. Either a privileged program set that value, or the thread inherited
-//! it from Limelight unnoticed.
+//! the restore record does not explain. Either a privileged program set that value, or the thread
+//! inherited it from Limelight unnoticed.
 
 use limelight_core::model::boost::{Role, Threads, Tuning};
 use limelight_core::model::{AppKey, ProcessId};
@@ -75,8 +75,9 @@ fn without_us(family: &Family, found: Asking) -> Asking {
     wanted(&tuned, found).0
 }
 
-/// The tuning for a process's threads. `originals`: the TID of each thread, and its values without
-/// Limelight.
+/// The tuning for a process's threads: without lower nice values for an app's process whose main
+/// thread has an unexplained value below 0. `originals`: the TID of each thread, and its values
+/// without Limelight.
 fn tuning_for(
     tuning: Tuning,
     listed: &Threads,
@@ -129,7 +130,7 @@ fn change(
     let to = format!("{} ({} threads)", word(|tuned| tuned.ours), threads.len());
     let rule = match role {
         Role::Competitor => {
-            "boost: it competes with the foreground app for processor time, and no cgroup weight \
+            "boost: this program competes with the foreground app for processor time, and no weight \
              separates the two"
         }
         Role::Worker => {
@@ -210,8 +211,8 @@ fn unknown_threads(process: &Process, listed: &Threads, known: &[Tuned], slice: 
 /// Determines the values that threads would have without Limelight.
 struct Origins<'a> {
     inheritance: Inheritance<'a>,
-    /// The time and the process tree from before any value is changed. They are read at the first
-    /// new thread, because most scans find no new thread.
+    /// The time and the process tree before any value is changed. They are read at the first new
+    /// thread, because most plans find no new thread.
     start: Option<(Moment, ProcessTree)>,
 }
 
@@ -282,8 +283,7 @@ pub(super) fn tune(
         }
         let (lineage, family) = match origins.of(system, (listed.process, &process)) {
             Ok(origin) => origin,
-            // Inherited and chosen values cannot be distinguished now; the next scan may
-            // succeed.
+            // Inherited and chosen values cannot be distinguished now; the next plan may succeed.
             Err(error) => {
                 tracing::debug!("threads are not boosted: {error}");
                 continue;
@@ -355,7 +355,7 @@ fn write_threads(
             if recorded.is_err() {
                 break;
             }
-            // Check again: the TID may have been reused since the scan.
+            // Check again: the TID may have been reused since the threads were listed.
             if !is_same(&fresh.process, thread) {
                 continue;
             }
@@ -390,8 +390,8 @@ fn write_threads(
     }
 }
 
-/// Drops ended processes from the record, and processes that are no longer listed from the reported
-/// changes.
+/// Drops ended processes from the restore record, and processes that are no longer listed from the
+/// reported changes.
 fn forget_ended(shared: &mut Shared, threads: &[Threads], context: Context<'_>) {
     let listed = |id: ProcessId| threads.iter().any(|threads| threads.process == id);
     let gone: Vec<Entry> = recorded_threads(shared)
@@ -412,12 +412,12 @@ pub(super) fn untune(shared: &mut Shared, context: Context<'_>) {
     for (entry, undone) in shared.undo(context.system, Entry::is_asking) {
         match undone {
             Undone::Failed { why } if entry.lineage().is_some() => {
-                tracing::info!("not put back yet, {entry}: {why}");
+                tracing::info!("not put back yet: {entry}; {why}");
             }
             Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
             Undone::Theirs { found } => {
                 tracing::info!(
-                    "not put back, because another program has changed it ({found}): {entry}"
+                    "not put back: {entry}; another program has since set it to {found}"
                 );
             }
             Undone::Restored | Undone::Gone => {}

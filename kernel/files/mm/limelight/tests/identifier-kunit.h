@@ -301,7 +301,7 @@ static void identifier_test_mapped_anonymous_pages_count(struct kunit *test)
 	atomic_set(&folio->_mapcount, 0);
 	tag_count_folio(folio, &tagged);
 	KUNIT_EXPECT_EQ(test, tagged.anon + tagged.cached, 0);
-	folio->mapping = (void *)PAGE_MAPPING_ANON;
+	folio->mapping = (void *)FOLIO_MAPPING_ANON;
 	tag_count_folio(folio, &tagged);
 	KUNIT_EXPECT_EQ(test, tagged.anon, 1);
 	KUNIT_EXPECT_EQ(test, tagged.cached, 0);

@@ -52,8 +52,8 @@ pub fn give(tid: i32, cpu: &Cpu, found: Asking, wanted: Asking) -> limelight_sys
     Ok(())
 }
 
-/// The slice of threads that have set none, in nanoseconds; 0 on kernels without slices. To
-/// determine it, this thread removes its own slice for a moment.
+/// The slice of threads that have set none, in nanoseconds; 0 on kernels without slices, or if it
+/// cannot be determined. To determine it, this thread removes its own slice for a moment.
 pub fn own_slice_ns() -> u64 {
     let ask = || {
         let before = Cpu::of(0)?;
