@@ -181,7 +181,7 @@ pub enum Command {
     ///
     /// open reports input, close reports that a frame was shown, and show changes nothing. This is
     /// for scripts, and for compositors that run a program instead of writing a line to the control
-    /// socket (docs/windows.md). Only root and the app's owner may report.
+    /// socket (docs/user/windows.md). Only root and the app's owner may report.
     Window {
         /// The event.
         event: WindowWord,
