@@ -28,6 +28,22 @@ pub const SIBLINGS: Spec = Spec {
     ..Spec::TEST
 };
 
+/// The test that users run on their own machines.
+pub const SELFTEST: Spec = Spec {
+    name: "selftest",
+    about: "limelight selftest shows the effect of protection, and leaves nothing behind",
+    variants: &[(&[Lru::TwoList, Lru::Mglru], &[SwapKind::None], &["mapping"])],
+    arms: &[ON_DEBIAN],
+    machine: |_| MachineSize {
+        memory_mib: 384,
+        data_mib: 320,
+        ..MachineSize::default()
+    },
+    tasks: |_, _| vec![Task::new("rules", Work::Selftest)],
+    time_limit_s: 480,
+    ..Spec::TEST
+};
+
 /// The limits that premap must respect.
 pub const PREMAP_RULES: Spec = Spec {
     name: "premap-rules",
