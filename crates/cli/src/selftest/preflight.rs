@@ -95,9 +95,9 @@ mod tests {
     fn machine(controllers: &str) -> (tempfile::TempDir, Proc) {
         let temp = tempfile::tempdir().unwrap();
         let root = temp.path().display().to_string();
-        fs::create_dir_all(temp.path().join("self")).unwrap();
+        fs::create_dir(temp.path().join("1")).unwrap();
         let mount = format!("30 1 0:26 / {root} rw - cgroup2 cgroup2 rw\n");
-        fs::write(temp.path().join("self/mountinfo"), mount).unwrap();
+        fs::write(temp.path().join("1/mountinfo"), mount).unwrap();
         let v1 = "#subsys_name\thierarchy\tnum_cgroups\tenabled\nmemory\t4\t9\t1\n";
         fs::write(temp.path().join("cgroups"), v1).unwrap();
         fs::write(temp.path().join("cgroup.controllers"), controllers).unwrap();
@@ -116,7 +116,7 @@ mod tests {
             "{reason}"
         );
         assert!(reason.contains("cgroup_no_v1=memory"), "{reason}");
-        fs::write(temp.path().join("self/mountinfo"), "").unwrap();
+        fs::write(temp.path().join("1/mountinfo"), "").unwrap();
         assert!(refusal(controller(&proc)).contains("needs cgroup v2"));
     }
 
