@@ -251,7 +251,7 @@ pub enum Command {
         program: Vec<OsString>,
     },
 
-    /// Measure on this machine what protection does, in less than a minute and without harm.
+    /// Measure on this machine what protection does, within a minute and without harm.
     ///
     /// A small photo viewer swipes through its photos beside a program that reads a large file:
     /// first alone, then beside this load without protection, then with it. Prints the swipe times
@@ -266,6 +266,15 @@ pub enum Command {
         /// /var/tmp.
         #[arg(long, value_name = "DIR")]
         directory: Option<PathBuf>,
+
+        /// Longest run of the test in seconds, 20 to 600. A slow disk may need more.
+        #[arg(
+            long,
+            value_name = "SECONDS",
+            default_value_t = 60,
+            value_parser = clap::value_parser!(u64).range(20..=600)
+        )]
+        limit: u64,
 
         /// The part of the test that this process plays (internal).
         #[arg(long, hide = true)]

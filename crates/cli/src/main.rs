@@ -206,6 +206,7 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
         }
         Command::Selftest {
             directory,
+            limit,
             role,
             argument,
         } => {
@@ -213,6 +214,7 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
                 directory: directory.as_deref(),
                 socket: &args.socket,
                 patience: args.patience(),
+                limit: Duration::from_secs(*limit),
                 json: args.json,
             };
             let shown = selftest::run(&wish, *role, argument.as_deref(), out)?;

@@ -33,17 +33,15 @@ const PHOTOS: u64 = 24 * MIB;
 const LOAD: u64 = 72 * MIB;
 /// Number of photos. A swipe shows one of them, in turn.
 const PHOTO_COUNT: u64 = 16;
-/// Swipes in a phase. A phase ends earlier after [`PHASE_MAX`].
+/// Swipes in a phase. A phase ends earlier after [`Wish::phase_max`].
 const SWIPES: u32 = PHOTO_COUNT as u32;
-const PHASE_MAX: Duration = Duration::from_secs(15);
 /// Longest pause before a swipe. A pause ends when the load has read its whole file once.
 const PAUSE_MAX: Duration = Duration::from_secs(3);
 /// Passes of the load before the first swipe of a phase.
 const WARM_UP_PASSES: u32 = 2;
-/// Longest run of the whole test.
-const TEST_MAX: Duration = Duration::from_secs(60);
-/// Time after which the guard or systemd ends the test, if this program does not.
-const LIFETIME: Duration = Duration::from_secs(75);
+/// Time after the limit of [`Wish`] at which the guard or systemd ends the test, if this program
+/// has not.
+const GRACE: Duration = Duration::from_secs(15);
 
 /// What this process does in the test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -78,8 +76,22 @@ pub struct Wish<'a> {
     pub socket: &'a Path,
     /// Timeout for the daemon's answers.
     pub patience: Duration,
+    /// Longest run of the whole test.
+    pub limit: Duration,
     /// Whether to print JSON, and no progress.
     pub json: bool,
+}
+
+impl Wish<'_> {
+    /// Longest phase beside the load. The rest of the limit is for the files.
+    fn phase_max(&self) -> Duration {
+        self.limit / 4
+    }
+
+    /// Time after which the test is ended from outside.
+    fn lifetime(&self) -> Duration {
+        self.limit + GRACE
+    }
 }
 
 /// Runs the test, or a part of it: `role` and its argument are this program's own.
@@ -93,7 +105,7 @@ pub fn run(
     match role {
         Some(Role::Viewer) => parts::view(argument).map(|()| true),
         Some(Role::Load) => parts::read_on(argument).map(|()| true),
-        Some(Role::Guard) => place::guard(argument).map(|()| true),
+        Some(Role::Guard) => place::guard(argument, wish.lifetime()).map(|()| true),
         Some(Role::Inside) => conduct(wish, Place::inside_scope, out),
         None => {
             let proc = Proc::open("/proc").map_err(failed)?;
@@ -121,11 +133,11 @@ fn failed(error: limelight_sys::Error) -> Failure {
 /// Conducts the test. Returns whether it showed the effect of protection.
 fn conduct(
     wish: &Wish,
-    place: fn() -> Result<Place, Failure>,
+    place: fn(&Wish) -> Result<Place, Failure>,
     out: &mut Vec<u8>,
 ) -> Result<bool, Failure> {
-    let stop = Stop::new(TEST_MAX)?;
-    let place = place()?;
+    let stop = Stop::new(wish.limit)?;
+    let place = place(wish)?;
     let report = measure(wish, &place, &stop);
     // The cgroups are removed before the result is printed.
     let removed = place.remove();
@@ -151,15 +163,15 @@ fn measure(wish: &Wish, place: &Place, stop: &Stop) -> Result<Report, Failure> {
     let mut viewer = Part::start(Role::Viewer, &files.photos, place.viewer())?;
     say("swiping without a load");
     viewer.ask("visit", stop)?;
-    let idle = phase(&mut viewer, None, stop)?;
+    let idle = phase(wish, &mut viewer, None, stop)?;
     say("swiping beside the load, without protection");
     let load = Part::start(Role::Load, &files.load, place.load())?;
-    let without = phase(&mut viewer, Some(load), stop)?;
+    let without = phase(wish, &mut viewer, Some(load), stop)?;
     viewer.ask("visit", stop)?;
     let protection = Protection::begin(wish, &viewer, place.viewer(), stop)?;
     say("swiping beside the load, with protection");
     let load = Part::start(Role::Load, &files.load, place.load())?;
-    let with = phase(&mut viewer, Some(load), stop)?;
+    let with = phase(wish, &mut viewer, Some(load), stop)?;
     let by = protection.end(place.viewer())?;
     Ok(Report {
         limit_bytes: LIMIT,
@@ -173,7 +185,12 @@ fn measure(wish: &Wish, place: &Place, stop: &Stop) -> Result<Report, Failure> {
 }
 
 /// Swipes, beside a load if there is one, which ends with the phase.
-fn phase(viewer: &mut Part, mut load: Option<Part>, stop: &Stop) -> Result<Phase, Failure> {
+fn phase(
+    wish: &Wish,
+    viewer: &mut Part,
+    mut load: Option<Part>,
+    stop: &Stop,
+) -> Result<Phase, Failure> {
     let begin = Instant::now();
     let mut phase = Phase::default();
     if let Some(load) = &mut load {
@@ -192,7 +209,7 @@ fn phase(viewer: &mut Part, mut load: Option<Part>, stop: &Stop) -> Result<Phase
         let us = answer.parse();
         let us = us.map_err(|_| Failure::Other(format!("the viewer answered {answer:?}")))?;
         phase.add(us, viewer.major_faults()?.saturating_sub(before));
-        if begin.elapsed() > PHASE_MAX {
+        if begin.elapsed() > wish.phase_max() {
             break;
         }
     }

@@ -16,7 +16,7 @@ use limelight_sys::proc::Proc;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 use super::parts::ourselves;
-use super::{failed, Role, Wish, LIFETIME, LIMIT};
+use super::{failed, Role, Wish, LIMIT};
 use crate::exit::Failure;
 use crate::run::{manager, Manager, SYSTEMD_RUN};
 
@@ -51,7 +51,7 @@ impl Place {
     }
 
     /// Uses the scope in which this process runs.
-    pub fn inside_scope() -> Result<Place, Failure> {
+    pub fn inside_scope(_: &Wish) -> Result<Place, Failure> {
         let proc = Proc::open("/proc").map_err(failed)?;
         let own = proc.process(std::process::id() as i32);
         let own = own.and_then(|own| own.cgroup()).map_err(failed)?;
@@ -76,7 +76,7 @@ impl Place {
     }
 
     /// Makes a cgroup below the root of the hierarchy, and starts its guard.
-    pub fn own_tree() -> Result<Place, Failure> {
+    pub fn own_tree(wish: &Wish) -> Result<Place, Failure> {
         let root = root()?;
         let controllers = root.subtree_control().map_err(failed)?;
         if !controllers.iter().any(|name| name == "memory") {
@@ -90,6 +90,8 @@ impl Place {
         let name = format!("{NAME}{}", std::process::id());
         // The guard is started first, so that it outlives the cgroup.
         let mut guard = ourselves(Role::Guard, &name)?
+            .arg("--limit")
+            .arg(wish.limit.as_secs().to_string())
             .stdin(Stdio::piped())
             // Ctrl+C ends the terminal's foreground process group.
             .process_group(0)
@@ -151,7 +153,11 @@ pub fn enter_scope(wish: &Wish) -> Result<(), Failure> {
         }
     };
     let mut command = Command::new(SYSTEMD_RUN);
-    command.args(scope_arguments(manager, std::process::id()));
+    command.args(scope_arguments(
+        manager,
+        std::process::id(),
+        wish.lifetime(),
+    ));
     command.arg("--").arg(std::env::current_exe()?);
     command.arg("--socket").arg(wish.socket);
     command
@@ -161,6 +167,7 @@ pub fn enter_scope(wish: &Wish) -> Result<(), Failure> {
         command.arg("--json");
     }
     command.args(["selftest", "--role", Role::Inside.word()]);
+    command.arg("--limit").arg(wish.limit.as_secs().to_string());
     if let Some(directory) = wish.directory {
         command.arg("--directory").arg(directory);
     }
@@ -168,7 +175,7 @@ pub fn enter_scope(wish: &Wish) -> Result<(), Failure> {
     Err(Failure::Other(format!("cannot run {SYSTEMD_RUN}: {error}")))
 }
 
-fn scope_arguments(manager: Manager, pid: u32) -> Vec<String> {
+fn scope_arguments(manager: Manager, pid: u32, lifetime: Duration) -> Vec<String> {
     let user = (manager == Manager::User).then(|| "--user".to_owned());
     let words = ["--scope", "--quiet", "--collect", "--slice=app.slice"];
     let unit = format!("--unit={NAME}{pid}.scope");
@@ -176,7 +183,7 @@ fn scope_arguments(manager: Manager, pid: u32) -> Vec<String> {
         "Delegate=yes".to_owned(),
         format!("MemoryMax={LIMIT}"),
         "MemorySwapMax=0".to_owned(),
-        format!("RuntimeMaxSec={}", LIFETIME.as_secs()),
+        format!("RuntimeMaxSec={}", lifetime.as_secs()),
     ];
     let properties = properties.map(|property| format!("--property={property}"));
     let words = words.map(str::to_owned).into_iter();
@@ -187,9 +194,9 @@ fn scope_arguments(manager: Manager, pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// The guard: waits until the main process closes the pipe, by its end at the latest, and removes
-/// the test's cgroup of this name.
-pub fn guard(name: &str) -> Result<(), Failure> {
+/// The guard: waits until the main process closes the pipe, by its end at the latest, and at most
+/// for `lifetime`. Removes the test's cgroup of this name.
+pub fn guard(name: &str, lifetime: Duration) -> Result<(), Failure> {
     if !name.starts_with(NAME) {
         return Err(Failure::Other(format!(
             "{name:?} is not a cgroup of the test"
@@ -197,7 +204,7 @@ pub fn guard(name: &str) -> Result<(), Failure> {
     }
     let stdin = io::stdin();
     let limit = Timespec {
-        tv_sec: LIFETIME.as_secs() as i64,
+        tv_sec: lifetime.as_secs() as i64,
         tv_nsec: 0,
     };
     poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&limit)).map_err(io::Error::from)?;
@@ -232,14 +239,14 @@ mod tests {
 
     #[test]
     fn scope_is_limited_in_memory_and_time() {
-        let words = scope_arguments(Manager::User, 7).join(" ");
+        let words = scope_arguments(Manager::User, 7, Duration::from_secs(75)).join(" ");
         assert_eq!(
             words,
             "--user --scope --quiet --collect --slice=app.slice --unit=limelight-selftest-7.scope \
              --property=Delegate=yes --property=MemoryMax=67108864 --property=MemorySwapMax=0 \
              --property=RuntimeMaxSec=75"
         );
-        assert!(!scope_arguments(Manager::System, 7).contains(&"--user".to_owned()));
+        assert!(!scope_arguments(Manager::System, 7, Duration::ZERO).contains(&"--user".to_owned()));
     }
 
     #[test]
@@ -250,6 +257,6 @@ mod tests {
 
     #[test]
     fn guard_removes_no_other_cgroup() {
-        assert!(guard("user.slice").is_err());
+        assert!(guard("user.slice", Duration::ZERO).is_err());
     }
 }

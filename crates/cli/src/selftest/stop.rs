@@ -41,8 +41,8 @@ impl Stop {
             return Err(Failure::Curable {
                 message: "the test did not end within its time limit, so it shows nothing"
                     .to_owned(),
-                cure: "try again when the disk and the processors have less to do, or name a \
-                       directory on a faster disk (--directory)"
+                cure: "give it more time (--limit 180), or name a directory on a faster disk \
+                       (--directory)"
                     .to_owned(),
             });
         }

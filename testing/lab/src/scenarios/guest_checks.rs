@@ -5,6 +5,7 @@ use limelight_apps::scenario::{Gate, OwnTree, Sharing};
 
 use super::gallery::{self, INDEX_MAPPING};
 use super::leak;
+use super::package;
 use super::terms::*;
 
 /// Each condition under which limelightd cannot work has its own message and exit code.
@@ -28,19 +29,34 @@ pub const SIBLINGS: Spec = Spec {
     ..Spec::TEST
 };
 
+/// Variant of [`SELFTEST`] in which systemd's user manager makes the test's cgroup.
+const SYSTEMD_USER: &str = "systemd-user";
+
 /// The test that users run on their own machines.
 pub const SELFTEST: Spec = Spec {
     name: "selftest",
     about: "limelight selftest shows the effect of protection, and leaves nothing behind",
-    variants: &[(&[Lru::TwoList, Lru::Mglru], &[SwapKind::None], &["mapping"])],
+    variants: &[
+        (&[Lru::TwoList, Lru::Mglru], &[SwapKind::None], &["root"]),
+        (&[Lru::Mglru], &[SwapKind::None], &[SYSTEMD_USER]),
+    ],
     arms: &[ON_DEBIAN],
-    machine: |_| MachineSize {
-        memory_mib: 384,
-        data_mib: 320,
-        ..MachineSize::default()
+    machine: |variant| {
+        let (init, rootfs_packages) = match variant.load.as_str() {
+            // The packages of the scenario `package`, whose root file system is thereby shared.
+            SYSTEMD_USER => (Init::Systemd, package::BASE.to_vec()),
+            _ => (Init::Lab, Vec::new()),
+        };
+        MachineSize {
+            memory_mib: 512,
+            data_mib: 320,
+            init,
+            rootfs_packages,
+            ..MachineSize::default()
+        }
     },
     tasks: |_, _| vec![Task::new("rules", Work::Selftest)],
-    time_limit_s: 480,
+    time_limit_s: 900,
     ..Spec::TEST
 };
 
