@@ -33,8 +33,9 @@ const PHOTOS: u64 = 24 * MIB;
 const LOAD: u64 = 72 * MIB;
 /// Number of photos. A swipe shows one of them, in turn.
 const PHOTO_COUNT: u64 = 16;
-/// Swipes in a phase. A phase ends earlier after [`Wish::phase_max`].
+/// Swipes in a phase. A phase ends earlier after one [`PHASE_PART`]th of the remaining time.
 const SWIPES: u32 = PHOTO_COUNT as u32;
+const PHASE_PART: u32 = 3;
 /// Longest pause before a swipe. A pause ends when the load has read its whole file once.
 const PAUSE_MAX: Duration = Duration::from_secs(3);
 /// Passes of the load before the first swipe of a phase.
@@ -83,11 +84,6 @@ pub struct Wish<'a> {
 }
 
 impl Wish<'_> {
-    /// Longest phase beside the load. The rest of the limit is for the files.
-    fn phase_max(&self) -> Duration {
-        self.limit / 4
-    }
-
     /// Time after which the test is ended from outside.
     fn lifetime(&self) -> Duration {
         self.limit + GRACE
@@ -163,15 +159,15 @@ fn measure(wish: &Wish, place: &Place, stop: &Stop) -> Result<Report, Failure> {
     let mut viewer = Part::start(Role::Viewer, &files.photos, place.viewer())?;
     say("swiping without a load");
     viewer.ask("visit", stop)?;
-    let idle = phase(wish, &mut viewer, None, stop)?;
+    let idle = phase(&mut viewer, None, stop)?;
     say("swiping beside the load, without protection");
     let load = Part::start(Role::Load, &files.load, place.load())?;
-    let without = phase(wish, &mut viewer, Some(load), stop)?;
+    let without = phase(&mut viewer, Some(load), stop)?;
     viewer.ask("visit", stop)?;
     let protection = Protection::begin(wish, &viewer, place.viewer(), stop)?;
     say("swiping beside the load, with protection");
     let load = Part::start(Role::Load, &files.load, place.load())?;
-    let with = phase(wish, &mut viewer, Some(load), stop)?;
+    let with = phase(&mut viewer, Some(load), stop)?;
     let by = protection.end(place.viewer())?;
     Ok(Report {
         limit_bytes: LIMIT,
@@ -185,13 +181,8 @@ fn measure(wish: &Wish, place: &Place, stop: &Stop) -> Result<Report, Failure> {
 }
 
 /// Swipes, beside a load if there is one, which ends with the phase.
-fn phase(
-    wish: &Wish,
-    viewer: &mut Part,
-    mut load: Option<Part>,
-    stop: &Stop,
-) -> Result<Phase, Failure> {
-    let begin = Instant::now();
+fn phase(viewer: &mut Part, mut load: Option<Part>, stop: &Stop) -> Result<Phase, Failure> {
+    let end = Instant::now() + stop.remaining() / PHASE_PART;
     let mut phase = Phase::default();
     if let Some(load) = &mut load {
         load.say("go")?;
@@ -209,7 +200,7 @@ fn phase(
         let us = answer.parse();
         let us = us.map_err(|_| Failure::Other(format!("the viewer answered {answer:?}")))?;
         phase.add(us, viewer.major_faults()?.saturating_sub(before));
-        if begin.elapsed() > wish.phase_max() {
+        if Instant::now() > end {
             break;
         }
     }

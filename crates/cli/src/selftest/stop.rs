@@ -30,6 +30,11 @@ impl Stop {
         })
     }
 
+    /// Time until the time limit.
+    pub fn remaining(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+
     /// Fails if the test must end now.
     pub fn check(&self) -> Result<(), Failure> {
         if self.signalled.load(Ordering::Relaxed) {
