@@ -7,7 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, Result};
 use serde_json::Value;
@@ -32,8 +33,8 @@ const VIEWER: &str = "app-limelight_selftest_viewer-1.scope";
 /// Mount point of a file system in memory.
 const IN_MEMORY: &str = "/run/in-memory";
 const OUTPUT: &str = "/run/selftest.log";
-/// Timeout for a process to end; only a hang takes this long.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Timeout for the test to get to its middle, or to end; longer than the test's own limit.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// How the test is started.
 struct Setting {
@@ -131,7 +132,7 @@ impl Setting {
     /// The test's program. Emulated machines are slow, so the test gets more time than usual.
     fn command(&self, directory: &Path) -> Command {
         let mut command = Command::new(LIMELIGHT);
-        command.args(["--json", "--timeout", "120", "selftest", "--limit", "240"]);
+        command.args(["--json", "--timeout", "120", "selftest", "--limit", "120"]);
         command.arg("--directory").arg(directory);
         command.stdin(Stdio::null()).process_group(0);
         if self.user {
@@ -179,7 +180,11 @@ impl Setting {
         let mut command = self.command(&self.disk);
         command.stdout(output.try_clone()?).stderr(output);
         let mut test = Process::spawn(command, "selftest")?;
-        let reached = wait(|| Ok(self.in_middle(protected)))?;
+        let deadline = Instant::now() + PATIENCE;
+        while !self.in_middle(protected) && test.alive() && Instant::now() < deadline {
+            sleep(Duration::from_millis(50));
+        }
+        let reached = self.in_middle(protected);
         match signal {
             libc::SIGINT => send(-test.pid(), signal)?,
             _ => test.signal(signal)?,
