@@ -134,7 +134,9 @@ fn conduct(
 ) -> Result<bool, Failure> {
     let stop = Stop::new(wish.limit)?;
     let place = place(wish)?;
+    // A signal to the process group ends viewer and load too: then the signal is the reason.
     let report = measure(wish, &place, &stop);
+    let report = report.map_err(|failure| stop.check().err().unwrap_or(failure));
     // The cgroups are removed before the result is printed.
     let removed = place.remove();
     let report = report?;

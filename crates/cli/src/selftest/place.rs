@@ -177,7 +177,8 @@ pub fn enter_scope(wish: &Wish) -> Result<(), Failure> {
 
 fn scope_arguments(manager: Manager, pid: u32, lifetime: Duration) -> Vec<String> {
     let user = (manager == Manager::User).then(|| "--user".to_owned());
-    let words = ["--scope", "--quiet", "--collect", "--slice=app.slice"];
+    // Not --quiet, which would also hide why the scope cannot be made.
+    let words = ["--scope", "--collect", "--slice=app.slice"];
     let unit = format!("--unit={NAME}{pid}.scope");
     let properties = [
         "Delegate=yes".to_owned(),
@@ -242,7 +243,7 @@ mod tests {
         let words = scope_arguments(Manager::User, 7, Duration::from_secs(75)).join(" ");
         assert_eq!(
             words,
-            "--user --scope --quiet --collect --slice=app.slice --unit=limelight-selftest-7.scope \
+            "--user --scope --collect --slice=app.slice --unit=limelight-selftest-7.scope \
              --property=Delegate=yes --property=MemoryMax=67108864 --property=MemorySwapMax=0 \
              --property=RuntimeMaxSec=75"
         );
