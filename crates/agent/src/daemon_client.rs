@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The agent's connection to the daemon, kept for the agent's lifetime.
 //!
-//! It never blocks. At most one claim is pending; later changes are merged into the next one, so a
-//! slow daemon receives fewer claims, never stale ones. A restarted daemon receives the current
-//! claim.
+//! The connection never blocks. At most one claim is pending; later changes are merged into the
+//! next one, so a slow daemon receives fewer claims, never stale ones. A restarted daemon receives
+//! the current claim.
 //!
 //! Input and frames do not wait for answers, only until the claim of their app has been sent. They
 //! are dropped if the daemon is down or does not read: by the time the daemon could receive them,
@@ -50,7 +50,7 @@ struct Claim {
 pub struct Report {
     /// The source in use.
     pub source: Option<&'static str>,
-    /// How the source works here.
+    /// How the source works here, or why none works.
     pub detail: String,
     /// Sources that do not work here.
     pub passed_over: Vec<PassedOver>,
@@ -101,7 +101,7 @@ struct Connection {
     notices: Vec<Notice>,
     /// Requests without an answer, oldest first, with the deadline of each.
     asked: VecDeque<(Asked, Instant)>,
-    /// Whether the daemon has refused input or frames before.
+    /// Whether the daemon has refused a request of the kind [`Asked::News`] before.
     refused: bool,
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
@@ -110,8 +110,11 @@ struct Connection {
 /// Kind of a pending request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
+    /// A claim.
     Claim,
+    /// An input, a frame, a use, or the request for notices.
     News,
+    /// The report about the agent itself.
     Report,
 }
 
@@ -190,7 +193,7 @@ impl Link {
         });
     }
 
-    /// The descriptor to wait for, and its events.
+    /// The descriptor to wait for, and its events; `None` while not connected.
     pub fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         let State::Up(connection) = &self.state else {
             return None;

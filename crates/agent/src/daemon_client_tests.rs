@@ -137,12 +137,15 @@ fn events_missed_by_the_daemon_are_dropped_and_the_queue_is_bounded() {
     let mut client = daemon.accept();
     assert_eq!(claim_of(&mut client), FocusTarget::Pid(7));
     link.turn(now);
-    assert!(is_silent(&mut client), "the event preceded the connection");
+    assert!(
+        is_silent(&mut client),
+        "an event from before the connection must be dropped"
+    );
     for at in 0..1000 {
         link.tell("x11", 7, News::Input(Duration::from_micros(at)));
     }
     link.turn(now);
-    // The answer to the claim counts towards the limit.
+    // The unanswered claim counts towards the limit.
     for at in 0..NEWS_MAX as u64 - 1 {
         let oldest = 1000 - NEWS_MAX as u64;
         assert_eq!(request(&mut client), window(WindowEvent::Open, oldest + at));

@@ -154,7 +154,7 @@ fn main() -> ExitCode {
     }
     if pick.source.is_none() && (args.once || !args.stay) {
         for one in &pick.passed_over {
-            tracing::error!("not {}: {}", one.name, one.why);
+            tracing::error!("skipped {}: {}", one.name, one.why);
         }
         return ExitCode::from(NO_DISPLAY);
     }
@@ -171,7 +171,7 @@ fn main() -> ExitCode {
     };
     match session::run(session, environment, pick) {
         session::End::SourceGone => {
-            tracing::error!("the source did not come back in time");
+            tracing::error!("no source of the focus appeared in time");
             ExitCode::from(NO_DISPLAY)
         }
         session::End::Failed(error) => {
@@ -194,8 +194,8 @@ fn manual(directory: &Path) -> ExitCode {
     }
 }
 
-/// Restarts this program with the display variables that desktops have since set in the user's
-/// systemd, if there are any. There is no state to lose.
+/// Restarts this program with the display variables that desktops have set in the user's systemd
+/// since this program was started, if there are any. There is no state to lose.
 fn restart_with_news() {
     let news = environment::news_of_manager();
     if news.is_empty() {
@@ -216,7 +216,7 @@ fn explain(environment: &Environment, pick: Pick) -> ExitCode {
     };
     println!("displays {origin}");
     for one in &pick.passed_over {
-        println!("not {}: {}", one.name, one.why);
+        println!("skipped {}: {}", one.name, one.why);
     }
     match pick.source {
         Some(source) => {

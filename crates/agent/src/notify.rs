@@ -105,9 +105,9 @@ fn text(notice: &Notice) -> Option<Text> {
         Notice::Growing { app, grown } => Some(Text {
             title: format!("{} uses more and more memory", plain(&app.name)),
             body: format!(
-                "It grew by {} MiB lately. Save your work, or close it. Limelight never closes the \
-                 foreground app: it reclaims memory from other apps, and when none is left, the \
-                 kernel kills a program.",
+                "It grew by {} MiB lately. Save your work in it, or close it. Limelight never \
+                 closes the foreground app. It reclaims memory from other apps; when they have \
+                 none left, the kernel kills a program.",
                 grown >> 20
             ),
             urgent: true,

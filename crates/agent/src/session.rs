@@ -113,7 +113,7 @@ impl Session {
         };
         let name = source.as_ref().map(|source| source.name());
         for one in &passed_over {
-            tracing::debug!("not {}: {}", one.name, one.why);
+            tracing::debug!("skipped {}: {}", one.name, one.why);
         }
         tracing::info!(
             "the focus is reported by {}: {detail}",

@@ -148,16 +148,16 @@ pub enum Command {
     /// Show or set the class of an app, which decides what happens to it when memory is short.
     ///
     /// keep: may be swapped, never killed. normal: may be swapped, and is killed when no disposable
-    /// app is left. disposable: killed first, least recently used app first; not
-    /// swapped.
+    /// app is left. disposable: killed first, least recently used app first; not swapped.
     #[command(subcommand)]
     Class(ClassCommand),
 
     /// Print a line for every action against a memory shortage, as it happens.
     ///
-    /// Prints the level of shortage (plenty, swap, low, crowded, kill, exhausted) when it changes,
-    /// and again while memory is short. Also prints which apps were squeezed, frozen, killed or
-    /// read back, and a warning when the foreground app itself grows without bound.
+    /// Prints the level of shortage (plenty, swap, low, crowded, kill, exhausted) at most every
+    /// 10 s while memory is short, and when the shortage is over. Also prints which apps were
+    /// squeezed, frozen, killed or read back, and a warning when the foreground app itself grows
+    /// without bound.
     Listen,
 
     /// Show past actions against memory shortages: which apps were swapped, frozen or killed, when

@@ -101,7 +101,7 @@ pub fn marks(app: &AppReport) -> String {
         (app.frozen, "frozen"),
         (app.exempt, "not swapped"),
         (app.untouchable.is_some(), "never touched"),
-        (!app.app.own_cgroup, "no cgroup"),
+        (!app.app.own_cgroup, "no own cgroup"),
     ] {
         if is {
             marks.push(mark);
@@ -197,7 +197,7 @@ fn memory(app: &AppReport) -> String {
         text.push_str("; kept out of swap");
     }
     if app.frozen {
-        text.push_str("; frozen: it thaws after about 2 s, or when it comes to the foreground");
+        text.push_str("; frozen: it thaws after at most 2 s, or when it comes to the foreground");
     }
     if !app.app.own_cgroup {
         text.push_str(

@@ -41,7 +41,7 @@ pub fn print(
     table.line(
         "level",
         format!(
-            "{}: apps are swapped below {} and killed below {}",
+            "{}: apps are swapped below {} available and may be killed below {}",
             decision.level.name(),
             format::bytes(decision.swap_threshold),
             format::bytes(decision.kill_threshold)
@@ -50,7 +50,8 @@ pub fn print(
     table.line(
         "memory",
         format!(
-            "{} available, {} free, swap {} free of {}, stalled {} (all: {}) since boot",
+            "{} available, {} free, swap {} free of {}, tasks stalled for {} since boot (all at \
+             once: {})",
             format::bytes(memory.available),
             format::bytes(memory.free),
             format::bytes(memory.swap_free),
@@ -71,7 +72,7 @@ pub fn print(
 }
 
 fn weighed(one: &Weighed, at_ms: u64) -> String {
-    let mark = if one.chosen { "CHOSEN" } else { "not" };
+    let mark = if one.chosen { "CHOSEN" } else { "not chosen" };
     let used = format::span(Duration::from_millis(at_ms.saturating_sub(one.used_ms)));
     let uses: Vec<String> = one
         .uses

@@ -20,11 +20,11 @@ const NO_SUCH_PROCESS: u8 = 5;
 /// Why the command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// No daemon listens on the control socket.
+    /// No daemon answers on the control socket.
     NoDaemon {
         /// The socket.
         socket: PathBuf,
-        /// The error of `connect()`.
+        /// The error of the connection attempt, or of a read or write.
         cause: io::Error,
     },
     /// The daemon refused the request.

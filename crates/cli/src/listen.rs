@@ -51,7 +51,7 @@ fn text(notice: &Notice) -> String {
             )
         }
         Notice::Growing { app, grown } => format!(
-            "growing: {} is in the foreground and grew by {}: save your work, or close it",
+            "growing: {} is in the foreground and grew by {}: save your work, or close the app",
             format::app(app),
             format::bytes(*grown)
         ),

@@ -23,7 +23,7 @@ use crate::format;
 pub struct Seen<'a> {
     /// The daemon's state.
     pub status: &'a Status,
-    /// Its apps.
+    /// All apps that the daemon knows.
     pub apps: &'a [AppReport],
     /// Response times of apps.
     pub latency: &'a LatencyReport,
@@ -314,7 +314,7 @@ fn windows(seen: &Seen, registry: &mut Registry) {
     counters(
         registry,
         "responses",
-        "Inputs that were answered by a frame",
+        "Response windows that a frame answered",
         answers,
     );
 }

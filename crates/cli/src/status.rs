@@ -179,7 +179,7 @@ fn window(window: &WindowStatus) -> String {
     let seen = &window.tallies;
     if seen.opened > 0 {
         text.push_str(&format!(
-            "\n{} opened, {} answered in time, {} late, {} not at all, {} moved with the focus",
+            "\n{} opened, {} answered in time, {} late, {} never answered, {} moved with the focus",
             seen.opened, seen.answered, seen.late, seen.unanswered, seen.moved
         ));
     }
@@ -249,7 +249,9 @@ fn memory(memory: &MemoryStatus) -> String {
     ));
     if memory.protected_by_others > 0 {
         let others = format::bytes(memory.protected_by_others);
-        text.push_str(&format!("; other software reserves {others} of the budget"));
+        text.push_str(&format!(
+            "; other software reserves {others}, which the budget excludes"
+        ));
     }
     if memory.lowered_steps > 0 {
         let steps = format::count(memory.lowered_steps.into(), "step", "steps");

@@ -19,7 +19,7 @@ pub enum Invalid {
     /// The header of a message is not i3's.
     #[error("the data is not in i3's protocol")]
     NotI3,
-    /// A window in a line of niri's event stream.
+    /// A part of a message: a window in niri's event stream, or the version of i3 or sway.
     #[error(transparent)]
     Part(#[from] serde_json::Error),
 }

@@ -7,8 +7,8 @@ use serde::Serialize;
 /// The focused app.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Seen {
-    /// Its process id, in the pid namespace of the process that runs this code; `None` if no window
-    /// has the focus, if the program runs on another machine, or if its process is unknown.
+    /// Its process id, in the agent's pid namespace; `None` if no window has the focus, if the
+    /// program runs on another machine, or if its process is unknown.
     pub pid: Option<i32>,
     /// Path of its cgroup below the mount point, if only the cgroup is known.
     pub cgroup: Option<String>,

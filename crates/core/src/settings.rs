@@ -55,6 +55,9 @@ pub struct ProtectSettings {
     /// Whether to lock pages that the topmost app maps and that are charged to other cgroups. Not
     /// done on a kernel that protects them by itself (`/dev/limelight`).
     pub lock_shared: bool,
+    /// Whether the budget shrinks while the topmost app is not used and other programs wait for
+    /// memory.
+    pub ageing: bool,
     /// Interval between measurements of the topmost app.
     pub interval: Duration,
 }
@@ -66,6 +69,7 @@ impl Default for ProtectSettings {
             budget_percent: 60,
             oom_points: 500,
             lock_shared: true,
+            ageing: false,
             interval: Duration::from_millis(500),
         }
     }
@@ -88,6 +92,8 @@ pub struct BoostSettings {
     pub io_level: u8,
     /// Whether a program with a recorded start is boosted before it is in the foreground.
     pub starting: bool,
+    /// Whether builds, background jobs and hidden tabs of an app with terminals are not boosted.
+    pub terminal: bool,
     /// Process names of the helper programs that a topmost app may need, at most 15 bytes each: the
     /// kernel truncates longer names.
     pub helpers: Vec<String>,
@@ -127,6 +133,7 @@ impl Default for BoostSettings {
             io_weight: 1000,
             io_level: 0,
             starting: true,
+            terminal: true,
             helpers: HELPERS.map(str::to_owned).to_vec(),
         }
     }
@@ -228,7 +235,7 @@ impl Default for PrezeroSettings {
 pub struct SwapSettings {
     /// Whether the mechanism is on.
     pub enabled: bool,
-    /// Apps are killed when less than this percentage of memory is available, up to 50; 0: the
+    /// Apps may be killed when less than this percentage of memory is available, up to 50; 0: the
     /// daemon derives the threshold from the machine.
     pub kill_percent: u8,
     /// Apps are swapped when less than this percentage of memory is available, up to 80; 0: the
@@ -241,14 +248,19 @@ pub struct SwapSettings {
     pub by_cost: bool,
     /// Whether listening apps are first asked to free memory.
     pub ask: bool,
+    /// Whether leaking background apps may grow only slowly while memory is short.
+    pub throttle: bool,
     /// Whether services are squeezed before any app is frozen or killed.
     pub services: bool,
     /// Whether background apps may be frozen before a normal app is killed.
     pub freeze: bool,
     /// Whether apps may be killed.
     pub kill: bool,
-    /// Maximum number of bytes to read back for an app that returns to the foreground, once from
-    /// its files and once from swap; 0: none.
+    /// How long an app that is to be closed may take to exit by itself after SIGTERM, up to 10 s; 0:
+    /// it is killed at once. When memory is exhausted, apps are always killed at once.
+    pub grace: Duration,
+    /// Maximum number of bytes to read back for an app that returns to the foreground; applies to
+    /// its files and to swap separately; 0: none.
     pub prefault: u64,
 }
 
@@ -261,9 +273,11 @@ impl Default for SwapSettings {
             write_budget: 16 << 30,
             by_cost: false,
             ask: true,
+            throttle: false,
             services: true,
             freeze: true,
             kill: true,
+            grace: Duration::from_secs(3),
             prefault: 256 << 20,
         }
     }

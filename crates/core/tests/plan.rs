@@ -178,6 +178,7 @@ fn topmost() -> impl Strategy<Value = Option<Measured>> {
             footprint.observe(second);
             footprint
         }),
+        terminal: None,
     }))
 }
 
@@ -201,7 +202,7 @@ prop_compose! {
         budget_percent in 1..=90u8,
         oom_points in prop_oneof![Just(0u16), 1..=1000u16],
         flags in any::<[bool; 9]>(),
-        lowered_steps in 0..=STEPS,
+        (lowered_steps, age) in (0..=STEPS, 0..8u8),
         locked_bytes in 0..64 * MIB,
         device_members in 0..6u32,
         ceiling in prop::option::of(0..512 * MIB),
@@ -234,6 +235,7 @@ prop_compose! {
             starting,
             boost: View::default(),
             lowered_steps,
+            age,
             protected_by_others: others,
             locked_bytes,
             settled,
@@ -379,6 +381,7 @@ fn viewer(usage: Usage, lowered_steps: u8) -> Snapshot {
             app,
             members: vec![process(1)],
             footprint: Some(Footprint::new(usage)),
+            terminal: None,
         }),
         ..Snapshot::default()
     }
@@ -433,6 +436,37 @@ fn unreachable_memory_is_not_part_of_the_budget() {
     assert_eq!(reserve_of(&plan(&Event::Topmost, &snapshot)), 600 * MIB);
     snapshot.memory.reachable = 400 * MIB;
     assert_eq!(reserve_of(&plan(&Event::Topmost, &snapshot)), 240 * MIB);
+}
+
+#[test]
+fn age_shrinks_the_reservation_and_the_device_s_budget() {
+    let usage = Usage {
+        current: 500 * MIB,
+        file: 400 * MIB,
+        file_mapped: 400 * MIB,
+        ..Usage::default()
+    };
+    let of_device = |snapshot: &Snapshot| {
+        plan(&Event::Tick, snapshot)
+            .into_iter()
+            .find_map(|action| match action {
+                Action::Protect(Step::Switch { budget_percent }) => budget_percent,
+                _ => None,
+            })
+    };
+    let mut snapshot = Snapshot {
+        device: true,
+        ..viewer(usage, 0)
+    };
+    snapshot.settings.protect.ageing = true;
+    for (age, percent) in [(0, 60), (1, 45), (2, 33), (9, 15)] {
+        snapshot.age = age;
+        let actions = plan(&Event::Tick, &snapshot);
+        assert_eq!(reserve_of(&actions), u64::from(percent) * 10 * MIB);
+        assert_eq!(of_device(&snapshot), Some(percent));
+    }
+    snapshot.settings.protect.ageing = false;
+    assert_eq!(of_device(&snapshot), Some(60));
 }
 
 #[test]

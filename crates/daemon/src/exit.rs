@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Start failures of `limelightd`, and their exit codes for scripts.
+//! Failures of `limelightd`, and their exit codes for scripts.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -38,7 +38,7 @@ pub enum Failure {
     /// No cgroup v2 hierarchy is mounted.
     #[error("no cgroup v2 hierarchy is mounted ({why}): boot with systemd.unified_cgroup_hierarchy=1, or mount -t cgroup2 none /sys/fs/cgroup")]
     NoCgroup2 {
-        /// The path or mount that was checked.
+        /// What was checked, and why that failed.
         why: String,
     },
     /// A permission is missing.
@@ -57,10 +57,10 @@ pub enum Failure {
     Runtime {
         /// The directory.
         path: PathBuf,
-        /// The operation that failed.
+        /// Why the directory cannot be used.
         why: String,
     },
-    /// Any other failure, at the start or later.
+    /// Any other failure, when the daemon starts or later.
     #[error("{0}")]
     Broken(String),
 }
@@ -110,7 +110,7 @@ mod tests {
         for failure in failures {
             assert!(
                 TABLE.contains(&format!("\n  {}  ", failure.code())),
-                "{failure:?}"
+                "{failure:?} is missing"
             );
         }
     }
@@ -123,7 +123,10 @@ mod tests {
             Some(code)
         });
         for code in codes {
-            assert!(page.contains(&format!("\n.B {code}\n")), "{code}");
+            assert!(
+                page.contains(&format!("\n.B {code}\n")),
+                "{code} is missing"
+            );
         }
     }
 

@@ -14,7 +14,7 @@
 //!   window.
 //! * [`restore`]: the record of changes, written to disk before each change, and the restore.
 //! * [`control`]: the control socket, its requests and the daemon's reports.
-//! * [`system`]: `/proc`, `/sys` and cgroups; the app of a process, and who may make claims for it.
+//! * [`system`]: `/proc`, `/sys` and cgroups; the app of a process, and which users may claim it.
 //! * [`config`]: the configuration.
 //!
 //! Nothing here panics on data from outside. No error ends the loop, except repeated failures of

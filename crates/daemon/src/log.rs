@@ -68,7 +68,7 @@ pub fn error_lines(text: &str) {
 
 /// Formats each event as one line, whatever bytes the names in it contain.
 struct Lines {
-    /// Prefix the level as in sd-daemon(3).
+    /// Whether each line begins with the level as in sd-daemon(3), and not with its name.
     journal: bool,
 }
 

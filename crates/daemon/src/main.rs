@@ -43,8 +43,8 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    // The watcher lives as long as the daemon, so it branches off first, while the process uses
-    // little memory.
+    // The watcher lives as long as the daemon, so it branches off before the process uses more
+    // memory.
     let ended = match watcher::runtime_of(std::env::args_os()) {
         Some(runtime) => watch(roots(runtime)),
         None => {

@@ -20,6 +20,10 @@ mod own_tree;
 mod random;
 #[path = "mechanism/restored.rs"]
 mod restored;
+#[path = "mechanism/terminal.rs"]
+mod terminal;
+#[path = "mechanism/throttle.rs"]
+mod throttle;
 #[path = "mechanism/window.rs"]
 mod window;
 

@@ -4,7 +4,8 @@
 //! go through the real scan, model, policy, gate and mechanisms. The test derives the protected
 //! processes from the processes alone.
 //!
-//! Processes are real ones (`sleep`), because a pidfd cannot be faked; none of them is killed.
+//! The processes are real (`sleep`), because a pidfd cannot be faked. When a process of the machine
+//! ends, only its files are removed.
 
 mod parts;
 

@@ -3,6 +3,9 @@
 //! and that it allocates nothing. This is one test, because the allocations of the whole program
 //! are counted.
 
+#[path = "guard/grace.rs"]
+mod grace;
+
 use std::alloc::{GlobalAlloc, Layout, System as SystemAllocator};
 use std::cell::Cell;
 use std::fs;
@@ -129,11 +132,17 @@ impl Machine {
         machine
     }
 
-    /// Sets the available memory, in MiB.
+    /// Sets the available memory, in MiB. There is no swap.
     fn has(&self, available: u64) {
+        self.has_with_swap(available, 0);
+    }
+
+    /// Sets the available memory and the free swap, in MiB.
+    fn has_with_swap(&self, available: u64, swap: u64) {
+        let (available, swap) = (available << 10, swap << 10);
         let text = format!(
-            "MemTotal: 262144 kB\nMemFree: 4096 kB\nMemAvailable: {} kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
-            available << 10
+            "MemTotal: 262144 kB\nMemFree: 4096 kB\nMemAvailable: {available} kB\n\
+             SwapTotal: {swap} kB\nSwapFree: {swap} kB\n"
         );
         // Overwrites the file in place: truncating it would leave it empty for a moment, and the
         // guard ignores a gauge that it cannot read.
@@ -155,7 +164,12 @@ impl Machine {
 
     /// Starts a process with this much anonymous memory, in pages.
     fn spawn(&self, pages: u64) -> Process {
-        let child = Command::new("sleep").arg("600").spawn().unwrap();
+        self.run(Command::new("sleep").arg("600"), pages)
+    }
+
+    /// Starts this command as a process with this much anonymous memory, in pages.
+    fn run(&self, command: &mut Command, pages: u64) -> Process {
+        let child = command.spawn().unwrap();
         let id = ProcessId {
             pid: child.id() as i32,
             starttime: u64::from(child.id()) * 100,
@@ -243,6 +257,11 @@ fn guard_kills_in_order_and_allocates_nothing() {
     all_processes_of_a_real_cgroup_are_killed();
     busy_process_triggers_the_check();
     app_that_grew_is_killed_although_targets_are_rearmed();
+    grace::victim_that_exits_when_asked_is_not_killed();
+    grace::victim_that_does_not_exit_is_killed_after_the_grace();
+    grace::exhausted_memory_ends_the_grace();
+    grace::victim_is_spared_if_memory_is_no_longer_short();
+    grace::victim_that_comes_to_the_foreground_is_spared();
 }
 
 /// Kills two apps without a cgroup in order. A third one, which is not armed, survives.
@@ -283,8 +302,9 @@ fn apps_without_a_cgroup_are_killed_in_order() {
         panic!("{reports:?}");
     };
     assert_eq!(first.candidate.app, apps[0].key);
-    assert!(first.freed.is_some() && !first.how.by_group);
-    assert_eq!((first.how.processes, first.held), (1, 100 * 4096));
+    let how = first.how.unwrap();
+    assert!(first.freed.is_some() && first.asked.is_none() && !how.by_group);
+    assert_eq!((how.processes, first.held), (1, 100 * 4096));
     assert!(first.before <= first.crossed && first.crossed <= first.killed);
     assert!(first.killed <= first.freed.unwrap());
     assert_eq!(first.gauge.available, 4 * MIB);
@@ -412,7 +432,8 @@ fn all_processes_of_a_real_cgroup_are_killed() {
     let report = next_report(&guard);
     COUNTS.store(false, Ordering::SeqCst);
     assert_eq!(COUNTED.load(Ordering::SeqCst), 0, "the guard took memory");
-    assert!(report.how.by_group && report.freed.is_some(), "{report:?}");
+    let by_group = report.how.is_some_and(|how| how.by_group);
+    assert!(by_group && report.freed.is_some(), "{report:?}");
     wait_for("the other member ends", || !all[1].is_alive());
     assert!(!all[0].is_alive() && neighbour.is_alive());
     wait_for("removed", || root.remove_child(&name).is_ok());

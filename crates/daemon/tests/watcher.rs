@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use common::{Machine, Running};
 use limelight_core::model::protected::Why;
-use limelight_daemon::reconcile::gate::collect::Collector;
+use limelight_daemon::reconcile::gate::collect::{Collector, Request};
 use limelight_daemon::restore::{Entry, Ledger};
 use limelight_daemon::system::lock;
 use limelight_daemon::system::{Roots, System};
@@ -233,7 +233,7 @@ fn gate_protects_the_watcher() {
     let mut system = System::open(Roots::default()).unwrap();
     system.watcher = Some(pid);
     let mut collector = Collector::default();
-    let wanted = collector.collect(&system, Duration::ZERO, None, None, &[], None);
+    let wanted = collector.collect(&system, Duration::ZERO, Request::default());
     let found = wanted.iter().find(|(id, _, _)| id.pid == pid);
     assert_eq!(found.map(|(_, _, why)| *why), Some(Why::Limelight));
 }

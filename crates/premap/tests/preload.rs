@@ -85,7 +85,7 @@ fn heap_is_resident_before_it_is_touched() {
             }
             end = now;
         }
-        assert!(grown >= 8, "the break moved {grown} times");
+        assert!(grown >= 8, "the break moved only {grown} times");
     }
 }
 

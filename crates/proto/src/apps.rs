@@ -59,8 +59,8 @@ pub struct AppReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Notice {
-    /// The level of shortage. Sent when the level changes, and repeatedly while memory is short.
-    /// Clients that can spare memory should free it now.
+    /// The level of shortage. Sent at most every 10 s while memory is short, and once when the
+    /// shortage is over. Clients that can spare memory should free it now.
     Memory {
         /// The level.
         level: Level,
@@ -69,10 +69,10 @@ pub enum Notice {
         /// The app that would be killed next.
         next: Option<AppStatus>,
     },
-    /// The foreground app grows without bound. In response, Limelight kills neither the foreground
-    /// app nor healthy apps.
+    /// The foreground app grows without bound. Limelight does not kill it, and kills no healthy app
+    /// for it once the app has started.
     Growing {
-        /// The app.
+        /// The foreground app.
         app: AppStatus,
         /// Bytes by which it grew within the last minute.
         grown: u64,

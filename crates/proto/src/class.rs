@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
-    /// Killed first, least recently used app first; not swapped.
+    /// Killed before apps of other classes, least recently used app first. Not swapped, unless
+    /// `[swap] by_cost` finds swapping cheaper than a restart.
     Disposable,
     /// May be swapped; killed only when nothing disposable is left.
     #[default]

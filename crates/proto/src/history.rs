@@ -19,6 +19,8 @@ pub enum MemoryAction {
     Ask,
     /// The app's pages were moved to swap or dropped.
     Squeeze,
+    /// The app leaks, and may grow only slowly.
+    Throttle,
     /// The app was frozen, so that it does not fault its pages in again.
     Freeze,
     /// The app was thawed.
@@ -33,9 +35,10 @@ pub enum MemoryAction {
 
 impl MemoryAction {
     /// All actions.
-    pub const ALL: [MemoryAction; 7] = [
+    pub const ALL: [MemoryAction; 8] = [
         MemoryAction::Ask,
         MemoryAction::Squeeze,
+        MemoryAction::Throttle,
         MemoryAction::Freeze,
         MemoryAction::Thaw,
         MemoryAction::Return,
@@ -48,6 +51,7 @@ impl MemoryAction {
         match self {
             MemoryAction::Ask => "asked",
             MemoryAction::Squeeze => "squeezed",
+            MemoryAction::Throttle => "throttled",
             MemoryAction::Freeze => "frozen",
             MemoryAction::Thaw => "thawed",
             MemoryAction::Return => "returned",
@@ -61,6 +65,7 @@ impl MemoryAction {
         match self {
             MemoryAction::Ask => "asked",
             MemoryAction::Squeeze => "squeezed",
+            MemoryAction::Throttle => "throttled",
             MemoryAction::Freeze => "frozen",
             MemoryAction::Thaw => "thawed",
             MemoryAction::Return => "brought back",

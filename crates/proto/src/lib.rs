@@ -4,9 +4,9 @@
 //!
 //! ```text
 //! > {"op":"focus","target":{"pid":4242},"source":"cli"}
-//! < {"result":"ok","message":"gimp (pid 4242) is topmost"}
+//! < {"result":"ok","message":"gimp (pid 4242) is in the foreground"}
 //! > {"op":"focus","target":"none","source":"sway","hold":true}
-//! < {"result":"ok","message":"nothing is topmost from 2 s on"}
+//! < {"result":"ok","message":"gimp (pid 4242) stays in the foreground for another 2000 ms"}
 //! > {"op":"explain","pid":1}
 //! < {"result":"explain","pid":1,...}
 //! > {"op":"window","event":"open","at_us":81234567,"pid":4242,"source":"sway"}
@@ -20,9 +20,10 @@
 //! A client may send any number of requests over one connection; they are answered in order. A
 //! request line may have [`LINE_MAX`] bytes, newline included. A longer line is answered with
 //! [`ErrorCode::BadRequest`], and the connection is closed. A request with an unknown field is
-//! refused, so that a misspelt field is never silently ignored. A client must ignore unknown fields
-//! in an answer, because later versions add fields. Sizes are in bytes and times in milliseconds.
-//! Points in time are counted from boot (`CLOCK_BOOTTIME`).
+//! refused, so that a misspelt field is never silently ignored; only `status` and `listen`, which
+//! have no fields, accept any. A client must ignore unknown fields in an answer, because later
+//! versions add fields. Sizes are in bytes. The name of a time ends in its unit, `_ms` or `_us`. A
+//! point in time is counted from boot (`CLOCK_BOOTTIME`), unless its field says otherwise.
 
 #![forbid(unsafe_code)]
 
@@ -169,8 +170,9 @@ pub enum Request {
         #[serde(default)]
         action: Option<MemoryAction>,
     },
-    /// Subscribes this connection: from now on it gets a [`Response::Notice`] for each action of
-    /// the daemon against a shortage of memory. Answered by [`Response::Ok`].
+    /// Subscribes this connection: from now on it gets a [`Response::Notice`] for each report of
+    /// the level of shortage, each action against a shortage, and each warning that the foreground
+    /// app grows. Answered by [`Response::Ok`].
     Listen,
     /// Requests past actions against shortages of memory. Answered by [`Response::History`].
     History {

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Levels of a shortage of memory (SWAP).
+//! How short memory is (paper SWAP).
 
 use serde::{Deserialize, Serialize};
 
 /// Thresholds of available memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thresholds {
-    /// Memory that apps can use, in bytes.
+    /// All memory that apps could use if nothing else used it, in bytes. The thresholds are
+    /// fractions of it.
     pub total: u64,
     /// Below this many available bytes, apps may be killed.
     pub kill: u64,
-    /// Below this many available bytes, apps are swapped.
+    /// Below this many available bytes, memory is short: apps are asked to free memory.
     pub swap: u64,
 }
 
@@ -23,18 +24,20 @@ pub enum Level {
     /// No shortage.
     #[default]
     Plenty,
-    /// Apps are asked to free memory, and are swapped.
+    /// Less than the swap threshold is available. Apps are asked to free memory.
     Swap,
-    /// Only an app that grows without bound may be killed: less than the kill threshold is
-    /// available, but swapping keeps up.
+    /// Less than the kill threshold is available, but swapping frees memory fast enough. Only an
+    /// app that grows without bound may be killed.
     Low,
-    /// Disposable apps may be killed: the apps' working sets do not fit, and memory is paged in and
-    /// out.
+    /// The apps' working sets do not fit, and memory is paged in and out. Disposable apps may be
+    /// killed.
     Crowded,
-    /// Disposable apps may be killed, and other apps frozen.
+    /// Less than the kill threshold is available and swapping does not keep up, or the machine has
+    /// been paging in and out for a while. Disposable apps may be killed; if there is none, another
+    /// app is frozen.
     Kill,
-    /// Any killable app may be killed: memory and swap are used up, or the machine does little but
-    /// page in and out.
+    /// Memory and swap are used up or will be within 100 ms, or the machine does little but page in
+    /// and out. Any app may be killed, except those that are never killed.
     Exhausted,
 }
 

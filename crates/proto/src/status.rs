@@ -97,15 +97,15 @@ pub struct SourceStatus {
 /// The mechanisms for the topmost app, in the order in which they are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MechanismId {
-    /// Protects its memory from reclaim.
+    /// Protects the topmost app's memory from reclaim.
     Protect,
-    /// Gives it the processor and the disk first.
+    /// Gives the topmost app the processor and the disk first.
     Boost,
-    /// Reads ahead for it.
+    /// Reads ahead for the topmost app.
     Readahead,
-    /// Maps its heap before its page faults.
+    /// Maps the topmost app's heap before its page faults.
     Premap,
-    /// Zeroes pages before it needs them.
+    /// Zeroes pages before the topmost app needs them.
     Prezero,
     /// Takes memory from the other apps.
     Swap,

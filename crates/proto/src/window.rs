@@ -58,7 +58,7 @@ pub struct WindowTallies {
     pub opened: u64,
     /// Windows that a frame closed before the deadline.
     pub answered: u64,
-    /// Windows that ended at their deadline.
+    /// Windows that ended at their deadline, without those in `moved`.
     pub expired: u64,
     /// Expired windows that a later frame answered.
     pub late: u64,
@@ -66,7 +66,8 @@ pub struct WindowTallies {
     pub unanswered: u64,
     /// Windows that ended after the focus had moved to another app.
     pub moved: u64,
-    /// Windows that ended because no app was topmost any more.
+    /// Windows that ended because no app was topmost any more, or because windows were switched
+    /// off.
     pub abandoned: u64,
     /// Inputs that joined an open window.
     pub inputs_joined: u64,

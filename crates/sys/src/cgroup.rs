@@ -302,7 +302,7 @@ impl Hierarchy {
     }
 
     /// Resolves a path from user input: a path within the hierarchy, or a file system path that
-    /// starts with the mount point.
+    /// starts with the mount point. `None` if the path is invalid.
     pub fn path_of(&self, text: &str) -> Option<CgroupPath> {
         let below = Path::new(text)
             .strip_prefix(self.mount_point())

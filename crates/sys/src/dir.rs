@@ -169,6 +169,13 @@ impl Dir {
         }))
     }
 
+    /// When a file in the directory was last read from, in seconds since 1970.
+    pub fn last_access_s(&self, name: &str) -> Result<i64> {
+        let stat = fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW);
+        let stat = stat.map_err(|errno| Error::new("stat", self.path.join(name), errno))?;
+        Ok(stat.st_atime)
+    }
+
     /// Inode number of the directory, and uid of its owner.
     pub fn inode_and_owner(&self) -> Result<(u64, u32)> {
         let stat = fs::fstat(&self.fd).map_err(|errno| Error::new("stat", &self.path, errno))?;

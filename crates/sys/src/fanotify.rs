@@ -67,7 +67,7 @@ pub struct Fanotify {
 }
 
 impl Fanotify {
-    /// Creates an empty queue with the default length of the system.
+    /// Creates an empty queue with the system's default length.
     pub fn new() -> Result<Self> {
         let flags = libc::FAN_CLASS_NOTIF | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
         let file_flags = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC | libc::O_NOATIME;
@@ -158,8 +158,8 @@ impl Fanotify {
             return match Errno::from_io_error(&error) {
                 Some(Errno::AGAIN | Errno::INTR) => Ok(Batch::default()),
                 // The kernel could not open the file of the first event, and this event is lost.
-                // The file is being executed on a network file system, or is a device without a
-                // driver.
+                // The file is being executed on a network file system, is a device without a
+                // driver, or may not be opened.
                 Some(Errno::TXTBSY | Errno::NXIO | Errno::NODEV | Errno::ACCESS) => {
                     Ok(Batch::default())
                 }

@@ -7,7 +7,7 @@
 //! contains the attempted action, the path, and its kind: gone, not permitted, unsupported or
 //! invalid, for example.
 //!
-//! All `unsafe` code of the project's user space is in this crate.
+//! All `unsafe` code of the project's user space is in this crate and in the premap library.
 
 pub mod advice;
 pub mod capability;
@@ -48,6 +48,7 @@ pub mod swap;
 pub mod swapped;
 pub mod tracefs;
 pub mod tree;
+pub mod tty;
 pub mod unix_sockets;
 pub mod watermarks;
 pub mod zero_extent;

@@ -150,7 +150,10 @@ mod tests {
         let before = locked();
         held.hold(range(0, 8)).unwrap();
         held.hold(range(64, 1)).unwrap();
-        assert!(locked() >= before + 9 * page / 1024, "nothing is locked");
+        assert!(
+            locked() >= before + 9 * page / 1024,
+            "the held pages are not locked"
+        );
         assert!(held.hold(range(64, 2)).is_err(), "beyond the end");
         assert!(held
             .hold(Range {
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_files_and_empty_files_cannot_be_locked() {
+    fn file_in_memory_cannot_be_locked() {
         let file = tempfile::tempfile_in("/proc/self").map(drop);
         assert!(file.is_err());
         let fd = rustix::fs::memfd_create("limelight", rustix::fs::MemfdFlags::CLOEXEC).unwrap();

@@ -88,17 +88,28 @@ fn residency(file: impl AsFd, start: u64, len: u64) -> Result<Vec<u8>> {
     Ok(present)
 }
 
+/// Splits a range at multiples of `chunk` bytes; a `chunk` below a page counts as one page.
+pub fn pieces(range: Range, chunk: u64) -> impl Iterator<Item = Range> {
+    let end = range.offset.saturating_add(range.len);
+    let chunk = chunk.max(page_bytes());
+    let mut offset = range.offset;
+    std::iter::from_fn(move || {
+        let piece = Range {
+            offset,
+            // If the first chunk is unaligned, it ends at the next chunk boundary.
+            len: (chunk - offset % chunk).min(end - offset),
+        };
+        offset += piece.len;
+        (piece.len > 0).then_some(piece)
+    })
+}
+
 /// Starts to read the uncached pages of a range, with calls of `chunk` bytes. Per call, the kernel
 /// reads at most the device's largest request or its readahead size, whichever is larger, and
 /// ignores the rest. Returns when the requests are queued. Before that, the file system may have to
 /// read the location of the blocks from the disk.
 pub fn read_ahead(file: impl AsFd, range: Range, chunk: u64) -> Result<()> {
-    let end = range.offset.saturating_add(range.len);
-    let chunk = chunk.max(page_bytes());
-    let mut offset = range.offset;
-    while offset < end {
-        // If the first chunk is unaligned, it ends at the next chunk boundary.
-        let len = (chunk - offset % chunk).min(end - offset);
+    for Range { offset, len } in pieces(range, chunk) {
         // SAFETY: all arguments are plain numbers, and the descriptor is open during the call.
         let done =
             unsafe { libc::readahead(file.as_fd().as_raw_fd(), offset as i64, len as usize) };
@@ -107,9 +118,17 @@ pub fn read_ahead(file: impl AsFd, range: Range, chunk: u64) -> Result<()> {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
             return Err(Error::new("read ahead", "a file", errno));
         }
-        offset += len;
     }
     Ok(())
+}
+
+/// Waits until the last page of a range is in memory; reads it if no request has.
+pub fn wait_for(file: impl AsFd, range: Range) -> Result<()> {
+    let mut byte = [0u8];
+    let last = (range.offset + range.len).saturating_sub(1);
+    rustix::io::pread(file, &mut byte, last)
+        .map(drop)
+        .map_err(|errno| Error::new("read", "a file", errno))
 }
 
 /// Opens a regular file without blocking and, if `O_NOATIME` is permitted, without changing its
@@ -131,6 +150,34 @@ pub fn open(path: &Path) -> Result<File> {
 mod tests {
     use super::*;
     use std::io::Write;
+
+    #[test]
+    fn pieces_cover_a_range_and_end_at_chunks() {
+        let chunk = 4 * page_bytes();
+        let range = Range {
+            offset: chunk - page_bytes(),
+            len: chunk + 2 * page_bytes(),
+        };
+        let all: Vec<(u64, u64)> = pieces(range, chunk).map(|p| (p.offset, p.len)).collect();
+        let page = page_bytes();
+        assert_eq!(
+            all,
+            [(3 * page, page), (4 * page, chunk), (2 * chunk, page)]
+        );
+        assert_eq!(pieces(Range { offset: 5, len: 0 }, chunk).count(), 0);
+    }
+
+    #[test]
+    fn wait_reads_a_page_that_no_request_covers() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(10 * page_bytes()).unwrap();
+        let range = Range {
+            offset: 0,
+            len: 2 * page_bytes(),
+        };
+        wait_for(&file, range).unwrap();
+        assert_eq!(cached(&file, page_bytes() * 10).unwrap().len(), 1);
+    }
 
     #[test]
     fn written_file_is_cached_and_a_hole_is_not() {

@@ -87,7 +87,7 @@ impl Attr {
 pub struct PageFaults(OwnedFd);
 
 impl PageFaults {
-    /// Starts to count in this thread, and in the threads and processes that it creates later.
+    /// Starts to count in the thread `tid`, and in the threads and processes that it creates later.
     ///
     /// # Errors
     ///
@@ -176,7 +176,7 @@ impl Tracepoint {
     }
 }
 
-/// Events that a thread has recorded since the last call.
+/// Events that the kernel has recorded for a thread since the last [`Watch::take`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
     /// Raw contents of each event, oldest first.

@@ -62,21 +62,25 @@ impl Proc {
     }
 
     /// These processes and all their descendants. `None` if the kernel does not list children
-    /// (`CONFIG_PROC_CHILDREN`), or if a process or thread exits while its children are read. Also
-    /// `None` if the processes have more than 256 threads: the kernel lists children per thread, so
-    /// [`Proc::tree`] is then faster.
+    /// (`CONFIG_PROC_CHILDREN`), or if a process or thread exits meanwhile: the kernel skips a child
+    /// if another child of its parent exits while the list is read. Also `None` if the processes
+    /// have more than 256 threads: the kernel lists children per thread, so [`Proc::tree`] is then
+    /// faster.
     pub fn tree_below(&self, roots: &[i32]) -> Option<ProcessTree> {
         let mut open = roots.to_vec();
         let mut seen = BTreeSet::new();
         let mut stats = Vec::new();
         let mut threads = 0;
         while let Some(pid) = open.pop() {
-            // Skips a process that was already visited or has ended. The children of an ended
-            // process have another parent now.
-            let Some(stat) = self.stat(pid).ok()?.filter(|_| seen.insert(pid)) else {
+            if !seen.insert(pid) {
                 continue;
-            };
-            stats.push(stat);
+            }
+            match self.stat(pid).ok()? {
+                Some(stat) => stats.push(stat),
+                // The children of an ended process have another parent now.
+                None if roots.contains(&pid) => continue,
+                None => return None,
+            }
             let tasks = self.dir.open_dir(format!("{pid}/task"));
             let tids = tasks.and_then(|tasks| tasks.names()).unwrap_or_default();
             threads += tids.len();
@@ -108,9 +112,19 @@ impl Proc {
 
     /// Id of the most recently created process or thread, in the caller's pid namespace.
     pub fn last_pid(&self) -> Result<i32> {
+        Ok(self.population()?.1)
+    }
+
+    /// The number of processes and threads, and [`Proc::last_pid`]. As long as both are the same,
+    /// none has been created, and none has exited and been waited for.
+    pub fn population(&self) -> Result<(u64, i32)> {
         let text = self.dir.read_text("loadavg")?;
-        let last = text.split_ascii_whitespace().nth(4);
-        last.and_then(|pid| pid.parse().ok())
+        let mut words = text.split_ascii_whitespace().skip(3);
+        let total = words.next().and_then(|word| word.split_once('/'));
+        let total = total.and_then(|(_, total)| total.parse().ok());
+        let last = words.next().and_then(|pid| pid.parse().ok());
+        total
+            .zip(last)
             .ok_or_else(|| Error::malformed(self.dir.path().join("loadavg"), "no last pid"))
     }
 
@@ -230,6 +244,13 @@ mod tests {
         assert_eq!(tree.descendants(40), [41, 42]);
         assert_eq!(tree.get(41).map(|stat| stat.start_ticks), Some(4100));
         assert_eq!(tree.get(1), None);
+        let children = temp.path().join("42/task/42/children");
+        fs::write(&children, "43 ").unwrap();
+        assert!(
+            proc.tree_below(&[40]).is_none(),
+            "a listed child has exited"
+        );
+        fs::write(&children, "").unwrap();
         for tid in 0..THREADS_MAX {
             let task = temp.path().join(format!("42/task/{}", 1000 + tid));
             fs::create_dir_all(&task).unwrap();

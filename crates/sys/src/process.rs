@@ -20,7 +20,7 @@ pub struct Process {
 }
 
 /// Contents of `/proc/PID/stat`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stat {
     /// Process id, in the pid namespace of the procfs mount.
     pub pid: i32,
@@ -30,14 +30,22 @@ pub struct Stat {
     pub state: char,
     /// Pid of the parent; 0 for init and for `kthreadd`, the parent of the kernel threads.
     pub ppid: i32,
+    /// Process group, identified by the pid of its leader.
+    pub group: i32,
     /// Session (`setsid(2)`), identified by the pid of its leader; 0 if there is none.
     pub session: i32,
+    /// Device number of its controlling terminal; 0 without one.
+    pub tty: i32,
+    /// Foreground process group of that terminal; -1 without a terminal.
+    pub tty_group: i32,
     /// Number of page faults that needed no I/O.
     pub minor_faults: u64,
     /// Number of page faults that waited for I/O.
     pub major_faults: u64,
     /// Processor time in user and kernel mode, in clock ticks.
     pub cpu_ticks: u64,
+    /// Nice value of the main thread.
+    pub nice: i32,
     /// Start time in clock ticks after boot. Start time and pid together identify a process.
     pub start_ticks: u64,
 }
@@ -210,6 +218,18 @@ impl Process {
         Ok(tids)
     }
 
+    /// Pids of the children that its main thread has forked, ascending; [`Error::Gone`] also on a
+    /// kernel that does not list children (`CONFIG_PROC_CHILDREN`).
+    pub fn main_children(&self) -> Result<Vec<i32>> {
+        let text = self.read(&format!("task/{}/children", self.pid))?;
+        let mut pids: Vec<i32> = text
+            .split_whitespace()
+            .filter_map(|pid| pid.parse().ok())
+            .collect();
+        pids.sort_unstable();
+        Ok(pids)
+    }
+
     /// Start time of one of its threads, in clock ticks after boot; [`Error::Gone`] if the process
     /// has no such thread.
     pub fn thread_start(&self, tid: i32) -> Result<u64> {
@@ -298,13 +318,17 @@ impl Stat {
             comm: comm.to_owned(),
             state: field(3)?.chars().next()?,
             ppid: field(4)?.parse().ok()?,
+            group: field(5)?.parse().ok()?,
             session: field(6)?.parse().ok()?,
+            tty: field(7)?.parse().ok()?,
+            tty_group: field(8)?.parse().ok()?,
             minor_faults: field(10)?.parse().ok()?,
             major_faults: field(12)?.parse().ok()?,
             cpu_ticks: {
                 let ticks = |number| field(number)?.parse::<u64>().ok();
                 ticks(14)?.saturating_add(ticks(15)?)
             },
+            nice: field(19)?.parse().ok()?,
             start_ticks: field(22)?.parse().ok()?,
         })
     }

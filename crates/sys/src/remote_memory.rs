@@ -5,6 +5,7 @@
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
+use rustix::process::Signal;
 
 use crate::error::{Error, Result};
 use crate::pidfd::Pidfd;
@@ -139,10 +140,10 @@ impl Pidfd {
         u64::try_from(done).map_err(|_| last_errno())
     }
 
-    /// Sends SIGKILL. The error is a bare number, so that this does not allocate: [`Errno::SRCH`]
+    /// Sends a signal. The error is a bare number, so that this does not allocate: [`Errno::SRCH`]
     /// if the process has exited.
-    pub fn kill(&self) -> Result<(), Errno> {
-        rustix::process::pidfd_send_signal(self, rustix::process::Signal::KILL)
+    pub fn signal(&self, signal: Signal) -> Result<(), Errno> {
+        rustix::process::pidfd_send_signal(self, signal)
     }
 
     /// Releases the memory of a process that was sent SIGKILL, without waiting for the exit of the
@@ -288,11 +289,11 @@ mod tests {
                 return;
             }
         }
-        pidfd.kill().unwrap();
+        pidfd.signal(Signal::KILL).unwrap();
         let released = pidfd.release_memory().unwrap();
         assert_ne!(released, Released::StillLiving);
         child.wait().unwrap();
-        assert_eq!(pidfd.kill(), Err(Errno::SRCH));
+        assert_eq!(pidfd.signal(Signal::KILL), Err(Errno::SRCH));
         assert_eq!(pidfd.release_memory().unwrap(), Released::AlreadyGone);
         let error = pidfd.advise(
             &[AddressRange {

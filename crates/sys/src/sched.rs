@@ -71,6 +71,22 @@ impl Cpu {
         }
     }
 
+    /// Whether new threads and children start with default scheduling: nice value 0 if that of their
+    /// creator is negative, and the kernel's own slice (`sched_fork()`).
+    pub fn resets_on_fork(&self) -> bool {
+        self.attr.flags & RESET_ON_FORK != 0
+    }
+
+    /// The same parameters with or without the reset on fork. Clearing it requires CAP_SYS_NICE.
+    pub fn with_reset_on_fork(self, resets: bool) -> Cpu {
+        let mut attr = self.attr;
+        attr.flags = match resets {
+            true => attr.flags | RESET_ON_FORK,
+            false => attr.flags & !RESET_ON_FORK,
+        };
+        Cpu { attr }
+    }
+
     /// Sets nice value and slice of a thread; its other parameters become those in `self`. The
     /// slice is in nanoseconds; 0 selects the kernel's default. A lower nice value requires
     /// CAP_SYS_NICE.
@@ -202,6 +218,19 @@ mod tests {
             assert!(taken == 700_100 || taken == 0, "{taken}");
             before.set(tid, before.nice(), 0).unwrap();
             assert_ne!(Cpu::of(tid).unwrap().slice_ns(), 700_100);
+        });
+    }
+
+    #[test]
+    fn child_of_a_thread_that_resets_on_fork_has_default_scheduling() {
+        in_a_thread(|tid| {
+            let before = Cpu::of(tid).unwrap();
+            assert!(!before.resets_on_fork());
+            let resetting = before.with_reset_on_fork(true);
+            resetting.set(tid, before.nice(), 700_100).unwrap();
+            assert!(Cpu::of(tid).unwrap().resets_on_fork());
+            let child = in_a_thread(|tid| Cpu::of(tid).unwrap());
+            assert!(!child.resets_on_fork() && child.slice_ns() != 700_100);
         });
     }
 

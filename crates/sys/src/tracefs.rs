@@ -205,8 +205,8 @@ impl AsFd for Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         self.pipe = None;
-        // If the removal fails, the instance and its buffer remain until the next start removes
-        // them.
+        // If the removal fails, the instance and its buffer remain until the next
+        // [`Tracefs::create_instance`] removes them.
         let _ = self.parent.remove_dir(&self.name);
     }
 }

@@ -78,14 +78,8 @@ mod tests {
     fn stat(pid: i32, ppid: i32) -> Stat {
         Stat {
             pid,
-            comm: String::new(),
-            state: 'S',
             ppid,
-            session: 0,
-            minor_faults: 0,
-            major_faults: 0,
-            cpu_ticks: 0,
-            start_ticks: 0,
+            ..Stat::default()
         }
     }
 

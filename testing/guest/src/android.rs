@@ -89,7 +89,8 @@ pub fn run(stage: Stage) -> Result<()> {
         let wanted = Some((i64::from(app.pid()), source.to_owned()));
         wait(|| Ok(topmost()? == wanted))?;
         let seen = topmost()?;
-        reporter.check(what, seen == wanted, format!("{seen:?}, wanted {wanted:?}"))
+        let figures = format!("foreground PID and source: {seen:?}, expected {wanted:?}");
+        reporter.check(what, seen == wanted, figures)
     };
     let (a, b) = (App::start("a")?, App::start("b")?);
     let pids = [a.pid(), b.pid()];
@@ -128,7 +129,7 @@ pub fn run(stage: Stage) -> Result<()> {
     reporter.check(
         "doctor reports that cgroup v1 holds the memory controller, with a cure",
         named,
-        format!("{found:?}"),
+        format!("doctor's finding: {found:?}"),
     )?;
 
     let before = main_wakeups(daemon.pid())?;
@@ -137,7 +138,7 @@ pub fn run(stage: Stage) -> Result<()> {
     reporter.check(
         format!("without events, limelightd wakes at most {WAKE_UPS_MAX} times in {REST:?}"),
         times <= WAKE_UPS_MAX,
-        format!("{times} times"),
+        format!("woken {times} times"),
     )?;
 
     a.set_score(FRONT)?;
@@ -166,7 +167,7 @@ pub fn run(stage: Stage) -> Result<()> {
     reporter.check(
         "the app that left the foreground has its original values",
         seen == first[0],
-        format!("{seen}, before {}", first[0]),
+        format!("{seen}; before limelightd: {}", first[0]),
     )?;
     a.set_score(CACHED)?;
     a.set_score(FRONT)?;
@@ -217,7 +218,7 @@ pub fn run(stage: Stage) -> Result<()> {
     reporter.check(
         "when every app has left top-app, no app is in the foreground",
         no_app,
-        format!("{:?}", topmost()?),
+        format!("foreground PID and source: {:?}", topmost()?),
     )?;
     // The app's value from before the daemon's start.
     a.set_score(CACHED)?;

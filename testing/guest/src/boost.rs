@@ -144,8 +144,8 @@ fn start(
     .conversation("spinner", &spec)
 }
 
-/// Nice value of the app at its start: -20 in the arm `BestStock` if the app has no cgroup of its
-/// own, where that is the best manual setting; otherwise 0.
+/// Nice value of the app at its start. In the arm `BestStock`, it is -20 if the app has no cgroup
+/// of its own: the best manual setting for such an app. Otherwise it is 0.
 fn by_hand_nice(stage: &Stage, own: bool) -> i32 {
     match stage.arm {
         Arm::BestStock if !own => -20,
@@ -232,7 +232,7 @@ fn report(done: &Done, spin: Spin, reporter: &mut Reporter) {
 }
 
 /// The percentile by the nearest-rank method.
-fn percentile(samples: &[f64], part: f64) -> f64 {
+pub fn percentile(samples: &[f64], part: f64) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     let rank = (sorted.len() as f64 * part).ceil() as usize;

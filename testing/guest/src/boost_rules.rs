@@ -78,7 +78,7 @@ fn competitors(reporter: &Reporter, bare: &App, other: &App) -> Result<()> {
     reporter.check(
         "busy programs get nice 7 while an app without its own cgroup is in the foreground",
         seen.iter().all(|nice| *nice == COMPETITOR_NICE),
-        format!("{seen:?}"),
+        format!("nice values: {seen:?}"),
     )?;
     let (_, text) = run_program(LIMELIGHT, &["explain", &loops[0].pid().to_string()])?;
     reporter.check(
@@ -91,7 +91,7 @@ fn competitors(reporter: &Reporter, bare: &App, other: &App) -> Result<()> {
     reporter.check(
         "busy programs get nice 0 again when an app with its own cgroup takes the foreground",
         seen.iter().all(|nice| *nice == 0),
-        format!("{seen:?}"),
+        format!("nice values: {seen:?}"),
     )
 }
 
@@ -123,7 +123,7 @@ pub fn run(stage: Stage) -> Result<()> {
         reporter.check(
             what,
             seen == before[index],
-            format!("{seen}, before {}", before[index]),
+            format!("{seen}; before limelightd: {}", before[index]),
         )
     };
 

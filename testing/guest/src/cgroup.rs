@@ -79,7 +79,7 @@ impl Cgroup {
         Cgroup::create(&format!("background.slice/{name}.scope"))
     }
 
-    /// Its directory.
+    /// The cgroup's directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -133,7 +133,7 @@ pub fn of(pid: i32) -> Result<PathBuf> {
     let path = format!("/proc/{pid}/cgroup");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
     let own = text.lines().find_map(|line| line.strip_prefix("0::/"));
-    let own = own.with_context(|| format!("{path} holds {text:?}"))?;
+    let own = own.with_context(|| format!("{path} names no cgroup of v2: {text:?}"))?;
     Ok(Path::new(ROOT).join(own))
 }
 
@@ -145,8 +145,8 @@ pub fn handed_down() -> Result<Vec<String>> {
     Ok(text.split_whitespace().map(str::to_owned).collect())
 }
 
-/// Disables a controller in the root's cgroup.subtree_control; no child may have it enabled for its
-/// own children.
+/// Disables a controller in the root's cgroup.subtree_control. Fails if a child has the controller
+/// enabled in its own cgroup.subtree_control.
 pub fn take_back(controller: &str) -> Result<()> {
     write(
         &Path::new(ROOT).join(SUBTREE_CONTROL),

@@ -18,7 +18,7 @@ use crate::scenario::Chaos;
 use trouble::Trouble;
 use world::World;
 
-/// Focus changes during a trouble, and after it.
+/// Number of focus changes during a trouble, and after the trouble.
 const DURING: u32 = 3;
 const AFTER: u32 = 2;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The task that measures PREZERO: allocates memory, writes to it, reads it, and frees it.
+//! The task with which PREZERO is measured: it allocates memory, writes to it, reads it, and frees
+//! it.
 
 use std::io::{self, BufRead};
 

@@ -67,7 +67,7 @@ fn json(arguments: &[&str]) -> Result<Value> {
     let (code, value) = daemon::json(arguments)?;
     if code != 0 {
         bail!(
-            "limelight {arguments:?} exits with {code}:\n{value}\n{}",
+            "limelight {arguments:?} exited with {code}:\n{value}\n{}",
             log_tail()
         );
     }
@@ -200,13 +200,13 @@ pub fn run(stage: Stage) -> Result<()> {
     reporter.check(
         "a disposable app's new unit gets memory.swap.max 0 before its first process",
         seen.trim() == "0",
-        seen,
+        format!("memory.swap.max is {:?}", seen.trim()),
     )?;
     let seen = limit_when("max")?;
     reporter.check(
         "a unit that stays empty gets its memory.swap.max back",
         seen.trim() == "max",
-        seen,
+        format!("memory.swap.max is {:?}", seen.trim()),
     )?;
     unit.remove()?;
 

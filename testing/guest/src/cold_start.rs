@@ -1,161 +1,86 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Cold start of a real program: Debian's python3, which imports a large part of its library. The
-//! files are on a disk with a fixed time per request, and the page cache is empty.
+//! Cold start of a real program from a disk with a fixed time per request, while the page cache is
+//! empty and other programs read and write on the same disk.
+
+mod programs;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 
-use crate::cgroup::Cgroup;
-use crate::counters::Counters;
+use self::programs::{copy_program, App, TREE};
+use crate::cgroup::{self, Cgroup};
+use crate::counters::{pressure_us, Counters};
 use crate::daemon::{self, focus, log_tail, Daemon};
 use crate::disk::Disk;
 use crate::dispatch::Stage;
-use crate::guest_setup::{drop_caches, ROOTFS};
+use crate::guest_setup::drop_caches;
 use crate::load::{self, Counter};
 use crate::memory::now_ns;
-use crate::plan::Arm;
-use crate::process::{change_root, run as run_program, Start};
+use crate::plan::{Arm, Flash};
+use crate::process::{Process, Start};
 use crate::random::seed;
 use crate::scenario::{Access, ColdStart, Load};
 
-/// Root of the program's files, on the slow disk.
-const TREE: &str = "/data/root";
-/// Path of the app's script inside [`TREE`].
-const APP: &str = "/start";
+/// Parent cgroup of the loads.
+const SLICE: &str = "background.slice";
 /// Directory of the daemon's records of starts.
 const RECORDS: &str = "/var/lib/limelight/coldstart";
 /// Timeout for a record to appear.
 const RECORD_LIMIT: Duration = Duration::from_secs(120);
 /// Length of a recorded start, in seconds.
 const RECORD_S: u32 = 8;
-/// memory.max of each load.
+/// memory.max of each load. With more memory, the loads' files would stay cached and the loads
+/// would not use the disk.
 const LOAD_MEMORY: &str = "16M";
+/// memory.max of each reader that competes with the program for the disk only.
+const QUEUED_LOAD_MEMORY: &str = "8M";
 /// Time for the loads to reach their full rate, and for caches to settle.
 const SETTLE: Duration = Duration::from_secs(2);
-
-/// The script's imports: as many as a medium-sized tool has, spread over the whole library.
-const MODULES: &str = "argparse, ast, asyncio, base64, bz2, calendar, cmd, concurrent.futures, \
-    configparser, copy, csv, ctypes, dataclasses, datetime, decimal, difflib, dis, doctest, \
-    email.message, email.mime.multipart, email.mime.text, email.policy, fractions, ftplib, \
-    getpass, gettext, gzip, hashlib, hmac, html.parser, http.client, http.cookiejar, http.server, \
-    imaplib, inspect, ipaddress, json, locale, logging.config, logging.handlers, lzma, mailbox, \
-    mimetypes, multiprocessing.pool, netrc, optparse, pathlib, pdb, pickle, pkgutil, platform, \
-    plistlib, poplib, pprint, pstats, pydoc, queue, random, sched, secrets, selectors, shelve, \
-    shlex, shutil, smtplib, socketserver, sqlite3, ssl, statistics, subprocess, tarfile, \
-    telnetlib, tempfile, textwrap, timeit, trace, tracemalloc, typing, unittest.mock, \
-    urllib.request, uuid, wave, xml.dom.minidom, xml.etree.ElementTree, xml.sax, xmlrpc.client, \
-    zipapp, zipfile, zoneinfo";
-
-/// Name prefixes of the shared libraries that python3 and its modules need.
-const LIBRARIES: [&str; 16] = [
-    "libc.so",
-    "libm.so",
-    "libz.so",
-    "libexpat.so",
-    "libssl.so",
-    "libcrypto.so",
-    "libsqlite3.so",
-    "libffi.so",
-    "libbz2.so",
-    "liblzma.so",
-    "libuuid.so",
-    "libtinfo.so",
-    "libreadline.so",
-    "libncursesw.so",
-    "libcrypt.so",
-    "libdl.so",
-];
 
 /// Runs the scenario.
 pub fn run(mut stage: Stage, work: &ColdStart) -> Result<()> {
     if stage.machine.rootfs.is_none() {
         bail!("cold-start needs a root file system, and the plan's machine has none");
     }
-    let mut store = stage.store()?;
-    if !Path::new(&format!("{TREE}{APP}")).exists() {
-        stage
-            .reporter
-            .progress("copying the program to the slow disk")?;
-        copy_program()?;
+    stage
+        .reporter
+        .progress("copying the program to the slow disk")?;
+    if copy_program(work.program)? {
         // The very first start of the program does one-time work, which must not be measured.
-        App::start()?;
+        App::start(work.program)?;
     }
-    let disk = Disk::of(Path::new(TREE))?;
-    let specs: Vec<load::Spec> = loads(work.loads)
-        .into_iter()
-        .enumerate()
-        .map(|(number, load)| {
-            let counter = PathBuf::from(format!("/run/load-{number}"));
-            let seed = seed(number as u64, stage.repetition);
-            load::Spec::new(load, &mut store, counter, seed)
-        })
-        .collect::<Result<_>>()?;
-    let counters: Vec<Counter> = specs
-        .iter()
-        .map(|spec| Counter::create(&spec.counter))
-        .collect::<Result<_>>()?;
-    // Created before the daemon starts: cgroups created later would count as left behind by it.
-    let cgroups: Vec<Cgroup> = (0..specs.len())
-        .map(|number| {
-            // With more memory, the loads' files would stay cached and the loads would not use the
-            // disk.
-            let cgroup = Cgroup::create(&format!("background.slice/load-{number}.scope"))?;
-            cgroup.set("memory.max", LOAD_MEMORY)?;
-            Ok(cgroup)
-        })
-        .collect::<Result<_>>()?;
-
+    if let Some(scheduler) = &work.scheduler {
+        Disk::of(&Path::new("/dev").join(Flash::DISK))?.set_scheduler(scheduler)?;
+    }
+    let loads = Loads::new(&stage, work)?;
+    // The daemon would replay a record that an earlier cell left, and this cell would mistake that
+    // record for its own.
+    if Path::new(RECORDS).exists() {
+        fs::remove_dir_all(RECORDS)?;
+    }
     let daemon = match stage.arm {
-        Arm::Stock => None,
+        Arm::Stock | Arm::BestStock => None,
         Arm::LimelightOnDebian | Arm::Limelight => {
-            configure()?;
+            daemon::write_config(&format!("[readahead]\nrecord_s = {RECORD_S}\n"))?;
             Some(Daemon::start(&[])?)
         }
-        arm => bail!("cold-start knows no arm {arm:?}"),
+        arm => bail!("cold-start does not support arm {arm:?}"),
     };
     if daemon.is_some() && work.record {
         stage.reporter.progress("recording a start")?;
         drop_caches()?;
-        let app = App::start()?;
-        focus(app.0.id() as i32)?;
+        let app = App::start(work.program)?;
+        focus(app.pid())?;
         wait_for_record()?;
     }
-    let running = specs
-        .iter()
-        .zip(&cgroups)
-        .map(|(spec, cgroup)| {
-            let start = Start::in_cgroup(cgroup);
-            start.part("load", spec)
-        })
-        .collect::<Result<Vec<_>>>()?;
+    let running = loads.start()?;
     sleep(SETTLE);
     drop_caches()?;
-    sleep(SETTLE);
-
-    let before = Counters::now()?;
-    let kib = |counters: &[Counter]| counters.iter().map(Counter::kib).sum::<u64>();
-    let (done, requests) = (kib(&counters), disk.requests()?);
-    let start_ns = now_ns();
-    let app = App::start()?;
-    let took_ns = now_ns() - start_ns;
-    let requests = disk.requests()?.since(requests);
-    let done = kib(&counters).saturating_sub(done);
-    before.report(&mut stage.reporter.values)?;
-    let reporter = &mut stage.reporter;
-    reporter.value("start_us", took_ns as f64 / 1000.0);
-    reporter.value("requests", requests.reads);
-    reporter.value("read_kib", requests.read_kib);
-    reporter.value("major_faults", app.major_faults()?);
-    if !specs.is_empty() {
-        reporter.value("load_kib_per_s", done as f64 * 1e9 / took_ns as f64);
-    }
+    let app = measure(&mut stage, work, &loads)?;
     drop((app, running));
     if let Some(daemon) = daemon {
         daemon.stop(&stage.reporter)?;
@@ -163,19 +88,144 @@ pub fn run(mut stage: Stage, work: &ColdStart) -> Result<()> {
     stage.reporter.finish()
 }
 
-/// The first `count` of five loads: three random readers and two copies.
-fn loads(count: u32) -> Vec<Load> {
+/// Starts the program beside the running loads, and reports the values.
+fn measure(stage: &mut Stage, work: &ColdStart, loads: &Loads) -> Result<App> {
+    let reporter = &mut stage.reporter;
+    let disk = Disk::of(Path::new(TREE))?;
+    let (alone, alone_ns) = (loads.kib(), now_ns());
+    let by_hand = stage.arm == Arm::BestStock;
+    let read = if by_hand { loads.read_bytes()? } else { 0 };
+    sleep(SETTLE);
+    if by_hand {
+        let read = loads.read_bytes()?.saturating_sub(read);
+        loads.limit_reads(Some(read / 2 / SETTLE.as_secs()))?;
+    }
+
+    let before = Counters::now()?;
+    let (done, requests, waited) = (loads.kib(), disk.requests()?, loads.cpu_wait_us()?);
+    let start_ns = now_ns();
+    let app = App::start(work.program)?;
+    let took_ns = now_ns() - start_ns;
+    let requests = disk.requests()?.since(requests);
+    let done_after = loads.kib();
+    let waited = loads.cpu_wait_us()?.saturating_sub(waited);
+    before.report(&mut reporter.values)?;
+    reporter.value("start_us", took_ns as f64 / 1000.0);
+    reporter.value("requests", requests.reads);
+    reporter.value("read_kib", requests.read_kib);
+    reporter.value("major_faults", app.major_faults()?);
+    if work.loads > 0 {
+        let rate = |kib: u64, ns: u64| kib as f64 * 1e9 / ns as f64;
+        let during = rate(done_after - done, took_ns);
+        reporter.value("load_kib_per_s", during);
+        let alone = rate(done - alone, start_ns - alone_ns);
+        reporter.value("load_alone_kib_per_s", alone);
+        reporter.value("load_cpu_wait_us", waited);
+    }
+    if by_hand {
+        loads.limit_reads(None)?;
+    }
+    Ok(app)
+}
+
+/// The loads of a cell. Their cgroups are created before the daemon starts: cgroups created later
+/// would count as left behind by the daemon.
+struct Loads {
+    specs: Vec<load::Spec>,
+    counters: Vec<Counter>,
+    cgroups: Vec<Cgroup>,
+    realtime: bool,
+}
+
+impl Loads {
+    fn new(stage: &Stage, work: &ColdStart) -> Result<Self> {
+        let mut store = stage.store()?;
+        let queued = work.scheduler.is_some();
+        let (mut specs, mut counters, mut cgroups) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, load) in loads(work.loads, queued).into_iter().enumerate() {
+            // A copy's dirty pages do not fit into less, and cannot be reclaimed before they are
+            // written.
+            let memory = match load {
+                Load::Index { .. } if queued => QUEUED_LOAD_MEMORY,
+                _ => LOAD_MEMORY,
+            };
+            let counter = PathBuf::from(format!("/run/load-{number}"));
+            let seed = seed(number as u64, stage.repetition);
+            let spec = load::Spec::new(load, &mut store, counter, seed)?;
+            counters.push(Counter::create(&spec.counter)?);
+            let cgroup = Cgroup::create(&format!("{SLICE}/load-{number}.scope"))?;
+            cgroup.set("memory.max", memory)?;
+            specs.push(spec);
+            cgroups.push(cgroup);
+        }
+        Ok(Loads {
+            specs,
+            counters,
+            cgroups,
+            realtime: queued,
+        })
+    }
+
+    fn start(&self) -> Result<Vec<Process>> {
+        let start = |(spec, cgroup)| {
+            let load = Start::in_cgroup(cgroup).part("load", spec)?;
+            if self.realtime {
+                load.make_realtime()?;
+            }
+            Ok(load)
+        };
+        self.specs.iter().zip(&self.cgroups).map(start).collect()
+    }
+
+    /// KiB that all loads have read and written so far.
+    fn kib(&self) -> u64 {
+        self.counters.iter().map(Counter::kib).sum()
+    }
+
+    /// Bytes that all loads have read from the disk so far.
+    fn read_bytes(&self) -> Result<u64> {
+        let stat = Path::new(cgroup::ROOT).join(SLICE).join("io.stat");
+        let text = fs::read_to_string(stat)?;
+        let number = flash_number()?;
+        let line = text.lines().find(|line| line.starts_with(&number));
+        let words = line.into_iter().flat_map(str::split_ascii_whitespace);
+        let bytes = words.filter_map(|word| word.strip_prefix("rbytes=")?.parse::<u64>().ok());
+        Ok(bytes.sum())
+    }
+
+    /// Limits the loads' reads to a number of bytes per second; `None`: no limit.
+    fn limit_reads(&self, rate: Option<u64>) -> Result<()> {
+        let rate = rate.map_or("max".to_owned(), |rate| rate.to_string());
+        let line = format!("{} rbps={rate}", flash_number()?);
+        fs::write(Path::new(cgroup::ROOT).join(SLICE).join("io.max"), &line)
+            .with_context(|| format!("cannot write {line:?} to io.max of {SLICE}"))
+    }
+
+    /// Time so far in which at least one load waited for a CPU, in microseconds; 0 without PSI.
+    fn cpu_wait_us(&self) -> Result<u64> {
+        if self.specs.is_empty() {
+            return Ok(0);
+        }
+        pressure_us(&Path::new(cgroup::ROOT).join(SLICE).join("cpu.pressure"))
+    }
+}
+
+/// Device number of the whole flash disk, such as `252:0`, as io.max expects it.
+fn flash_number() -> Result<String> {
+    let path = format!("/sys/block/{}/dev", Flash::DISK);
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    Ok(text.trim().to_owned())
+}
+
+/// The first `count` of five loads, repeated: three random readers and two copies.
+fn loads(count: u32, queued: bool) -> Vec<Load> {
     let index = Load::Index {
         access: Access::Read,
-        mib: 64,
+        mib: if queued { 256 } else { 64 },
     };
     let copy = Load::Copy { mib: 32 };
     let five = [index, copy, index, copy, index];
-    five.into_iter().take(count as usize).collect()
-}
-
-fn configure() -> Result<()> {
-    daemon::write_config(&format!("[readahead]\nrecord_s = {RECORD_S}\n"))
+    five.into_iter().cycle().take(count as usize).collect()
 }
 
 /// Waits until the daemon has written a record.
@@ -193,98 +243,5 @@ fn wait_for_record() -> Result<()> {
             );
         }
         sleep(Duration::from_millis(100));
-    }
-}
-
-/// Copies the program's files from the root file system, with its layout.
-fn copy_program() -> Result<()> {
-    let libraries = "usr/lib/x86_64-linux-gnu";
-    let names = fs::read_dir(Path::new(ROOTFS).join(libraries))
-        .context("the root file system has no libraries")?;
-    let mut files: Vec<String> = names
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| LIBRARIES.iter().any(|library| name.starts_with(library)))
-        .map(|name| format!("{libraries}/{name}"))
-        .collect();
-    files.extend(["usr/bin/python3.11", "usr/lib/python3.11"].map(String::from));
-    for file in files {
-        let to = Path::new(TREE).join(&file);
-        copy(
-            &Path::new(ROOTFS).join(&file),
-            to.parent().context("a file has no parent directory")?,
-        )?;
-    }
-    let loader = "ld-linux-x86-64.so.2";
-    copy(
-        &Path::new(ROOTFS).join(libraries).join(loader),
-        &Path::new(TREE).join("lib64"),
-    )?;
-    fs::create_dir_all(Path::new(TREE).join("lib"))?;
-    std::os::unix::fs::symlink(
-        "../usr/lib/x86_64-linux-gnu",
-        Path::new(TREE).join("lib/x86_64-linux-gnu"),
-    )?;
-    let app = format!("{TREE}{APP}");
-    fs::write(
-        &app,
-        format!("#!/usr/bin/python3.11\nimport {MODULES}\nprint('ready', flush=True)\ninput()\n"),
-    )?;
-    fs::set_permissions(&app, fs::Permissions::from_mode(0o755))?;
-    Ok(())
-}
-
-/// Copies a file or a directory into a directory.
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to)?;
-    let arguments = ["cp", "-a", &from.to_string_lossy(), &to.to_string_lossy()];
-    let (code, text) = run_program("/bin/busybox", &arguments)?;
-    if code != 0 {
-        bail!("cannot copy {}: {}", from.display(), text.trim());
-    }
-    Ok(())
-}
-
-/// The running program.
-struct App(Child);
-
-impl App {
-    /// Starts the program and waits until it prints that it is ready.
-    fn start() -> Result<Self> {
-        let mut command = Command::new(APP);
-        command
-            .env_clear()
-            .env("LANG", "C.UTF-8")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        Start::PLAIN.prepare(&mut command)?;
-        change_root(&mut command, TREE)?;
-        let mut app = App(command.spawn().context("cannot start python3")?);
-        let stdout = app
-            .0
-            .stdout
-            .take()
-            .context("the program has no output pipe")?;
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line)?;
-        if line != "ready\n" {
-            bail!("the program printed {line:?} instead of \"ready\"");
-        }
-        Ok(app)
-    }
-
-    /// Number of the program's major page faults, which wait for the disk.
-    fn major_faults(&self) -> Result<u64> {
-        crate::gallery_real::major_faults(self.0.id() as i32)
-    }
-}
-
-impl Drop for App {
-    fn drop(&mut self) {
-        if let Some(stdin) = &mut self.0.stdin {
-            // The write fails if the program has exited already.
-            let _ = stdin.write_all(b"\n");
-        }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }

@@ -82,6 +82,20 @@ pub fn keyed(path: &Path, name: &str) -> Result<u64> {
         .with_context(|| format!("{} has no {name}", path.display()))
 }
 
+/// Total time in microseconds in which at least one task waited (`some`), from the pressure file
+/// `path`; 0 without PSI.
+pub fn pressure_us(path: &Path) -> Result<u64> {
+    if !path.exists() {
+        return Ok(0);
+    }
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let totals = parse_pressure("", &text);
+    let some = totals.get("psi__some_us");
+    some.copied()
+        .with_context(|| format!("{} has no total", path.display()))
+}
+
 /// Processes and threads created since boot.
 pub fn forks() -> Result<u64> {
     keyed(Path::new("/proc/stat"), "processes")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Runs `limelightd` and `limelight` in a cell of a plan.
+//! Runs `limelightd` and `limelight` in the guest, for one cell of a [`Plan`](crate::plan::Plan).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -66,7 +66,9 @@ impl Before {
     pub fn check_restored(&self, when: &str, reporter: &Reporter) -> Result<()> {
         let changes = self.changes()?;
         reporter.check(
-            format!("{when}, every cgroup value is what it was before limelightd started"),
+            format!(
+                "{when}, every cgroup and process value is what it was before limelightd started"
+            ),
             changes.is_empty(),
             if changes.is_empty() {
                 format!("{} values equal", self.values.len())
@@ -94,7 +96,7 @@ fn check_record_gone(reporter: &Reporter) -> Result<()> {
     )
 }
 
-/// A running daemon, and the state before it.
+/// A running daemon, and the state before it started.
 pub struct Daemon {
     process: Process,
     before: Before,
@@ -107,8 +109,8 @@ impl Daemon {
         Daemon::start_after(Before::now(pids)?)
     }
 
-    /// As [`Daemon::start`], but [`Daemon::stop`] compares with `before`, the state from before a
-    /// killed predecessor.
+    /// Like [`Daemon::start`], but [`Daemon::stop`] compares with `before`, for example the state
+    /// before a predecessor that was killed had started.
     pub fn start_after(before: Before) -> Result<Self> {
         let log = File::create(LOG).with_context(|| format!("cannot create {LOG}"))?;
         let mut command = Command::new(LIMELIGHTD);
@@ -134,7 +136,7 @@ impl Daemon {
             }
             if Instant::now() > deadline {
                 bail!(
-                    "limelight status still exits with {code} after {START_LIMIT:?}:\n{text}\n\
+                    "limelight status still exited with {code} after {START_LIMIT:?}:\n{text}\n\
                      limelightd wrote:\n{}",
                     log_tail()
                 );
@@ -143,7 +145,7 @@ impl Daemon {
         }
     }
 
-    /// Its current resource usage.
+    /// The daemon's current resource usage.
     pub fn footprint(&self) -> Result<Footprint> {
         let pid = self.process.pid();
         let status = format!("/proc/{pid}/status");
@@ -166,32 +168,32 @@ impl Daemon {
         })
     }
 
-    /// Whether it is running.
+    /// Whether the daemon is running.
     pub fn alive(&mut self) -> bool {
         self.process.alive()
     }
 
-    /// CPU time of each of its threads, in nanoseconds, by thread name.
+    /// CPU time of each of the daemon's threads, in nanoseconds, by thread name.
     pub fn cpu_by_thread(&self) -> Result<BTreeMap<String, u64>> {
         cpu_by_thread(self.process.pid())
     }
 
-    /// CPU time of all its threads, in nanoseconds.
+    /// CPU time of all the daemon's threads, in nanoseconds.
     pub fn cpu_ns(&self) -> Result<u64> {
         Ok(self.cpu_by_thread()?.values().sum())
     }
 
-    /// Its PID.
+    /// The daemon's PID.
     pub fn pid(&self) -> i32 {
         self.process.pid()
     }
 
-    /// The state before it started.
+    /// The state before the daemon started.
     pub fn before(&self) -> &Before {
         &self.before
     }
 
-    /// Stops it with SIGTERM; returns its exit code and the state from before it started.
+    /// Ends the daemon with SIGTERM. Returns its exit code and the state before it started.
     pub fn end(mut self) -> Result<(i32, Before)> {
         self.process.signal(libc::SIGTERM)?;
         let code = self
@@ -201,7 +203,8 @@ impl Daemon {
         Ok((code, self.before))
     }
 
-    /// Stops it with SIGTERM and checks that everything is restored.
+    /// Ends the daemon with SIGTERM. Checks that its exit code is 0, that every value is restored,
+    /// and that no restore record is left.
     pub fn stop(self, reporter: &Reporter) -> Result<()> {
         let (code, before) = self.end()?;
         reporter.check(
@@ -217,29 +220,30 @@ impl Daemon {
         check_record_gone(reporter)
     }
 
-    /// Sends it a signal.
+    /// Sends the daemon a signal.
     pub fn signal(&self, signal: i32) -> Result<()> {
         self.process.signal(signal)
     }
 
-    /// PID of its watcher process, if it has one.
+    /// PID of the daemon's watcher process; `None` if no watcher is running.
     pub fn watcher(&self) -> Result<Option<i32>> {
         Ok(children(self.pid())?.into_iter().next())
     }
 
-    /// Kills the daemon and its watcher process, so that nothing is restored; returns the state
-    /// from before the daemon.
+    /// Kills the daemon and its watcher process, so that nothing is restored. Returns the state
+    /// before the daemon started.
     pub fn kill(self) -> Result<Before> {
         let watcher = self.watcher()?;
-        // The watcher is only stopped at first: the daemon would replace a killed watcher.
+        // The watcher is first suspended, and killed only after the daemon: a running daemon would
+        // replace a killed watcher.
         watcher.map_or(Ok(()), |pid| send(pid, libc::SIGSTOP))?;
         let before = self.kill_alone()?;
         watcher.map_or(Ok(()), |pid| send(pid, libc::SIGKILL))?;
         Ok(before)
     }
 
-    /// Kills only the daemon: its watcher restores everything. Returns the state from before the
-    /// daemon.
+    /// Kills only the daemon: its watcher restores everything. Returns the state before the daemon
+    /// started.
     pub fn kill_alone(mut self) -> Result<Before> {
         self.process.signal(libc::SIGKILL)?;
         self.process.wait(STOP_LIMIT)?;
@@ -248,7 +252,7 @@ impl Daemon {
 
     /// Kills the daemon with SIGKILL and starts a successor, which must remove the killed daemon's
     /// trace instance, the directory `instance`.
-    pub fn succeed(self, instance: &Path, reporter: &Reporter) -> Result<Daemon> {
+    pub fn replace_killed(self, instance: &Path, reporter: &Reporter) -> Result<Daemon> {
         let before = self.kill()?;
         let left = instance.exists();
         let daemon = Daemon::start_after(before)?;
@@ -256,7 +260,7 @@ impl Daemon {
         reporter.check(
             "a successor removes the trace instance that a killed daemon left",
             left && gone,
-            format!("left {left}, gone {gone}"),
+            format!("existed after the kill: {left}; gone after the successor started: {gone}"),
         )?;
         Ok(daemon)
     }
@@ -274,7 +278,12 @@ pub fn cpu_by_thread(pid: i32) -> Result<BTreeMap<String, u64>> {
         };
         let text = read("schedstat")?;
         let time: Option<u64> = text.split(' ').next().and_then(|word| word.parse().ok());
-        let time = time.with_context(|| format!("{} holds {text:?}", task.display()))?;
+        let time = time.with_context(|| {
+            format!(
+                "{}/schedstat does not start with a number: {text:?}",
+                task.display()
+            )
+        })?;
         *times.entry(read("comm")?.trim().to_owned()).or_default() += time;
     }
     Ok(times)
@@ -323,7 +332,7 @@ pub fn limelight(arguments: &[&str]) -> Result<()> {
     let (code, text) = run(LIMELIGHT, &patient)?;
     if code != 0 {
         bail!(
-            "limelight {} exits with {code}:\n{text}\nlimelightd wrote:\n{}",
+            "limelight {} exited with {code}:\n{text}\nlimelightd wrote:\n{}",
             arguments.join(" "),
             log_tail()
         );
@@ -404,7 +413,8 @@ pub fn json(arguments: &[&str]) -> Result<(i32, serde_json::Value)> {
     let (code, text) = run(LIMELIGHT, &all)?;
     let value = serde_json::from_str(&text).with_context(|| {
         format!(
-            "limelight {arguments:?} exits with {code} and printed {text:?}\n{}",
+            "limelight {arguments:?} exited with {code}, but did not print JSON: {text:?}\n\
+             limelightd wrote:\n{}",
             log_tail()
         )
     })?;

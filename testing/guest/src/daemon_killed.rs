@@ -35,7 +35,7 @@ fn check_tracing(stage: &Stage) -> Result<()> {
     stage.reporter.check(
         "limelightd's trace buffers are small",
         kib.is_some_and(|kib| kib <= TRACE_KIB),
-        format!("{} KiB for each processor", text.trim()),
+        format!("{} KiB of buffer for each CPU", text.trim()),
     )
 }
 
@@ -49,7 +49,7 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
     let counters = Counters::now()?;
     let loads = prepared.start()?;
     sleep(Duration::from_millis(gallery.warm_up_ms.into()));
-    swipe(&mut viewer, gallery, &mut stage.reporter)?;
+    swipe(&mut viewer, gallery, false, &mut stage.reporter)?;
 
     let changed = daemon.before().changes()?;
     stage.reporter.check(
@@ -66,7 +66,7 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
         stage.reporter.check(
             "while limelightd runs, no other process can open the device",
             held,
-            if held { "busy" } else { "the device opened" },
+            format!("a second open fails because the device is held: {held}"),
         )?;
     }
     let locked = memory_kib("Mlocked")?;
@@ -75,7 +75,10 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
     stage.reporter.check(
         "right after kill -9, no memory that limelightd locked stays locked",
         left <= locked_before + LOCKED_SLACK_KIB && locked > left,
-        format!("{locked_before} KiB before limelightd, {locked} with it, {left} after it"),
+        format!(
+            "locked memory: {locked_before} KiB before limelightd, {locked} KiB while it ran, \
+             {left} KiB after the kill"
+        ),
     )?;
     if Path::new(DEVICE_PATH).exists() {
         let info = Device::open(Path::new(DEVICE_PATH)).and_then(|device| device.info())?;

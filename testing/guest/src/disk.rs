@@ -39,15 +39,15 @@ impl Disk {
         Ok(Disk(format!("/sys/dev/block/{major}:{minor}").into()))
     }
 
-    /// Its counters so far.
+    /// The disk's counters so far.
     pub fn requests(&self) -> Result<Requests> {
         let path = self.0.join("stat");
         let text =
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        parse(&text).with_context(|| format!("{} holds {text:?}", path.display()))
+        parse(&text).with_context(|| format!("cannot parse {}: {text:?}", path.display()))
     }
 
-    /// Sets its I/O scheduler, which must be built in or loaded.
+    /// Sets the disk's I/O scheduler, which must be built in or loaded.
     pub fn set_scheduler(&self, name: &str) -> Result<()> {
         let path = self.0.join("queue/scheduler");
         fs::write(&path, name).with_context(|| format!("cannot write {name} to {}", path.display()))

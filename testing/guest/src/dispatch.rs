@@ -12,8 +12,8 @@ use crate::{
     daemon_killed, focus_move, full_cache, gallery, gallery_real, gate, guest_setup, heirs,
     innocents, kill_latency, kselftest, leak, lease, openrc, overhead, own_tree, package, premap,
     premap_rules, prezero, prezero_engines, prezero_rules, process, processors, readahead_rules,
-    reading, rotation, self_hog, sibling_reclaim, soak, startup, storm, swap_soak, users_chaos,
-    wakes, window_cost, window_oracle, window_sources, windows,
+    reading, rotation, self_hog, sibling_reclaim, soak, startup, storm, swap_soak, terminal,
+    throttle, users_chaos, wakes, window_cost, window_oracle, window_sources, windows,
 };
 
 /// The context of a scenario.
@@ -74,6 +74,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::Soak(work) => soak::run(stage, &work),
         Work::ColdStart(work) => cold_start::run(stage, &work),
         Work::Boost(work) => boost::run(stage, &work),
+        Work::Terminal(work) => terminal::run(stage, &work),
         Work::BoostRules => boost_rules::run(stage),
         Work::Heirs => heirs::run(stage),
         Work::AndroidRules => android::run(stage),
@@ -98,6 +99,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::Prezero(work) => prezero::run(stage, &work),
         Work::PrezeroEngines(work) => prezero_engines::run(stage, &work),
         Work::Leak(work) => leak::run(stage, &work),
+        Work::Throttle(work) => throttle::run(stage, &work),
         Work::Storm(work) => storm::run(stage, &work),
         Work::KillLatency(work) => kill_latency::run(stage, &work),
         Work::Chaos(work) => chaos::run(stage, &work),
@@ -126,7 +128,8 @@ fn command(mut stage: Stage, argv: &[String]) -> Result<()> {
 }
 
 /// Locks the runner in memory and exempts it from the OOM killer: the runner measures times and
-/// must outlive the processes that it watches. Creates the cells' slices.
+/// must outlive the processes that it watches. Then creates the slices of apps and loads, unless
+/// the system under test creates them.
 fn keep_alive(machine: &crate::plan::Machine) -> Result<()> {
     std::fs::write("/proc/self/oom_score_adj", "-1000")?;
     // MCL_ONFAULT: without this flag, the kernel would read every page of a file that is mapped for
@@ -151,7 +154,7 @@ impl Stage {
     pub fn need_daemon(&self, scenario: &str) -> Result<()> {
         match self.arm {
             Arm::Limelight | Arm::LimelightOnDebian => Ok(()),
-            arm => bail!("{scenario} runs with limelightd, not as {arm:?}"),
+            arm => bail!("{scenario} needs an arm with limelightd, not {arm:?}"),
         }
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Measures how fast protection and boost follow a focus change. They have followed when the newly
-//! focused app's cgroup is the only app cgroup that has them.
+//! Measures how fast protection and boost follow a focus change. Protection has followed when the
+//! newly focused app's cgroup is the only protected app cgroup; the same holds for boost.
 
 use std::fs;
 use std::path::Path;
@@ -63,7 +63,7 @@ pub fn check_round<App>(
     reporter.check(
         format!("protection and boost follow each of {MOVES} focus changes"),
         stuck.is_none(),
-        format!("not moved to: {stuck:?}\n{status}"),
+        format!("app that they did not follow: {stuck:?}\n{status}"),
     )?;
     report(&all, reporter);
     Ok(())

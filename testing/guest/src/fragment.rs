@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Fragments free memory into single pages: a process takes nearly all memory, frees pages that are
-//! not adjacent in physical memory, takes the larger blocks that are left, and locks everything
-//! that it keeps.
+//! Fragments free memory into single pages. A process takes nearly all memory, and frees pages that
+//! are not adjacent in physical memory. It then takes the larger free blocks that are left, and
+//! locks all memory that it keeps.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead};

@@ -31,13 +31,13 @@ use crate::store::{Extent, Store};
 
 /// Pages by which the app's heap grows in a round: PREMAP's smaller browser.
 const GROWTH: u32 = 9_500;
-/// premap's largest window, the daemon's default.
+/// premap's largest window in pages, the daemon's default.
 const WINDOW: u32 = 64;
 /// Rounds for each state of the page cache.
 const ROUNDS: u32 = 3;
-/// Highest share of the pages that may fault while the page cache is empty, and while it is full.
-/// Then the app takes pages while kswapd frees others, so the number of faults varies with the speed
-/// of both.
+/// Highest share of the app's pages that may fault while the page cache is empty, and while it is
+/// full. While it is full, the app takes pages and kswapd frees others, so the number of faults
+/// varies with the speed of both.
 const FAULTS_PERCENT: [u64; 2] = [20, 60];
 /// Size of the file that is read in order.
 const FILE_MIB: u32 = 24;
@@ -54,9 +54,9 @@ const SETTLES: Duration = Duration::from_secs(8);
 const MOST_POLLS: u64 = 16;
 /// Pages that the thread zeroes between two sleeps.
 const BATCH: u64 = 64;
-/// Amount of page cache that is added at once.
+/// Bytes of page cache that are added at once.
 const STEP: usize = MIB / 4;
-/// Zone of user memory: `ZONE_MOVABLE`.
+/// Index of the highest zone from which the kernel takes user memory: `ZONE_MOVABLE`.
 const HIGHEST: usize = 3;
 
 /// Runs the test.
@@ -133,16 +133,18 @@ impl Test<'_> {
                 .value(format!("readahead_requests_{name}_background"), alone);
             self.reporter.check(
                 format!(
-                    "the topmost app takes half of the requests while the page cache is {name}"
+                    "the topmost app needs at most half of a background process's requests while \
+                     the page cache is {name}"
                 ),
                 requests * FEWER <= alone,
-                format!("{requests} requests, a background process {alone}; {state}"),
+                format!("{requests} requests; a background process needs {alone}; {state}"),
             )?;
         }
         Ok(self.device.switch_off(Mechanism::Readahead)?)
     }
 
-    /// Reads a file that is not in the page cache. Returns the number of requests.
+    /// Reads a file that is not in the page cache, in the foreground if `front`. Returns the number
+    /// of disk requests, and a description of memory before the read.
     fn read(&mut self, file: &Extent, full: bool, front: bool) -> Result<(u64, String)> {
         let state = self.set(full)?;
         let spec = reading::Spec {
@@ -162,7 +164,8 @@ impl Test<'_> {
         Ok((disk.requests()?.since(before).reads, state))
     }
 
-    /// The pool takes only free memory, so it is not filled while the page cache is full.
+    /// Checks that the zeroing thread rarely polls while memory is full of page cache: the pool
+    /// takes only free memory. Then checks that the pool is filled once memory is free.
     fn prezero(&mut self) -> Result<()> {
         let mut app = Start::PLAIN.conversation("zero-checker", &())?;
         let _ready: bool = app.hear()?;
@@ -200,9 +203,9 @@ impl Test<'_> {
         let found: Found = app.ask(&TAKEN.to_string())?;
         let served = counter("served")? - before;
         self.reporter.check(
-            "the topmost app gets these pages",
+            "the topmost app gets the pool's pages",
             served * 100 >= TAKEN as u64 * 90 && found.is_clean(),
-            format!("{served} of {TAKEN} pages, {found:?}"),
+            format!("{served} of {TAKEN} pages came from the pool; the app's result: {found:?}"),
         )?;
         Ok(self.device.switch_off(Mechanism::Prezero)?)
     }
@@ -277,7 +280,11 @@ impl Cache {
                 return Ok(());
             }
             if read > 4 * total {
-                bail!("after {} MiB of page cache: {}", read / MIB, zones()?);
+                bail!(
+                    "memory is not full after {} MiB of page cache: {}",
+                    read / MIB,
+                    zones()?
+                );
             }
         }
     }

@@ -10,13 +10,14 @@ use anyhow::{bail, Context, Result};
 
 use crate::cgroup::Cgroup;
 use crate::counters::Counters;
-use crate::daemon::{self, Daemon};
+use crate::daemon::{self, write_config, Daemon};
 use crate::dispatch::Stage;
 use crate::guest_setup;
 use crate::knobs;
 use crate::load::{self, Counter};
 use crate::memory::{cpu_ns, now_ns, PAGE};
 use crate::plan::Arm;
+use crate::pool::Windows;
 use crate::process::{Conversation, Process, Start};
 use crate::random::seed;
 use crate::record::Reporter;
@@ -36,7 +37,7 @@ pub struct Viewer {
     pub talk: Conversation,
     /// The viewer's cgroup; `None` if all processes are in the root cgroup.
     pub cgroup: Option<Cgroup>,
-    /// Resident pages after loading; `None` before the viewer has loaded.
+    /// Resident pages after the last load or visit; `None` before the viewer has loaded.
     pub loaded: Option<Resident>,
     _primer: Process,
 }
@@ -89,8 +90,8 @@ impl Viewer {
         Ok(())
     }
 
-    /// The viewer's memory charge in bytes: its cgroup's charge or, without a cgroup, its resident
-    /// pages.
+    /// The viewer's memory charge in bytes: its cgroup's charge or, without a cgroup, the size of
+    /// its resident pages (0 before it has loaded).
     pub fn charge(&self) -> Result<u64> {
         match (&self.cgroup, &self.loaded) {
             (Some(cgroup), _) => cgroup.number("memory.current"),
@@ -99,7 +100,7 @@ impl Viewer {
         }
     }
 
-    /// Its resident pages.
+    /// The viewer's resident pages now.
     pub fn resident(&mut self) -> Result<Resident> {
         self.talk.ask("report")
     }
@@ -119,8 +120,9 @@ pub fn prepare_arm(arm: Arm, viewer: &Viewer) -> Result<Option<Daemon>> {
     }
 }
 
-/// Loads that are not started yet, with their files and cgroups. Creating the files fills the page
-/// cache, and cgroups created after the daemon's start would count as left behind by Limelight.
+/// Loads that are not started yet. Their files and cgroups are created in advance: creating files
+/// fills the page cache, and cgroups created after the daemon's start would count as left behind by
+/// Limelight.
 pub struct Prepared {
     loads: Vec<(load::Spec, Option<Cgroup>)>,
     nice: i32,
@@ -191,6 +193,10 @@ impl Loads {
             let name = load::name(load);
             let rate = (counter.kib() - before) as f64 / seconds;
             reporter.value(format!("load_{name}_kib_per_s"), rate);
+            if let Load::Rounds { mib, rest_ms } = load {
+                let round_ms = f64::from(*mib << 10) / rate * 1000.0 - f64::from(*rest_ms);
+                reporter.value(format!("load_{name}_ms"), round_ms);
+            }
             if let Some(status) = process.ended()? {
                 if status.signal() != Some(libc::SIGKILL) {
                     bail!("the load {name} ended early with {status}: see the console");
@@ -202,15 +208,26 @@ impl Loads {
     }
 }
 
-/// Swipes after each pause, and reports the viewer's responses, faults and read misses. Returns
-/// false if the viewer has died.
-pub fn swipe(viewer: &mut Viewer, gallery: &Gallery, reporter: &mut Reporter) -> Result<bool> {
+/// Swipes after each pause, and reports the viewer's responses, faults and read misses. With
+/// `windows`, also reports each swipe to the daemon as a response window. Returns false if the
+/// viewer has died.
+pub fn swipe(
+    viewer: &mut Viewer,
+    gallery: &Gallery,
+    windows: bool,
+    reporter: &mut Reporter,
+) -> Result<bool> {
     let (mut faults, mut library_faults, mut misses) = (0, 0, 0);
     let mut responses = Responses::default();
     let mut alive = true;
     'pauses: for pause in &gallery.pauses {
         for _ in 0..pause.swipes {
             sleep(Duration::from_millis(pause.ms.into()));
+            // The daemon closes connections that are idle for long.
+            let mut window = windows.then(Windows::connect).transpose()?;
+            if let Some(window) = &mut window {
+                window.open()?;
+            }
             let command = format!("swipe {}", now_ns());
             let swipe: Swipe = match viewer.talk.ask(&command) {
                 Ok(swipe) => swipe,
@@ -220,6 +237,9 @@ pub fn swipe(viewer: &mut Viewer, gallery: &Gallery, reporter: &mut Reporter) ->
                 }
                 Err(error) => return Err(error),
             };
+            if let Some(window) = &mut window {
+                window.close()?;
+            }
             let response_us = swipe.response_ns as f64 / 1000.0;
             faults += swipe.major_faults;
             library_faults += swipe.library_major_faults;
@@ -237,7 +257,7 @@ pub fn swipe(viewer: &mut Viewer, gallery: &Gallery, reporter: &mut Reporter) ->
     Ok(alive)
 }
 
-/// Reports resident pages.
+/// Reports the resident pages of each kind, as `PREFIX_KIND_pages`.
 pub fn report_resident(prefix: &str, resident: &Resident, reporter: &mut Reporter) {
     for (kind, pages) in [
         ("photos", resident.photos_pages),
@@ -282,6 +302,7 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
     if gallery.app_realtime {
         viewer.talk.process.make_realtime()?;
     }
+    write_config(&gallery.config)?;
     let daemon = prepare_arm(stage.arm, &viewer)?;
     if viewer.loaded.is_none() {
         viewer.load()?;
@@ -301,7 +322,8 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
     let cpu = || -> Vec<u64> { served.iter().map(|&(_, pid)| cpu_ns(pid)).collect() };
     let counters = Counters::now()?;
     let (before, cpu_before, since_ns) = (loads.kib(), cpu(), now_ns());
-    let alive = swipe(&mut viewer, gallery, &mut stage.reporter)?;
+    let windows = daemon.is_some() && gallery.windows;
+    let alive = swipe(&mut viewer, gallery, windows, &mut stage.reporter)?;
     loads.report(&before, since_ns, &mut stage.reporter)?;
     for ((&(name, _), after), before) in served.iter().zip(cpu()).zip(cpu_before) {
         let used_us = (after - before) as f64 / 1000.0;

@@ -28,7 +28,7 @@ use crate::store::Store;
 use crate::x11::User;
 
 pub(crate) const DISPLAY: &str = ":0";
-/// Size of the screen, and of the photos on it.
+/// Size of the screen and of the photos, in pixels.
 const WIDTH: u32 = 1024;
 const HEIGHT: u32 = 768;
 /// Size of the file that `cp` copies, in MiB.
@@ -382,7 +382,7 @@ pub(crate) fn major_faults(pid: i32) -> Result<u64> {
     let path = format!("/proc/{pid}/stat");
     let text = fs::read_to_string(&path)
         .with_context(|| format!("cannot read {path}: did the process die?"))?;
-    parse_major_faults(&text).with_context(|| format!("{path} holds {text:?}"))
+    parse_major_faults(&text).with_context(|| format!("cannot parse {path}: {text:?}"))
 }
 
 fn parse_major_faults(stat: &str) -> Option<u64> {

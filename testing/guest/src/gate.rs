@@ -60,12 +60,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Parameters of an app's process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
-    /// Its memory, in MiB.
+    /// The process's memory, in MiB.
     pub mib: u32,
-    /// File of its counter of touched pages.
+    /// File of the counter of touched pages.
     pub counter: PathBuf,
-    /// Whether it starts its children in their own PID and cgroup namespaces, as a container
-    /// runtime does.
+    /// Whether the process starts its children in their own PID and cgroup namespaces, as a
+    /// container runtime does.
     pub contained: bool,
 }
 
@@ -107,8 +107,8 @@ pub fn app(spec: &Spec) -> Result<()> {
                 children.push(child);
             }
             Err(RecvTimeoutError::Timeout) => {}
-            // Standard input has ended: a child's is /dev/null, and another app's ends if the
-            // runner exits.
+            // Standard input has ended. A child's standard input is /dev/null; that of an app
+            // which the runner started ends when the runner exits.
             Err(RecvTimeoutError::Disconnected) => sleep(BEAT),
         }
         let page = random.below(heap.pages() as u64) as usize;
@@ -143,7 +143,7 @@ impl Seen {
         Ok(chain.map(Path::to_owned).collect())
     }
 
-    /// The knobs that currently stop or limit this process, one line each.
+    /// The knobs that currently freeze this process or limit its swap, one line each.
     pub fn limited(&self) -> Result<Vec<String>> {
         let mut limits = Vec::new();
         for group in self.chain()? {
@@ -405,7 +405,7 @@ fn check_front(
     beats: u64,
 ) -> Result<()> {
     reporter.check(
-        "the foreground process is never stopped and never limited",
+        "the foreground process is never frozen, and its swap is never limited",
         limited.is_empty(),
         limited.join("; "),
     )?;
@@ -443,7 +443,7 @@ fn check_targets(
     reporter.check(
         "history holds no action whose target is the foreground process",
         found.is_empty(),
-        format!("after {:?}: {found:?}", started.elapsed()),
+        format!("such actions in {:?}: {found:?}", started.elapsed()),
     )?;
     let started = &scene.started;
     let gone: Vec<i32> = started
@@ -454,11 +454,11 @@ fn check_targets(
     reporter.check(
         "no app is killed because of a load that is not an app",
         gone.is_empty(),
-        format!("{gone:?} are gone: {entries:?}"),
+        format!("PIDs that are gone: {gone:?}; history: {entries:?}"),
     )
 }
 
-/// Checks that a load that is not an app is squeezed before any app is stopped or killed.
+/// Checks that a load that is not an app is squeezed before any app is frozen or killed.
 fn check_load_first(reporter: &Reporter, entries: &[HistoryEntry]) -> Result<()> {
     let of_load = |entry: &HistoryEntry| {
         let cgroup = entry.app.as_ref().and_then(|app| app.cgroup.as_deref());
@@ -481,7 +481,7 @@ fn check_load_first(reporter: &Reporter, entries: &[HistoryEntry]) -> Result<()>
     reporter.check(
         "the load, which is not an app, is squeezed before any app is frozen or killed",
         ordered,
-        format!("{entries:?}"),
+        format!("history: {entries:?}"),
     )
 }
 
@@ -492,6 +492,6 @@ fn check_notices(reporter: &Reporter, notices: &[String], within: Duration) -> R
     reporter.check(
         "during a shortage, limelightd sends at most one notice every 10 s",
         count as u64 <= most,
-        format!("{count} in {within:?}: {}", notices.join("\n")),
+        format!("{count} notices in {within:?}: {}", notices.join("\n")),
     )
 }

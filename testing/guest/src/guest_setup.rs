@@ -77,8 +77,8 @@ pub fn mount_kernel_file_systems() -> Result<()> {
     Ok(())
 }
 
-/// Sets the machine up as the plan says, modules first. Returns the memory that is locked to leave
-/// only the planned amount free.
+/// Sets the machine up as the plan says, modules first. Returns the memory that is locked so that
+/// only the planned amount stays free; `None` if the plan sets no amount.
 pub fn set_up(machine: &Machine) -> Result<Option<Mapping>> {
     load_modules(machine)?;
     if machine.cgroup_v1 {
@@ -214,7 +214,7 @@ pub fn kswapd() -> Result<Option<i32>> {
     named("kswapd0")
 }
 
-/// The number in a file of `/sys` or a cgroup that holds nothing else.
+/// The number in a file of `/sys` or of a cgroup; the file must hold nothing else.
 pub fn number_in(path: &Path) -> Result<u64> {
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -348,7 +348,7 @@ pub fn make_ext4(device: &str) -> Result<()> {
         &["mke2fs", "-F", "-b", "4096", "-m", "0", device],
     )?;
     if code != 0 {
-        bail!("mke2fs exits with {code}: {}", text.trim());
+        bail!("mke2fs exited with {code}: {}", text.trim());
     }
     let file = OpenOptions::new().read(true).write(true).open(device)?;
     let mut word = [0; 4];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The app that measures PREMAP: its heap grows, is used, and shrinks again. The app requests
+//! The app with which PREMAP is measured: its heap grows, is used, and shrinks again. It requests
 //! memory directly from the kernel, like common allocators, so that every arm makes the same
 //! requests.
 
@@ -34,7 +34,8 @@ pub struct Spec {
 /// Result of a round.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Round {
-    /// Time to grow, use and shrink the heap, without the time to read the peak.
+    /// Time to grow and use the heap, and with [`Growth::Swipe`] also to shrink it. The time to
+    /// read the peak does not count.
     pub elapsed_ns: u64,
     /// Number of pages used.
     pub used_pages: u64,
@@ -287,7 +288,8 @@ fn resident_kib() -> Result<u64> {
         .context("/proc/self/smaps_rollup has no Rss")
 }
 
-// Only the lab's scenarios test `swipe`: it moves the break, and the test harness may do so too.
+// `swipe` has no unit test, because the test harness may move the break at the same time. The lab's
+// scenarios test `swipe`.
 #[cfg(test)]
 mod tests {
     use super::{arenas, sparse};

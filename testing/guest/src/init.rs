@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! PID 1 of the guest. It sets the machine up, runs each cell in its own process with a time limit,
-//! cleans up after it, and always powers the machine off in the end.
+//! and cleans up after each cell. At the end, even after a failure, it powers the machine off.
 
 use std::fs;
 use std::io;
@@ -105,7 +105,7 @@ fn carry_out(plan: &Plan, clean_up: CleanUp) -> Result<()> {
     record::write(&Record::Done)
 }
 
-/// Runs one cell and restores the machine's state from before it.
+/// Runs one cell, restores the machine's state from before the cell, and checks the kernel log.
 fn run_cell(
     plan: &Plan,
     index: usize,
@@ -248,7 +248,7 @@ fn await_children() -> Result<()> {
     let deadline = Instant::now() + REAP_LIMIT;
     while children_left()? {
         if Instant::now() > deadline {
-            bail!("some processes do not die within {REAP_LIMIT:?}");
+            bail!("some killed processes have not exited after {REAP_LIMIT:?}");
         }
         await_sigchld(Duration::from_millis(100));
     }

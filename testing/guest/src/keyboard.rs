@@ -114,7 +114,7 @@ impl Keyboard {
     }
 }
 
-/// The device node of this keyboard.
+/// The device node of the lab's keyboard; `None` while it does not exist.
 fn find() -> Result<Option<PathBuf>> {
     const CLASS: &str = "/sys/class/input";
     for entry in fs::read_dir(CLASS).with_context(|| format!("cannot list {CLASS}"))? {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Apps leak one after the other until they are killed, on a busy machine. Measures the time from
-//! the moment when a kill is due until the memory is free.
+//! the daemon's last sample at which no kill was due until the memory is free.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -86,8 +86,8 @@ pub fn run(mut stage: Stage, work: &KillLatency) -> Result<()> {
     stage.reporter.finish()
 }
 
-/// The history entry of the kill of the app `name`; `None` if there is none after [`NOTED`],
-/// because another program killed the app first.
+/// The history entry of the daemon's kill of the app `name`. `None` if there is none after
+/// [`NOTED`], for example because the kernel killed the app first.
 fn noted(name: &str) -> Result<Option<HistoryEntry>> {
     let group = format!(".{name}-");
     let began = Instant::now();

@@ -353,8 +353,8 @@ impl Display {
         })
     }
 
-    /// Shows the next frame, and waits until it is on the display. Returns the time of that, in
-    /// microseconds of `CLOCK_MONOTONIC`.
+    /// Shows the next frame, and waits until it is on the display. Returns the time at which the
+    /// kernel showed it, in microseconds of `CLOCK_MONOTONIC`.
     fn flip(&mut self) -> Result<u64> {
         self.shown ^= 1;
         let mut flip = PageFlip {
@@ -389,7 +389,7 @@ fn call<T>(file: &File, request: libc::Ioctl, argument: &mut T, what: &str) -> R
         }
         let error = std::io::Error::last_os_error();
         if error.kind() != std::io::ErrorKind::Interrupted {
-            return Err(error).with_context(|| format!("the kernel refuses {what}"));
+            return Err(error).with_context(|| format!("the ioctl for {what} failed"));
         }
     }
 }

@@ -202,7 +202,7 @@ fn background(
         "history has one kill: the leaking app, with its killer and its memory",
         matches!(&kills[..], [kill]
             if kill.action == action && is_of(kill, "leak") && kill.bytes > 0),
-        format!("{kills:?}"),
+        format!("kills in the history: {kills:?}"),
     )?;
     if let Some(kill) = kills.first() {
         reporter.value("freed_kib", kill.bytes >> 10);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A stopped daemon (SIGSTOP, a debugger) keeps `/dev/limelight` open. When its lease has run out,
-//! the kernel empties the topmost set. When the daemon is continued, it sets the topmost app again.
+//! A daemon that SIGSTOP or a debugger suspends keeps `/dev/limelight` open. When its lease has run
+//! out, the kernel empties the topmost set. When the daemon resumes, it sets the topmost app again.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -18,7 +18,8 @@ const SYSFS: &str = "/sys/kernel/mm/limelight";
 const LEASE: Duration = Duration::from_secs(300);
 /// The kernel's timers expire late by up to an eighth of their duration (kernel/time/timer.c).
 const LATE: Duration = Duration::from_secs(300 / 8);
-const MIB: u32 = 16;
+/// Memory of the foreground app, in MiB.
+const APP_MIB: u32 = 16;
 
 /// The kernel's topmost set: its generation (0 if there is no set), and its number of processes.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,7 +46,7 @@ impl Topmost {
 pub fn run(stage: Stage) -> Result<()> {
     let reporter = &stage.reporter;
     let spec = Spec {
-        mib: MIB,
+        mib: APP_MIB,
         leak_mib_per_s: 0,
         seed: 1,
     };
@@ -63,14 +64,14 @@ pub fn run(stage: Stage) -> Result<()> {
     sleep(LEASE / 3);
     let stopped = Topmost::now()?;
     reporter.check(
-        "the topmost set stays while the lease of the stopped daemon runs",
+        "the topmost set stays while the lease of the suspended daemon runs",
         stopped == running,
         format!("{stopped:?} after {} s", LEASE.as_secs() / 3),
     )?;
     sleep(LEASE * 2 / 3 + LATE);
     let ended = Topmost::now()?;
     reporter.check(
-        "the topmost set is empty after the lease of the stopped daemon has run out",
+        "the topmost set is empty after the lease of the suspended daemon has run out",
         ended.generation == 0 && ended.members == 0,
         format!("{ended:?} after {} s", (LEASE + LATE).as_secs()),
     )?;
@@ -78,7 +79,7 @@ pub fn run(stage: Stage) -> Result<()> {
     daemon.signal(libc::SIGCONT)?;
     let again = wait(|| Ok(Topmost::now()?.is_set()))?;
     reporter.check(
-        "the continued daemon sets the topmost set again",
+        "the resumed daemon sets the topmost app again",
         again,
         format!("{:?}", Topmost::now()?),
     )?;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The programs that run inside the lab's virtual machines.
 //!
-//! The lab writes a [`plan::Plan`], and [`init`] executes it as PID 1. A plan consists of cells; a
-//! cell is one run of one arm of a scenario. It has its own process ([`dispatch`]), which starts programs such as [`viewer`] and [`load`] and
-//! sends [`record`]s to the lab.
+//! The lab writes a [`plan::Plan`], and [`init`] executes it as PID 1. A plan consists of cells. A
+//! cell runs one task of a scenario once, in one arm (how the foreground app is treated: by a stock
+//! kernel, by Limelight). Each cell has its own process ([`dispatch`]), which starts programs such
+//! as [`viewer`] and [`load`] and sends [`record`]s to the lab.
 
 pub mod access_rules;
 pub mod android;
@@ -83,6 +84,8 @@ pub mod swap_app;
 pub mod swap_soak;
 pub mod sway;
 pub mod systemd;
+pub mod terminal;
+pub mod throttle;
 pub mod users_chaos;
 pub mod viewer;
 pub mod wakes;

@@ -6,6 +6,8 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -28,13 +30,13 @@ const COPY_TARGET_MIB: u32 = 128;
 pub struct Spec {
     /// The kind of load.
     pub load: Load,
-    /// The file that it reads, if any.
+    /// The file that the load reads, if any.
     pub source: Option<Extent>,
-    /// The file that it writes, if any.
+    /// The file that the load writes, if any.
     pub target: Option<Extent>,
     /// File of the progress counter, which counts KiB.
     pub counter: PathBuf,
-    /// Seed of its random offsets.
+    /// Seed of the load's random choices.
     pub seed: u64,
 }
 
@@ -47,7 +49,7 @@ impl Spec {
                 Some(store.target("copy", mib.min(COPY_TARGET_MIB))),
             ),
             Load::Index { mib, .. } => (Some(store.file("background", mib)?), None),
-            Load::Grow { .. } => (None, None),
+            Load::Grow { .. } | Load::Rounds { .. } => (None, None),
         };
         Ok(Spec {
             load,
@@ -72,6 +74,7 @@ pub fn name(load: &Load) -> &'static str {
             ..
         } => "index_mapping",
         Load::Grow { .. } => "grow",
+        Load::Rounds { .. } => "rounds",
     }
 }
 
@@ -110,7 +113,7 @@ impl Counter {
         self.0.word().fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// The count so far; of a load, in KiB.
+    /// The count so far. A load counts KiB; other programs count pages, steps or milliseconds.
     pub fn kib(&self) -> u64 {
         self.0.word().load(Ordering::Relaxed)
     }
@@ -137,6 +140,10 @@ pub fn run(spec: &Spec) -> Result<()> {
             ..
         } => touch_pieces(source()?, &mut random, done),
         Load::Grow { mib } => grow(mib as usize * MIB, &mut random, done),
+        Load::Rounds { mib, rest_ms } => {
+            let rest = Duration::from_millis(rest_ms.into());
+            work_in_rounds(mib as usize * MIB, rest, &mut random, done)
+        }
     }
 }
 
@@ -183,6 +190,29 @@ fn touch_pieces(source: &Extent, random: &mut Random, done: &AtomicU64) -> Resul
             mapping.touch_page(page);
         }
         done.fetch_add(PIECE as u64 >> 10, Ordering::Relaxed);
+    }
+}
+
+fn work_in_rounds(
+    bytes: usize,
+    rest: Duration,
+    random: &mut Random,
+    done: &AtomicU64,
+) -> Result<()> {
+    let mut memory = Mapping::anonymous(bytes)?;
+    let mut order: Vec<usize> = (0..memory.pages()).collect();
+    for &page in &order {
+        memory.fill_page(page, random);
+    }
+    loop {
+        for next in (1..order.len()).rev() {
+            order.swap(next, random.below(next as u64 + 1) as usize);
+        }
+        for &page in &order {
+            memory.dirty_page(page, random.word());
+            done.fetch_add(PAGE as u64 >> 10, Ordering::Relaxed);
+        }
+        sleep(rest);
     }
 }
 

@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 use limelight_apps::{
     background, churn, dispatch, fragment, gate, heap, heirs, init, innocents, kms, load, overhead,
     premap_rules, presenter, prezero_rules, readahead_rules, reading, rotation, self_hog, soak,
-    spin, storm, swap_app, users_chaos, viewer,
+    spin, storm, swap_app, terminal, users_chaos, viewer,
 };
 use serde::de::DeserializeOwned;
 
@@ -59,6 +59,12 @@ enum Part {
     /// Run a CPU-bound background load.
     SpinLoad {
         /// Kind of work, in JSON.
+        spec: String,
+    },
+    /// Run a process of the scenario `terminal`.
+    #[command(name = "terminal-part")]
+    Terminal {
+        /// The process, in JSON.
         spec: String,
     },
     /// Run one short-lived process of a build.
@@ -189,6 +195,7 @@ fn run(part: Part) -> Result<u8> {
         Part::Hog { spec } => self_hog::hog(&parse(&spec)?)?,
         Part::Spinner { spec } => spin::app(&parse(&spec)?)?,
         Part::SpinLoad { spec } => spin::load(parse(&spec)?)?,
+        Part::Terminal { spec } => terminal::parts::run(&parse(&spec)?)?,
         Part::Compiler => spin::compiler()?,
         Part::Reader { spec } => reading::reader(&parse(&spec)?)?,
         Part::Heap { spec } => heap::app(&parse(&spec)?)?,

@@ -75,7 +75,7 @@ impl NullBlk {
         Ok(disk)
     }
 
-    /// Path of its device.
+    /// Path of the disk's device.
     pub fn device(&self) -> &Path {
         &self.device
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! A machine without systemd: all processes of a session share one cgroup, as with elogind.
-//! limelightd creates its own tree with a cgroup for each app, and removes it again.
+//! limelightd creates its own tree with a cgroup for each app, and removes the tree at its end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -141,7 +141,12 @@ pub fn run(stage: Stage, work: &OwnTree) -> Result<()> {
     reporter.check(
         "before the first focus change, the daemon creates no cgroup",
         !tree().exists() && cgroup::of(apps[0].process.pid())? == session.path(),
-        session.path().display().to_string(),
+        format!(
+            "{} exists: {}; the first app is in {}",
+            tree().display(),
+            tree().exists(),
+            cgroup::of(apps[0].process.pid())?.display()
+        ),
     )?;
     check_focus(reporter, &apps)?;
     reporter.check(
@@ -188,7 +193,7 @@ fn check_tree_gone(reporter: &Reporter) -> Result<()> {
     reporter.check(
         "a stopped daemon removes its cgroup tree",
         !tree().exists(),
-        tree().display().to_string(),
+        format!("{} exists: {}", tree().display(), tree().exists()),
     )
 }
 
@@ -233,7 +238,7 @@ fn check_class(reporter: &Reporter, apps: &[App; 3]) -> Result<()> {
     reporter.check(
         "memory.swap.max is 0 for the disposable app, and max for the others",
         limits == ["max", "0", "max"],
-        format!("{limits:?}"),
+        format!("memory.swap.max of each app: {limits:?}"),
     )
 }
 
@@ -262,7 +267,7 @@ fn check_front(reporter: &Reporter, apps: &[App], front: usize, when: &str) -> R
     reporter.check(
         format!("{when}, the foreground app and its helper are in the app's own cgroup"),
         places.iter().all(|place| *place == scope),
-        format!("{places:?}"),
+        format!("their cgroups: {places:?}"),
     )?;
     let seen = Standing::of(&apps[front])?;
     reporter.check(
@@ -299,6 +304,10 @@ fn check_end(reporter: &Reporter, session: &Cgroup) -> Result<()> {
     reporter.check(
         "the cgroup of an ended app is removed",
         made && !scope.exists(),
-        scope.display().to_string(),
+        format!(
+            "{} existed: {made}; exists now: {}",
+            scope.display(),
+            scope.exists()
+        ),
     )
 }

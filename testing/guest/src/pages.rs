@@ -24,18 +24,20 @@ impl PageSetting {
 
     /// Enables another size as well.
     pub fn add(&mut self, pages: Pages) -> Result<()> {
-        let file = match pages {
+        let of_size = |kib| format!("{THP}/hugepages-{kib}kB/enabled");
+        let (file, word) = match pages {
             Pages::Base => return Ok(()),
-            Pages::Mthp { kib } => format!("{THP}/hugepages-{kib}kB/enabled"),
-            Pages::Thp => format!("{THP}/enabled"),
+            Pages::Mthp { kib } => (of_size(kib), "always"),
+            Pages::Thp => (format!("{THP}/enabled"), "always"),
+            Pages::Madvise { kib } => (of_size(kib), "madvise"),
         };
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))?;
         let before = text
             .split_once('[')
             .and_then(|(_, rest)| rest.split_once(']'))
             .map(|(word, _)| word.to_owned())
-            .with_context(|| format!("{file} holds {text:?}"))?;
-        fs::write(&file, "always").with_context(|| format!("cannot write {file}"))?;
+            .with_context(|| format!("{file} marks no selected value: {text:?}"))?;
+        fs::write(&file, word).with_context(|| format!("cannot write {file}"))?;
         self.0.push((file, before));
         Ok(())
     }

@@ -165,7 +165,7 @@ pub enum Arm {
     MemoryLow,
     /// memory.min on the app's cgroup and its ancestors, set by the test instead of `limelightd`.
     MemoryMin,
-    /// The stock kernel with its best settings for this LRU, which the scenario defines.
+    /// The stock kernel with the settings that the scenario defines as the best for this LRU.
     BestStock,
     /// The kernel zeroes pages when they are freed (`init_on_free=1`).
     InitOnFree,
@@ -229,7 +229,7 @@ pub enum Record {
         /// Samples by name, with the same units.
         series: BTreeMap<String, Vec<f64>>,
     },
-    /// A check inside a whole-VM test.
+    /// The result of one check of a scenario.
     Check {
         /// ID of the cell.
         cell: String,

@@ -56,7 +56,8 @@ pub fn run(mut stage: Stage, work: &Heap) -> Result<()> {
     stage.reporter.finish()
 }
 
-/// Starts the daemon and brings the app to the foreground, in the arm with a daemon.
+/// In the arm with a daemon, starts the daemon, brings the app to the foreground and returns the
+/// daemon. `None` in the other arms.
 fn prepare(stage: &Stage, pid: i32) -> Result<Option<Daemon>> {
     match stage.arm {
         Arm::Stock | Arm::BestStock => Ok(None),
@@ -112,7 +113,7 @@ fn rounds(stage: &mut Stage, work: &Heap, cgroup: &Cgroup) -> Result<()> {
     Ok(())
 }
 
-/// Runs a program of the root file system, from start to exit.
+/// Measures perl, a program of the root file system, from the start of its script to its exit.
 fn program(stage: &mut Stage, cgroup: &Cgroup) -> Result<()> {
     if stage.machine.rootfs.is_none() {
         bail!("this work needs a root file system, and the plan's machine has none");

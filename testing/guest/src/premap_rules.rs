@@ -59,10 +59,11 @@ pub enum Case {
     NoReserve,
     /// MLOCK_ONFAULT: pages are locked when they are mapped.
     OnFault,
-    /// mlock(): all pages are present already.
+    /// mlock() of the first half of an area: mlock() itself maps every page of that half, and no
+    /// page of the other half may be mapped ahead.
     Locked,
-    /// userfaultfd: the kernel must request each missing page of the range, so none may be mapped
-    /// ahead.
+    /// userfaultfd: the kernel must ask the program for each missing page of the range, so no page
+    /// may be mapped ahead.
     Userfault,
     /// Pages mapped ahead are copied on write between parent and child.
     Fork,
@@ -153,7 +154,7 @@ impl Area {
         bytes.iter().all(|&byte| byte == 0)
     }
 
-    /// Pages of a range that have an entry in the page table.
+    /// Number of pages of a range that are present in the page table.
     fn present(&self, first: usize, pages: usize) -> Result<usize> {
         let map = File::open("/proc/self/pagemap")?;
         let mut entries = vec![0; pages * 8];
@@ -193,7 +194,7 @@ fn zeroes() -> Result<Seen> {
         let area = Area::new(1024, 0)?;
         let mut page = 0;
         while page < area.pages {
-            // The first page is faulted in, the others may have been mapped ahead.
+            // The write faults in one page; the 63 pages after it may have been mapped ahead.
             area.write(page, 0);
             let ahead = page..(page + 64).min(area.pages);
             dirty += ahead.clone().filter(|&page| !area.is_zero(page)).count();
@@ -212,7 +213,10 @@ fn border() -> Result<Seen> {
     check(advised, "MADV_DONTDUMP")?;
     (0..128).for_each(|page| area.write(page, 1));
     let beyond = area.present(128, 128)?;
-    seen(beyond == 0, format!("{beyond} pages beyond the border"))
+    seen(
+        beyond == 0,
+        format!("{beyond} pages mapped beyond the border"),
+    )
 }
 
 fn guard() -> Result<Seen> {
@@ -224,7 +228,7 @@ fn guard() -> Result<Seen> {
     let beyond = area.present(64, 65)?;
     seen(
         beyond == 0,
-        format!("{beyond} pages at and beyond the guard"),
+        format!("{beyond} pages mapped at and beyond the guard page"),
     )
 }
 
@@ -260,7 +264,7 @@ fn locked() -> Result<Seen> {
     let (present, beyond) = (area.present(0, 128)?, area.present(128, 128)?);
     seen(
         present == 128 && beyond == 0,
-        format!("{present} of 128 locked, {beyond} beyond"),
+        format!("{present} of 128 locked pages are mapped, and {beyond} pages beyond them"),
     )
 }
 
@@ -441,7 +445,7 @@ fn limit(name: &str) -> Result<Seen> {
     let (present, beyond) = outcome?;
     seen(
         present == 60 && !beyond,
-        format!("{present} of 60 pages used; beyond the limit: {beyond}"),
+        format!("{present} of 60 pages are mapped; growth beyond the limit succeeded: {beyond}"),
     )
 }
 
@@ -450,7 +454,7 @@ fn memory_max() -> Result<Seen> {
     let area = Area::new(2048, 0)?;
     (0..128).for_each(|page| area.write(page, 1));
     let present = area.present(0, area.pages)?;
-    seen(present >= 128, format!("{present} pages for 128"))
+    seen(present >= 128, format!("{present} pages mapped, 128 used"))
 }
 
 /// Runs the cases with the app in the foreground.
@@ -509,7 +513,7 @@ pub fn run(stage: Stage) -> Result<()> {
     stage.reporter.check(
         "pages mapped ahead are counted in /proc/vmstat",
         mapped > 0,
-        format!("{mapped} pages"),
+        format!("{mapped} pages counted"),
     )?;
     drop(app);
     Daemon::start_after(before)?.stop(&stage.reporter)?;

@@ -23,7 +23,7 @@ const SIZE: u16 = 200;
 pub struct Spec {
     /// Display name of the X server.
     pub display: String,
-    /// Whether it presents frame after frame without input.
+    /// Whether the client presents frame after frame without input.
     #[serde(default)]
     pub animates: bool,
 }

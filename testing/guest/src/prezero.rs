@@ -17,6 +17,7 @@ use crate::daemon::{focus, Daemon};
 use crate::dispatch::Stage;
 use crate::gallery::APP;
 use crate::memory::{cpu_ns, now_ns};
+use crate::pages::PageSetting;
 use crate::plan::Arm;
 use crate::pool::{self, Windows};
 use crate::process::{Conversation, Process, Start};
@@ -40,6 +41,7 @@ pub fn run(mut stage: Stage, work: &Prezero) -> Result<()> {
         .map(|program| background::start(program, &background_cgroup))
         .transpose()?;
     sleep(SETTLE);
+    let _folios = PageSetting::make(work.folios)?;
     let daemon = match stage.arm {
         Arm::Idle | Arm::Stock | Arm::InitOnFree => None,
         Arm::Limelight => {
@@ -201,7 +203,7 @@ impl Running {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Stops the program for `time`, which does not count as its running time.
+    /// Suspends the program for `time`, which does not count as its running time.
     fn rest(&mut self, time: Duration) -> Result<()> {
         if self.ended() {
             return Ok(());

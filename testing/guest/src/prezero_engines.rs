@@ -126,7 +126,7 @@ impl Test<'_> {
         reporter.check(
             format!("{name}: no page is zeroed in advance during a window"),
             inside == 0.0,
-            format!("{inside}"),
+            format!("{inside} pages zeroed in advance during windows"),
         )?;
         reporter.check(
             format!("{name}: the engine has no errors"),
@@ -177,7 +177,7 @@ impl Test<'_> {
                 BROKEN
             ),
             errors > 0.0 && used.starts_with("cpu"),
-            format!("{errors} pages not zeroed, the engine is {used}"),
+            format!("{errors} engine errors; the engine is {used}"),
         )?;
         daemon.stop(reporter)?;
         self.empty("after the daemon stopped", name)
@@ -193,7 +193,7 @@ impl Test<'_> {
         self.stage.reporter.check(
             format!("{name}: {when}, the pool is empty"),
             pooled == 0,
-            format!("{pooled} pages"),
+            format!("{pooled} pages in the pool"),
         )
     }
 }

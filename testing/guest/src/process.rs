@@ -27,12 +27,12 @@ pub struct Process {
 
 /// How a process is started.
 pub struct Start<'a> {
-    /// Its initial cgroup; `None` leaves it in the runner's cgroup. Under the lab's init that is
-    /// the root cgroup.
+    /// The process's initial cgroup; `None` is the runner's cgroup. Under the lab's init the
+    /// runner's cgroup is the root cgroup.
     pub cgroup: Option<&'a Cgroup>,
-    /// Its nice value.
+    /// The process's nice value.
     pub nice: i32,
-    /// Whether it starts its own session, which the scheduler may treat as one task group.
+    /// Whether the process gets its own session, which the scheduler may treat as a task group.
     pub session: bool,
 }
 
@@ -112,7 +112,7 @@ impl<'a> Start<'a> {
         self.conversation_of(Path::new(SELF), subcommand, spec)
     }
 
-    /// As [`Start::conversation`], with a copy of this program.
+    /// As [`Start::conversation`], with `program`, a copy of this program, as the executable.
     pub fn conversation_of(
         &self,
         program: &Path,
@@ -186,24 +186,24 @@ impl Process {
         })
     }
 
-    /// Its PID.
+    /// The process's PID.
     pub fn pid(&self) -> i32 {
         self.child.id() as i32
     }
 
-    /// Whether it is still running.
+    /// Whether the process is still running.
     pub fn alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Its exit status if it has ended.
+    /// The process's exit status; `None` while it is running.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.child
             .try_wait()
             .with_context(|| format!("cannot wait for {}", self.name))
     }
 
-    /// Writes a line to its standard input, which must be a pipe that has not been taken.
+    /// Writes a line to the process's standard input, which must be a pipe that has not been taken.
     pub fn tell(&mut self, line: &str) -> Result<()> {
         let input = self
             .child
@@ -221,7 +221,7 @@ impl Process {
         send(self.pid(), signal).with_context(|| format!("cannot signal {}", self.name))
     }
 
-    /// Runs it under SCHED_FIFO, above all tasks of the default class.
+    /// Runs the process under SCHED_FIFO, above all tasks of the default class.
     pub fn make_realtime(&self) -> Result<()> {
         set_policy(self.pid(), libc::SCHED_FIFO, 1).with_context(|| {
             format!(
@@ -232,7 +232,8 @@ impl Process {
         })
     }
 
-    /// Waits until it ends; returns its exit code, or 128 + signal.
+    /// Waits until the process ends; returns its exit code, or 128 plus the signal that killed it.
+    /// A process that is still running after `limit` is an error.
     pub fn wait(&mut self, limit: Duration) -> Result<i32> {
         use std::os::unix::process::ExitStatusExt;
         let deadline = Instant::now() + limit;
@@ -329,8 +330,8 @@ pub fn named(name: &str) -> Result<Option<i32>> {
     Ok(None)
 }
 
-/// Sets the scheduling policy and priority of task `pid`; 0 is the calling task. It uses the system
-/// call because musl has no working function.
+/// Sets the scheduling policy and priority of task `pid`; 0 is the calling task. Makes the system
+/// call itself, because musl's function always fails.
 pub fn set_policy(pid: i32, policy: i32, priority: i32) -> Result<()> {
     // SAFETY: the kernel reads one int (struct sched_param of linux/sched/types.h).
     match unsafe { libc::syscall(libc::SYS_sched_setscheduler, pid, policy, &priority) } {

@@ -56,7 +56,7 @@ pub fn run(stage: Stage, sleeps: bool) -> Result<()> {
     stage.reporter.check(
         "the daemon has as many open files as at the start",
         now == open,
-        format!("{open}, then {now}"),
+        format!("{open} open files at the start, {now} at the end"),
     )?;
     daemon.stop(&stage.reporter)?;
     stage.reporter.finish()
@@ -94,7 +94,7 @@ impl Watch {
                 format!("woken {woken} times in {WORK:?} of work"),
             )?;
         }
-        // Waits for work in progress to end.
+        // Work that is still in progress may wake the guard in the first periods.
         let (mut last, mut woken) = (self.woken()?, Vec::new());
         let quiet = wait(|| {
             sleep(REST);

@@ -21,8 +21,8 @@ use crate::store::Extent;
 const SCALE: &str = "/proc/sys/vm/watermark_scale_factor";
 /// Value of [`SCALE`] that puts the high watermark at a fifth of memory.
 const FAR: &str = "1000";
-/// Free memory as a percentage of the high watermark: too much to wake `kswapd`, and so little that
-/// memory freed meanwhile by other processes does not reach the watermark.
+/// Free memory as a percentage of the high watermark. It is too much to wake `kswapd`, and so
+/// little that it stays below the watermark even if other processes free memory.
 const FREE_PERCENT: u64 = 65;
 /// Sysctl: boost of the watermarks after an allocation has mixed migrate types. The check switches
 /// the boost off because it would wake `kswapd`.

@@ -34,9 +34,9 @@ const AGAIN: Duration = Duration::from_secs(6);
 const RECORD_S: u32 = 8;
 /// Size of each file that the app reads.
 const FILE_MIB: u32 = 4;
-/// Size of the file that is read sequentially.
+/// Size of each of the two files that are read sequentially and in clusters.
 const STREAM_MIB: u32 = 8;
-/// Number of clusters that are read in such a file.
+/// Number of clusters that are read in each of these two files.
 const CLUSTERS: u32 = 24;
 /// Without Limelight, the same read must take at least this many times the topmost reader's
 /// requests.
@@ -95,7 +95,8 @@ pub fn run(stage: Stage) -> Result<()> {
     let app = read(&front, stream, true)?;
     let background = read(&behind, stream, false)?;
     stage.reporter.check(
-        "the foreground app's sequential read takes at most half of the requests",
+        "the foreground app's sequential read takes at most half of the requests of the same read \
+         without Limelight",
         app * FEWER <= alone,
         format!("{app} requests, without Limelight {alone}"),
     )?;
@@ -216,9 +217,12 @@ impl Rules<'_> {
         let done = wait(|| Ok(pages(&self.two)? == whole(&self.two)))?;
         let three = pages(&self.three)?;
         self.reporter.check(
-            "a file that has changed since is not prefetched, the others are",
+            "a file that has changed since the recorded start is not prefetched, unlike the others",
             done && three == 0,
-            format!("{} and {three} pages", pages(&self.two)?),
+            format!(
+                "{} pages of an unchanged file, {three} of the changed file",
+                pages(&self.two)?
+            ),
         )
     }
 
@@ -234,7 +238,7 @@ impl Rules<'_> {
             "a damaged record is named in the log, and its files are not prefetched",
             warned && cached == 0,
             if warned {
-                format!("{cached} pages")
+                format!("{cached} pages of a file in the record")
             } else {
                 log_tail()
             },
@@ -243,7 +247,7 @@ impl Rules<'_> {
         self.reporter.check(
             "limelightd still answers after a damaged record",
             answers.is_ok(),
-            format!("{answers:?}"),
+            format!("result of limelight status: {answers:?}"),
         )
     }
 
@@ -288,7 +292,8 @@ fn records() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Reads a file in a new process, which has the focus if `front`. Returns the number of requests.
+/// Reads a file in a new process, which has the focus if `front`. Returns the number of disk
+/// requests.
 pub fn read(file: &Extent, pattern: Pattern, front: bool) -> Result<u64> {
     drop_caches()?;
     let spec = reading::Spec {

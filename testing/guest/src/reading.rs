@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! EIMOS's reader: a topmost app reads a file in small pieces or in random clusters. Then a
-//! background process does the same with another file; Limelight must not affect it.
+//! background process reads another file in the same way; Limelight must not affect that process.
 
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
@@ -202,7 +202,7 @@ pub fn run(mut stage: Stage, work: &Reading) -> Result<()> {
         stage.reporter.check(
             "the disk's read-ahead setting is what it was at the start",
             now == ordinary,
-            format!("{now} KiB"),
+            format!("{now} KiB at the end, {ordinary} KiB at the start"),
         )?;
     }
     stage.reporter.finish()

@@ -50,12 +50,12 @@ const PURPOSE: u64 = 0x7207_a710;
 /// Time before the first launch.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Memory management settings of a phone. Phones use no huge pages, so the kernel keeps no free
-/// memory for them. The kernel's reserve is set to 3 MiB: the reserve of a 2 GB phone with
-/// Android's `extra_free_kbytes`, at the guest's scale. The kernel's default would depend on the
-/// memory that the lab's disks take. The watermarks are not boosted when migrate types are mixed,
-/// as in Android's `init.rc`. A boost is at least a pageblock, which is a hundredth of this guest's
-/// memory, but a thousandth of the phone's.
+/// Memory management settings of a phone. Huge pages are off, as on phones; otherwise the kernel
+/// would keep extra memory free for them. The kernel's reserve is set to 3 MiB: the reserve of a
+/// 2 GB phone with Android's `extra_free_kbytes`, at the guest's scale. The kernel would compute
+/// its default from all of the guest's memory, which includes the memory of the lab's disks.
+/// Watermark boosting is off, as in Android's `init.rc`: a boost is at least a pageblock, which is
+/// a hundredth of this guest's memory, but a thousandth of the phone's.
 const SETTINGS: [(&str, &str); 3] = [
     ("/sys/kernel/mm/transparent_hugepage/enabled", "never"),
     ("/proc/sys/vm/min_free_kbytes", "3072"),
@@ -92,8 +92,9 @@ pub fn run_real(stage: Stage, work: &Rotation) -> Result<()> {
     rotate(stage, work, cast, &directory)
 }
 
-/// Launches the apps of a cast in turn. `file` is a file on the disk that the apps use.
-fn rotate<C: Cast>(mut stage: Stage, work: &Rotation, cast: C, file: &Path) -> Result<()> {
+/// Launches the apps of a cast in turn. `path`: any path on the disk that holds the apps' files;
+/// that disk's requests are counted.
+fn rotate<C: Cast>(mut stage: Stage, work: &Rotation, cast: C, path: &Path) -> Result<()> {
     guest_setup::drop_caches()?;
     for (file, value) in SETTINGS {
         fs::write(file, value).with_context(|| format!("cannot write {value} to {file}"))?;
@@ -108,7 +109,7 @@ fn rotate<C: Cast>(mut stage: Stage, work: &Rotation, cast: C, file: &Path) -> R
         }
         false => "app.slice",
     };
-    // The slice must have its controllers before the daemon scans it.
+    // This enables the slice's controllers, which must happen before the daemon scans the slice.
     Cgroup::create(&format!("{slice}/launcher.scope"))?;
     let daemon = match stage.arm {
         Arm::KillOnly | Arm::SwapAll | Arm::Earlyoom | Arm::Nohang | Arm::SystemdOomd => None,
@@ -131,7 +132,7 @@ fn rotate<C: Cast>(mut stage: Stage, work: &Rotation, cast: C, file: &Path) -> R
 
     let mut random = Random::new(seed(PURPOSE, stage.repetition));
     let turns = random.sample(parts, parts);
-    let disk = Disk::of(file)?;
+    let disk = Disk::of(path)?;
     let swap_disk = guest_setup::swap_device(&stage.machine.swap)
         .map(|device| Disk::of(Path::new(&device)))
         .transpose()?;

@@ -41,6 +41,8 @@ pub enum Work {
     ColdStart(ColdStart),
     /// EIMOS's CPU experiments.
     Boost(Boost),
+    /// Types into a terminal beside a build.
+    Terminal(Typing),
     /// Checks boost's rules that do not concern speed.
     BoostRules,
     /// Checks that no user process keeps a value that it got or inherited in the foreground.
@@ -55,7 +57,7 @@ pub enum Work {
     UsersChaos(UsersChaos),
     /// Checks that the unused part of the topmost app's reservation protects no other cgroup.
     Siblings,
-    /// Checks that the kernel empties the topmost set when a stopped daemon's lease has run out.
+    /// Checks that the kernel empties the topmost set when a suspended daemon's lease has run out.
     Lease,
     /// Runs the kernel series' own selftest. Value: `tests`.
     Kselftest,
@@ -132,6 +134,8 @@ pub enum Work {
     RotationReal(Rotation),
     /// An app leaks memory.
     Leak(Leak),
+    /// A background app grows while memory is short.
+    Throttle(Throttle),
     /// Processes, cgroups and apps come and go while memory is short.
     Storm(Storm),
     /// Time from the kill threshold to freed memory.
@@ -223,15 +227,46 @@ pub struct Package {
 
 /// Parameters of `leak`.
 ///
-/// Values: `leaker_dead`, `front_dead`, `innocent_dead`, `leaked_us` (from the start of the leak to
-/// the app's end), `freed_kib` and `kill_us` of the kill as recorded in history, `oom_kills`,
-/// `vmstat_*`, `psi_*`.
+/// Values: `innocent_dead`, `oom_kills`, `vmstat_*`, `psi_*`. For [`Leaker::Front`] also
+/// `front_dead`. For the other leakers also `leaker_dead`, `leaked_us` (from the start of the leak
+/// to the app's end) and, with limelightd, `freed_kib` and `kill_us` of the kill as recorded in
+/// history.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Leak {
     /// The leaking app.
     pub leaker: Leaker,
     /// Rate of the leak; 0 is as fast as possible.
     pub mib_per_s: u32,
+}
+
+/// How a background app grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Grower {
+    /// As a leak does: it takes memory without end.
+    Leak,
+    /// As a build does: it takes memory and frees it. Nothing shows that a user waits for the
+    /// build.
+    HiddenBuild,
+    /// As [`Grower::HiddenBuild`], in a terminal.
+    TerminalBuild,
+}
+
+/// Parameters of `throttle`.
+///
+/// Values of a leak: `leaker_dead`, `leaked_us` (until the app's end, or until it is not watched
+/// any more), `leaked_mib_10s` (the leaking app's memory and swap after 10 s), `front_us` and
+/// `front_faults` (sums over all uses of the foreground app). Values of a build: `build_us`,
+/// `build_faults`. Values of both: `others_us`, `others_faults` (the next use of the other apps),
+/// `others_dead`, `throttled` and `kills` (in history), `oom_kills`, `vmstat_*`, `psi_*`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Throttle {
+    /// How the app grows.
+    pub grower: Grower,
+    /// How fast the app grows.
+    pub mib_per_s: u32,
+    /// Whether `[swap] throttle` is on.
+    pub throttle: bool,
 }
 
 /// Parameters of `storm`.
@@ -287,9 +322,10 @@ pub struct SwapSoak {
 /// Values for all apps, and with the prefix `keep_`, `normal_` or `disposable_` for one class:
 ///
 /// - `launch_{mean,p50,p95}_us`: time from the user's touch until the app is ready;
-/// - `cold_mean_us` and `warm_mean_us`: the same for cold and for warm launches;
+/// - `cold_mean_us` and `warm_mean_us`: mean of this time over cold and over warm launches;
 /// - `{cold,warm}_launches`, `launch_major_faults`;
-/// - `kills` (apps that died) and `failed_launches` (apps that died while the user waited);
+/// - `kills` (apps that died) and `failed_launches` (attempts at a launch during which the app
+///   died);
 /// - `swapped_pages` (sum of the peaks in swap, one for each start of an app) and `swapped_apps`
 ///   (number of these peaks that are not 0);
 /// - `refaulted_{anon,file}_pages`.
@@ -297,8 +333,9 @@ pub struct SwapSoak {
 /// Values without a class: `first_mean_us`, `living_apps` at the end,
 /// `{files,swap}_{read,written}_kib` of the disks, `swap_{reads,writes}` in requests,
 /// `swap_blocks_used` and `swap_block_hottest` (accesses of the most accessed block), `vmstat_*`,
-/// `oom_kills`; with limelightd `daemon_launch_us` (its mean CPU time per launch) and
-/// `daemon_launch_us_<thread>`. Series: `launch_us`.
+/// `oom_kills`; with limelightd `daemon_launch_us` and `daemon_pause_us` (its mean CPU time from the
+/// touch until the app is ready, and from then until the next touch), and both with the suffix
+/// `_<thread>` for each of its threads. Series: `launch_us`.
 ///
 /// In the first round every app is new. That round counts only in `first_mean_us`, `kills`,
 /// `failed_launches`, `swapped_*`, `refaulted_*` and `swap_block*`.
@@ -364,6 +401,15 @@ pub enum Load {
         /// Size it grows to.
         mib: u32,
     },
+    /// A program with periodic work: in each round it writes to each page of its anonymous memory
+    /// once, in random order, and then rests. With long rests, an hour of such work takes minutes
+    /// in exact mode.
+    Rounds {
+        /// Size of the program's memory.
+        mib: u32,
+        /// Rest after each round.
+        rest_ms: u32,
+    },
 }
 
 /// A series of swipes, each after a pause of the same length.
@@ -389,9 +435,10 @@ pub enum Family {
 
 /// Parameters of `gallery-synthetic`.
 ///
-/// Values: `major_faults`, `own_major_faults` (without the library's, which is charged to another
-/// cgroup) and `read_miss_pages` (sums over all swipes), `response_us` (median over the swipes of
-/// the shortest pause), `response_mean_us`, `pause_<ms>_worst_us`,
+/// Values: `major_faults`, `own_major_faults` (without the faults in the library, whose pages are
+/// charged to another cgroup) and `read_miss_pages` (sums over all swipes), `load_rounds_ms` (mean
+/// duration of a round of [`Load::Rounds`] without the rest), `response_us` (median over the swipes
+/// of the shortest pause), `response_mean_us`, `pause_<ms>_worst_us`,
 /// `resident_{photos,heap,thumbnails,library}_pages` after the last swipe and `footprint_pages`,
 /// `viewer_alive` (0 or 1), `oom_kills`, `load_{copy,index_read,index_mapping,grow}_kib_per_s` and
 /// `load_*_alive` (0 or 1), `daemon_cpu_us` and `kswapd_cpu_us` (CPU time within the measured
@@ -408,7 +455,7 @@ pub struct Gallery {
     /// job, not `protect`'s.
     pub load_nice: i32,
     /// Whether the viewer runs under SCHED_FIFO, so that it preempts everything, including kswapd.
-    /// Exact mode needs this for the same reason.
+    /// Exact mode needs this, because it has one CPU.
     pub app_realtime: bool,
     /// Time from the start of the loads to the first swipe.
     pub warm_up_ms: u32,
@@ -420,12 +467,18 @@ pub struct Gallery {
     pub app_cgroup: bool,
     /// The process that does the app's work.
     pub family: Family,
+    /// Whether each swipe is reported to the daemon as a response window.
+    pub windows: bool,
+    /// The daemon's configuration.
+    pub config: String,
 }
 
 /// Parameters of `gallery-real`.
 ///
-/// Values and series are those of [`Gallery`], without the `resident_*` values. Faults are counted
-/// for the viewer's process tree.
+/// Values: `major_faults` (of the viewer and its reaped children), `server_major_faults` (of the X
+/// server), `read_miss_pages`, `unanswered_keys`, `viewer_alive` (always 1: a dead viewer fails the
+/// cell); as in [`Gallery`], `response_us`, `response_mean_us`, `pause_<ms>_worst_us`, `oom_kills`,
+/// `measured_us`, `vmstat_*` and `psi_*`. Series are those of [`Gallery`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RealGallery {
     /// Number of photos that the viewer cycles through.
@@ -480,7 +533,8 @@ pub enum HogMemory {
 
 /// Parameters of `self-hog`.
 ///
-/// Values: `elapsed_us`, `completed` (0 or 1), `major_faults`, `oom_kills`, `vmstat_*`.
+/// Values: `completed` (0 if the app was killed, else 1), `elapsed_us` and `major_faults` (absent
+/// if the app was killed), `oom_kills`, `vmstat_*`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SelfHog {
     /// Kind of memory.
@@ -527,7 +581,8 @@ pub struct Chaos {
 /// Parameters of `users-chaos`.
 ///
 /// Values: `innocent_dead` (dead idle apps of the two users who do not take all memory),
-/// `taken_mib`, `oom_kills`, `vmstat_*`; everything else is a check.
+/// `taken_mib` (memory that the app of the third user was told to take), `oom_kills`, `vmstat_*`;
+/// everything else is a check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UsersChaos {
     /// Random operations before memory gets short.
@@ -570,6 +625,35 @@ pub enum Helper {
     Known,
     /// No helper is configured.
     Unknown,
+}
+
+/// What runs in the terminals of `terminal`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Session {
+    /// A build in the foreground of the tab into which the user types.
+    Build,
+    /// An editor in the tab into which the user types, and a build in another tab.
+    Editor,
+    /// A command that answers keys and has started a build itself, like a coding agent.
+    Agent,
+    /// An editor in the foreground terminal, and a build in another terminal.
+    OtherWindow,
+}
+
+/// Parameters of `terminal`.
+///
+/// Values: `key_p50_us`, `key_p95_us`, `key_p99_us` (from a key press until the frame that shows
+/// its echo), `missed_frames_percent` (frames later than a 60th of a second), `compiled_per_s` (the
+/// build's progress), `daemon_percent` (the daemon's share of a CPU).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Typing {
+    /// What runs in the terminals.
+    pub session: Session,
+    /// Number of keys.
+    pub keys: u32,
+    /// Cgroups of the terminals and of the compositor.
+    pub place: Place,
 }
 
 /// Parameters of `boost`.
@@ -696,8 +780,8 @@ pub struct Prezero {
     pub runs: u32,
     /// Idle time between two runs.
     pub gap_ms: u32,
-    /// After each gap, the background program is stopped too for this long, so that the machine is
-    /// idle. With 0, the program is never stopped.
+    /// After each gap, the background program is suspended for this long too, so that the machine
+    /// is idle. With 0, the program is never suspended.
     pub rest_ms: u32,
     /// Unmeasured runs at the start.
     pub warm_up: u32,
@@ -709,6 +793,8 @@ pub struct Prezero {
     pub mechanisms: Mechanisms,
     /// Whether caches are modelled.
     pub cache_model: bool,
+    /// The system-wide folio size.
+    pub folios: Pages,
 }
 
 /// What happens to a disk of zeroes while the kernel reads from it.
@@ -810,6 +896,11 @@ pub enum Pages {
     },
     /// Huge pages, `always`.
     Thp,
+    /// Folios of this size, `madvise`: only premap uses them, for the foreground app.
+    Madvise {
+        /// 16, 32 or 64.
+        kib: u32,
+    },
 }
 
 /// Parameters of `heap`.
@@ -831,17 +922,38 @@ pub struct Heap {
     pub timed: bool,
 }
 
-/// Parameters of `cold-start`.
+/// Parameters of `cold-start` and `queued-start`.
 ///
 /// Values: `start_us` (time from exec until the program reports that it is ready); `requests` and
 /// `read_kib` of the disk in this time, loads included; `major_faults` of the program;
-/// `load_kib_per_s` of all loads together; `vmstat_*`.
+/// `load_kib_per_s` (of all loads together) and `load_cpu_wait_us` (time in which at least one load
+/// waited for a CPU) during the start; `load_alone_kib_per_s` (of all loads together) right before
+/// the start; `vmstat_*`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ColdStart {
-    /// Processes that concurrently read and write the same disk, 0 to 5.
+    /// The program.
+    pub program: StartedProgram,
+    /// Processes that concurrently read and write the same disk, 0 to 10.
     pub loads: u32,
     /// Whether the daemon has recorded an earlier start of the program.
     pub record: bool,
+    /// I/O scheduler of the machine's flash disk. If set, each load reads its own file and runs
+    /// under SCHED_FIFO, as on a machine with CPUs to spare, so that loads and program compete for
+    /// the disk only. If absent, the machine has a slow disk, whose scheduler stays.
+    #[serde(default)]
+    pub scheduler: Option<String>,
+}
+
+/// A real program of `cold-start` and `queued-start`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StartedProgram {
+    /// python3, which imports a large part of its library.
+    Python,
+    /// perl, which loads about as many modules as a medium-sized tool.
+    Perl,
+    /// The X server Xvfb.
+    Xvfb,
 }
 
 /// Parameters of `window-oracle`.

@@ -80,7 +80,7 @@ impl Screen {
         &self.shown
     }
 
-    /// Raises an app's windows, the first one lowest.
+    /// Raises an app's windows, the first one lowest, and focuses the first one.
     pub fn raise(&mut self, windows: &[Window]) -> Result<()> {
         let above = ConfigureWindowAux::new().stack_mode(StackMode::ABOVE);
         for &window in windows {

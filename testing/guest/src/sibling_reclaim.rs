@@ -26,11 +26,11 @@ const OTHER_MIB: u32 = 40;
 /// reservation protected the sibling, little could be reclaimed.
 const WANTED_MIB: usize = 24;
 const GIVEN_MIB: u64 = 8;
-/// Page cache to evict at the start, in MiB: more than the guest has.
+/// Page cache to evict at the start, in MiB: more than the guest has cached by then.
 const FILES_MIB: u64 = 32;
 /// Maximum protection of the ancestors beyond the app's memory usage, in MiB: twice the spare
 /// memory that the daemon adds on a machine of this size, plus memory that the app may have freed
-/// meanwhile.
+/// since the daemon measured the app.
 const BEYOND_MIB: u64 = 20;
 
 /// Step in which memory is taken until it is short, in bytes.
@@ -44,7 +44,7 @@ const FOLLOWED: Duration = Duration::from_secs(2);
 pub fn run(stage: Stage) -> Result<()> {
     let reporter = &stage.reporter;
     let spec = |mib| Spec::new(mib, u64::from(mib));
-    // Otherwise the kernel would reclaim file pages instead of the sibling's memory.
+    // With page cache left, the kernel would reclaim file pages instead of the sibling's memory.
     reclaim(Path::new(ROOT), FILES_MIB)?;
     let mut app = App::start(KEEP, "returning", &spec(APP_MIB))?;
     // The sibling is a service, not an app, so that only the kernel's reclaim takes its memory.
@@ -73,7 +73,7 @@ pub fn run(stage: Stage) -> Result<()> {
     reporter.check(
         "the app's reservation covers its memory in swap",
         own >= covers,
-        format!("{} MiB", own / MIB as u64),
+        format!("{} MiB reserved", own / MIB as u64),
     )?;
     let used = app.cgroup().number("memory.current")?;
     let carried = Cgroup::create("app.slice")?.number(knob)?;
@@ -91,7 +91,7 @@ pub fn run(stage: Stage) -> Result<()> {
     reporter.check(
         "reclaim takes memory from the sibling",
         given >= GIVEN_MIB * MIB as u64,
-        format!("{given} of the sibling's {before} bytes"),
+        format!("{given} of the sibling's {before} bytes reclaimed"),
     )?;
     let dead = !app.alive() || !other.process.alive();
     let mut values = stage.reporter.values.clone();
@@ -99,7 +99,7 @@ pub fn run(stage: Stage) -> Result<()> {
     reporter.check(
         "no app dies",
         !dead && values["oom_kills"] == 0.0,
-        format!("{} OOM kills", values["oom_kills"]),
+        format!("an app died: {dead}; {} OOM kills", values["oom_kills"]),
     )?;
     drop((taken, wanted));
     daemon.stop(&stage.reporter)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Random focus changes, forks and exits under memory pressure. Nothing may be left behind: no
-//! problem in the kernel log, no restore record, no changed cgroup.
+//! Random focus changes, forks and exits under memory pressure. At the end, the kernel log has no
+//! problem, no restore record is left, and no value of a cgroup has changed.
 
 use std::io::{self, BufRead};
 use std::process::exit;

@@ -15,7 +15,8 @@ use crate::memory::{now_ns, Mapping};
 use crate::random::Random;
 use crate::scenario::Spin;
 
-/// Additions in the inner loop, and its repetitions in one run. The total is that of EIMOS's loop.
+/// Additions in the inner loop, and repetitions of the inner loop in one run. The total is that of
+/// EIMOS's loop.
 const INNER: u64 = 1000;
 const OUTER: u64 = 1000;
 /// Order of Linpack's matrix, and systems solved per run.
@@ -76,7 +77,7 @@ pub fn app(spec: &Spec) -> Result<()> {
     Ok(())
 }
 
-/// A background load, until it is killed.
+/// A background load: does its work repeatedly until its process is killed.
 pub fn load(spin: Spin) -> Result<()> {
     match spin {
         Spin::Build => build(),
@@ -86,7 +87,8 @@ pub fn load(spin: Spin) -> Result<()> {
     }
 }
 
-fn take_name(name: &str) -> Result<()> {
+/// Sets the name of this process.
+pub fn take_name(name: &str) -> Result<()> {
     let name = std::ffi::CString::new(name)?;
     // SAFETY: `name` is a valid string; the kernel copies it.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
@@ -117,7 +119,7 @@ fn timed(runs: usize, spin: Spin) -> Done {
 }
 
 /// The nested loop of additions.
-fn add_loop(outer: u64) {
+pub fn add_loop(outer: u64) {
     let mut sum = 0u64;
     for i in 0..outer {
         for j in 0..INNER {
@@ -150,7 +152,8 @@ fn thread_cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-fn sleep_until(at_ns: u64) {
+/// Sleeps until this time of the monotonic clock.
+pub fn sleep_until(at_ns: u64) {
     let time = libc::timespec {
         tv_sec: (at_ns / 1_000_000_000) as _,
         tv_nsec: (at_ns % 1_000_000_000) as libc::c_long,

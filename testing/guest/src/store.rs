@@ -22,7 +22,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Opens it for reading.
+    /// Opens the file or device for reading.
     pub fn open(&self) -> Result<File> {
         File::open(&self.path).with_context(|| format!("cannot open {}", self.path.display()))
     }
@@ -42,7 +42,7 @@ pub enum Store {
     Device {
         /// The device.
         path: PathBuf,
-        /// The device for writes. It discards them, so that they take no guest memory.
+        /// The device for writes, which it discards, so that they take no guest memory.
         sink: PathBuf,
         /// Size of both, in bytes.
         size: u64,

@@ -33,7 +33,7 @@ const TURN: Duration = Duration::from_millis(50);
 const INNOCENT: [(&str, &str, u32); 2] = [(KEEP, "office", 16), (KEEP, "bank", 16)];
 const FRONT_MIB: u32 = 24;
 const BURST_MIB: u32 = 8;
-/// A burst's leak rate: two bursts exhaust memory within a second.
+/// Leak rate of a burst, an app that leaks: two bursts exhaust memory within a second.
 const BURST_MIB_PER_S: u32 = 64;
 /// Number of concurrent bursts, and the longest life of a burst that is not killed, in
 /// milliseconds.
@@ -47,7 +47,8 @@ const SETTLED: Duration = Duration::from_secs(5);
 /// Longest duration of the storm, in multiples of [`Storm::seconds`]: a slow machine needs longer
 /// for the same number of processes.
 const PATIENCE: u32 = 6;
-/// Allowed increase in file descriptors: some come and go with a request or an app.
+/// Allowed increase in the daemon's open file descriptors: some come and go with a request or an
+/// app.
 const SLACK: u64 = 8;
 
 /// Specification of the process that creates the short-lived processes.
@@ -291,7 +292,9 @@ fn judge(
     if let Some(after) = after {
         reporter.value("daemon_fds_after", after.descriptors);
         reporter.check(
-            "the daemon has no more descriptors and threads than before",
+            format!(
+                "the daemon has at most {SLACK} more descriptors than before, and no more threads"
+            ),
             after.descriptors <= before.descriptors + SLACK && after.threads <= before.threads,
             format!("{before:?} before, {after:?} after"),
         )?;
@@ -309,7 +312,7 @@ fn judge(
         "at least one app is killed, and all killed apps are disposable",
         wrong.is_empty() && dead == 0 && !kills.is_empty(),
         format!(
-            "{} kills, wrong: {wrong:?}, {dead} innocent dead",
+            "{} kills; kills of other apps: {wrong:?}; {dead} apps dead that must survive",
             kills.len()
         ),
     )

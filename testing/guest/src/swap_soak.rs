@@ -151,7 +151,7 @@ fn bring_to_front(apps: &mut [App], place: usize) -> Result<bool> {
     Ok(true)
 }
 
-/// A background app leaks until it dies.
+/// Starts a background app that leaks, and waits until it has died.
 fn leak(number: u64) -> Result<()> {
     let spec = Spec {
         mib: LEAKING_MIB,

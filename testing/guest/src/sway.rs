@@ -19,7 +19,7 @@ use crate::systemd::systemctl;
 
 /// The service whose PAM stack opens the session.
 const SERVICE: &str = "sway.service";
-/// Log of sway and the programs it starts, without systemd.
+/// Log of sway and of the programs that it starts, if `su` opened the session.
 const LOG: &str = "/home/lab/sway.log";
 /// sway's environment: it runs without a display and without input devices.
 const ENVIRONMENT: &str = "XDG_SESSION_TYPE=wayland XDG_CURRENT_DESKTOP=sway LANG=C.UTF-8 \
@@ -38,7 +38,7 @@ const GET_TREE: u32 = 4;
 /// A running session.
 pub struct Sway {
     socket: UnixStream,
-    /// The process that opened the session, if it is not a service.
+    /// The process of `su` that opened the session; `None` if a service opened it.
     login: Option<Process>,
 }
 
@@ -47,9 +47,9 @@ pub struct Sway {
 pub struct Window {
     /// sway's container ID.
     pub id: u64,
-    /// Its app ID.
+    /// The app ID that the client has set.
     pub app: String,
-    /// Its PID.
+    /// PID of the client.
     pub pid: i32,
 }
 
@@ -77,7 +77,7 @@ impl Sway {
             .context("cannot start systemd-run")?;
         if !output.status.success() {
             bail!(
-                "systemd-run exits with {}: {}",
+                "systemd-run exited with {}: {}",
                 output.status,
                 String::from_utf8_lossy(&output.stderr).trim()
             );

@@ -99,7 +99,7 @@ pub fn systemctl(arguments: &[&str]) -> Result<()> {
     if code != 0 {
         let (_, log) = run("/bin/journalctl", &["--no-pager", "--lines=20"])?;
         bail!(
-            "systemctl {} exits with {code}: {}\n{log}",
+            "systemctl {} exited with {code}: {}\n{log}",
             arguments.join(" "),
             text.trim()
         );

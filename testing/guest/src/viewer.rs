@@ -68,11 +68,13 @@ impl Spec {
 /// The cost of a swipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Swipe {
-    /// From the swipe to the last touched page.
+    /// Time from the user's swipe to the last touched page, without the time to count
+    /// `read_miss_pages`.
     pub response_ns: u64,
     /// Faults that waited for the disk.
     pub major_faults: u64,
-    /// Number of these faults in the library, which is charged to another cgroup.
+    /// Number of the major faults that were in the library, whose pages are charged to another
+    /// cgroup.
     pub library_major_faults: u64,
     /// Pages to `read()` that were not in the page cache when the swipe began.
     pub read_miss_pages: u64,
@@ -300,8 +302,8 @@ fn chunk_pages(chunk: usize, pages: usize) -> std::ops::Range<usize> {
     first..(first + CHUNK_PAGES).min(pages)
 }
 
-/// Maps and touches the library before the viewer does, so that its pages are charged to this
-/// process's cgroup, and sleeps.
+/// Maps and touches the library before the viewer does, so that the library's pages are charged to
+/// this process's cgroup, and sleeps.
 pub fn prime(library: &Extent) -> Result<()> {
     let mapping = Mapping::file(&library.open()?, library.offset, library.len as usize)?;
     for page in 0..mapping.pages() {
@@ -332,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn viewer_with_enough_memory_does_not_fault() {
+    fn viewer_with_enough_memory_reads_from_the_page_cache() {
         let directory = tempfile::tempdir().unwrap();
         let mut store = Store::Directory(directory.path().to_owned());
         let footprint = Footprint {

@@ -35,10 +35,10 @@ const STROKES: usize = 6;
 const HELD: Duration = Duration::from_millis(70);
 const PAUSE: Duration = Duration::from_millis(110);
 const SETTLED: Duration = Duration::from_millis(400);
-/// Time without a key press; it is longer than the daemon keeps tracing after one.
+/// Time without a key press: longer than the daemon traces after a key press.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// The daemon's trace instance, its event switch, and its restore record.
+/// The daemon's trace instance, the switch of the instance's event, and the restore record.
 const INSTANCE: &str = "/sys/kernel/tracing/instances/limelight-wakes";
 const TRACED: &str = "events/sched/sched_waking/enable";
 const RECORD: &str = "/run/limelight/private/record/restore.json";
@@ -149,7 +149,7 @@ impl Front {
     fn now() -> Result<Front> {
         let (code, status) = json(&["status"])?;
         if code != 0 {
-            bail!("limelight status exits with {code}: {status}");
+            bail!("limelight status exited with {code}: {status}");
         }
         let front = &status["topmost"];
         Ok(Front {
@@ -232,7 +232,7 @@ pub fn run(mut stage: Stage) -> Result<()> {
     reporter.check(
         "after 5 s without a key press, nothing is traced and the foreground app stays",
         traced.trim() == "0" && Front::now()?.pid == seen.pid,
-        traced,
+        format!("the event's switch is {}", traced.trim()),
     )?;
     reporter.check(
         "the trace instance is in the restore record",
@@ -248,7 +248,7 @@ pub fn run(mut stage: Stage) -> Result<()> {
         "once another source reports, nothing is traced and no app is inferred",
         gone && reported.pid == Some(session.idle.0.pid()) && reported.wake_graph().0 == "idle",
         format!(
-            "gone {gone}, {:?}: {}",
+            "trace instance gone: {gone}; foreground PID {:?}; wake graph: {}",
             reported.pid,
             reported.wake_graph().1
         ),
@@ -258,21 +258,21 @@ pub fn run(mut stage: Stage) -> Result<()> {
     reporter.check(
         "when no other source reports any more, the foreground app is inferred again",
         again == Some(session.apps[0].0.pid()),
-        format!("{again:?}"),
+        format!("inferred PID {again:?}"),
     )?;
 
-    let daemon = daemon.succeed(Path::new(INSTANCE), reporter)?;
+    let daemon = daemon.replace_killed(Path::new(INSTANCE), reporter)?;
     let again = session.work_with(1)?;
     reporter.check(
         "the successor infers the foreground app",
         again == Some(session.apps[1].0.pid()),
-        format!("{again:?}"),
+        format!("inferred PID {again:?}"),
     )?;
     daemon.stop(reporter)?;
     reporter.check(
         "a stopped daemon leaves no trace instance",
         !Path::new(INSTANCE).exists(),
-        INSTANCE,
+        format!("{INSTANCE} exists: {}", Path::new(INSTANCE).exists()),
     )?;
     stage.reporter.finish()
 }
@@ -299,7 +299,8 @@ fn explained(seen: &Front, reporter: &Reporter) -> Result<()> {
             && doubted
             && doubts == 1,
         format!(
-            "named by {}; {state}: {detail}; {}; {doubts} findings",
+            "source {}; wake graph {state}: {detail}; notes of explain: {}; {doubts} findings of \
+             doctor",
             seen.source, explained["notes"]
         ),
     )

@@ -29,7 +29,7 @@ const SHIFT: u16 = 42;
 const INSTANCE: &str = "/sys/kernel/tracing/instances/limelight-frames";
 const RECORD: &str = "/run/limelight/private/record/restore.json";
 
-/// Number of key presses, and of frames without one.
+/// Number of key presses, and of frames without a key press.
 const TIMES: u64 = 8;
 
 /// A keyboard, and an app that answers it on the display.
@@ -122,7 +122,7 @@ pub fn run(stage: Stage) -> Result<()> {
     reporter.check(
         "the key's event is in the memory of the app, but not of the daemon",
         app && !ours,
-        format!("app {app}, daemon {ours}"),
+        format!("in the app's memory: {app}; in the daemon's memory: {ours}"),
     )?;
 
     desk.keyboard.tap(SHIFT)?;
@@ -155,7 +155,7 @@ pub fn run(stage: Stage) -> Result<()> {
         Seen::now()?.0["sources"].to_string(),
     )?;
 
-    let daemon = daemon.succeed(Path::new(INSTANCE), reporter)?;
+    let daemon = daemon.replace_killed(Path::new(INSTANCE), reporter)?;
     focus(desk.pid())?;
     Seen::when(|seen| both(seen, "active"))?;
     desk.press()?;
@@ -173,14 +173,14 @@ pub fn run(stage: Stage) -> Result<()> {
         "without a foreground app, no frame is traced, but input is read to infer the foreground \
          app",
         away && listens,
-        format!("trace gone {away}, input read {listens}"),
+        format!("trace instance gone: {away}; input device open: {listens}"),
     )?;
     focus(desk.pid())?;
     daemon.stop(reporter)?;
     reporter.check(
         "a stopped daemon leaves no trace instance",
         !Path::new(INSTANCE).exists(),
-        INSTANCE,
+        format!("{INSTANCE} exists: {}", Path::new(INSTANCE).exists()),
     )?;
     stage.reporter.finish()
 }
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_search_finds_present_bytes_only() {
+    fn memory_search_finds_present_bytes() {
         let own = std::process::id() as i32;
         let kept = std::hint::black_box(in_memory(123_456, ANSWERED));
         assert!(holds(own, &kept).unwrap());

@@ -25,8 +25,8 @@ const SHIFT: u32 = 0xffe1;
 
 /// Timeout for an event that must happen. Emulated machines are slow.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
-/// Time after which the daemon has counted an answer: longer than an animation's frame, the wait
-/// until the window has settled, and the report to the daemon together.
+/// Time after which the daemon has counted an answer: longer than the sum of an animation's frame,
+/// the wait until the window stays unchanged, and the report to the daemon.
 pub(crate) const QUIET: Duration = Duration::from_millis(1500);
 /// Number of photos that the viewer cycles through.
 pub(crate) const PHOTOS: u32 = 6;
@@ -45,7 +45,10 @@ impl Seen {
     pub(crate) fn now() -> Result<Seen> {
         let (code, text) = run(LIMELIGHT, &["--timeout", "120", "status", "--json"])?;
         if code != 0 {
-            bail!("limelight status exits with {code}: {text}\n{}", log_tail());
+            bail!(
+                "limelight status exited with {code}: {text}\n{}",
+                log_tail()
+            );
         }
         let status: Value = serde_json::from_str(&text).context("status is not JSON")?;
         Ok(Seen(status["window"].clone()))
@@ -95,7 +98,7 @@ impl Seen {
 pub(crate) fn latency(app: &str) -> Result<Value> {
     let (code, text) = run(LIMELIGHT, &["latency", app, "--json"])?;
     if code != 0 {
-        bail!("limelight latency {app} exits with {code}: {text}");
+        bail!("limelight latency {app} exited with {code}: {text}");
     }
     let report: Value = serde_json::from_str(&text).context("latency is not JSON")?;
     Ok(report["apps"][0].clone())
@@ -113,7 +116,8 @@ pub(crate) fn start(stage: &Stage) -> Result<(Session, Daemon, Process)> {
     gallery_real::photos(data, PHOTOS)?;
     stage.reporter.progress("starting the X session")?;
     let session = Session::start(true)?;
-    // Created before the daemon starts: a cgroup created later would count as left behind by it.
+    // Created before the daemon starts: a cgroup created later would count as left behind by the
+    // daemon.
     Cgroup::create(PRESENTER)?;
     let daemon = Daemon::start(&[session.viewer.pid()])?;
     let agent = gallery_real::start_agent()?;
@@ -239,7 +243,7 @@ pub fn rules(stage: Stage) -> Result<()> {
     stage.reporter.finish()
 }
 
-/// The kernel's own counters.
+/// The kernel's own counters of response windows.
 struct KernelCount {
     opened: u64,
     expired: u64,
@@ -274,7 +278,7 @@ fn in_kernel(before: &KernelCount, reporter: &Reporter) -> Result<()> {
             && opened == reported("closed").saturating_add(expired)
             && reported("failed") == 0,
         format!(
-            "in the kernel {opened} opened, {expired} expired; by the daemon {}",
+            "the kernel counted {opened} windows opened, {expired} expired; the daemon counted {}",
             seen.0["kernel"]
         ),
     )

@@ -141,7 +141,7 @@ impl User {
     pub fn watch_first_window(&mut self) -> Result<()> {
         self.window = self
             .wait_for_window_of(b"_NET_CLIENT_LIST", &|| self.wake_window_manager())
-            .context("no window")?;
+            .context("no managed window")?;
         // openbox does not focus a window whose program took long to show it.
         self.activate(self.window)?;
         let active = self.wait_for_window(ACTIVE).context("no active window")?;
@@ -187,7 +187,7 @@ impl User {
             found = windows.into_iter().find(|window| !known.contains(window));
             Ok(found.is_some())
         })?;
-        found.with_context(|| format!("no window other than {known:x?}"))
+        found.with_context(|| format!("no managed window other than {known:x?} appears"))
     }
 
     /// Windows listed in a property of the root window.
@@ -219,7 +219,8 @@ impl User {
         self.ask_window_manager(b"_NET_CURRENT_DESKTOP", self.root, [0; 5])
     }
 
-    /// Waits until a property of the root window contains a window.
+    /// Waits until a property of the root window contains a window, and returns the window. Fails
+    /// after [`START_LIMIT`].
     fn wait_for_window(&self, name: &[u8]) -> Result<Window> {
         self.wait_for_window_of(name, &|| Ok(()))
     }
@@ -254,7 +255,7 @@ impl User {
         Ok(self.answer(keysym)?.map(|answer| answer.last))
     }
 
-    /// As [`User::press`], with the time of the first damage as well.
+    /// As [`User::press`], and returns all times of the answer.
     pub fn answer(&self, keysym: u32) -> Result<Option<Answer>> {
         let key = keycode(&self.connection, keysym)?;
         while self.connection.poll_for_event()?.is_some() {}

@@ -268,7 +268,11 @@ mod tests {
             shelf.get("other", &key(n), |_| Ok(())).unwrap();
         }
         let entries = shelf.entries("x").unwrap();
-        assert_eq!(entries.len(), KEPT_ENTRIES + 2, "all may be in use");
+        assert_eq!(
+            entries.len(),
+            KEPT_ENTRIES + 2,
+            "an entry that may be in use was removed"
+        );
         for (at, path) in &entries {
             let entry = File::open(path).unwrap();
             entry.set_modified(*at - 2 * IN_USE).unwrap();

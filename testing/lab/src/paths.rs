@@ -14,11 +14,13 @@ use crate::kernel::Linux;
 pub struct Paths {
     /// The work tree.
     pub root: PathBuf,
-    /// `target/lab` of the work tree: kernels, programs, results, saved runs.
+    /// `target/lab` of the work tree: programs, results, run directories, and copies of the
+    /// kernels.
     pub lab: PathBuf,
-    /// `$XDG_CACHE_HOME/limelight`: kernels and images, by the hash of their inputs.
+    /// `$XDG_CACHE_HOME/limelight`, or `~/.cache/limelight`: kernels, images, sources and test
+    /// programs, named by a hash of their inputs.
     pub cache: PathBuf,
-    /// The version of the kernels, which have separate results.
+    /// The selected version of Linux. Each version has its own results.
     pub linux: Linux,
 }
 
@@ -28,8 +30,9 @@ impl Paths {
         let here = env::current_dir().context("the current directory is gone")?;
         let Some(root) = here.ancestors().find(|dir| is_work_tree(dir)) else {
             bail!(
-                "{} is not inside a Limelight work tree (no kernel/configs/base.config above it): \
-                 run the lab from the clone",
+                "{} is not inside a clone of Limelight (neither it nor a directory above it has \
+                 kernel/configs/base.config and testing/lab): change to a clone and run the lab \
+                 there",
                 here.display()
             );
         };
@@ -69,12 +72,13 @@ impl Paths {
         }
     }
 
-    /// Saved run directories.
+    /// Working directories of boots. Those of failed runs, and of runs with `--keep`, stay here.
     pub fn runs(&self) -> PathBuf {
         self.lab.join("runs")
     }
 
-    /// Consoles of boots that failed with the emulator's int3 fault.
+    /// Console logs of boots that failed because QEMU executed a stale breakpoint (`Oops: int3`,
+    /// docs/lab.md).
     pub fn int3(&self) -> PathBuf {
         self.lab.join("int3")
     }

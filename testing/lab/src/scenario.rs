@@ -28,7 +28,8 @@ pub enum Kernel {
     /// The same source and configuration without the series. Shows what the series costs while it
     /// is inactive.
     Unpatched,
-    /// `limelight` with KASAN, lockdep and the VM's own assertions.
+    /// `limelight` with KASAN, lockdep and the memory management's own assertions
+    /// (`CONFIG_DEBUG_VM`).
     Debug,
     /// The series for SiFive's FU540, a RISC-V CPU with a DMA controller, emulated by QEMU. It runs
     /// the kernel's KUnit tests and no scenario.
@@ -69,7 +70,7 @@ impl Kernel {
         }
     }
 
-    /// Whether it is a 64-bit ARM kernel.
+    /// Whether this is a 64-bit ARM kernel.
     pub fn is_arm64(self) -> bool {
         matches!(self, Kernel::Arm64 | Kernel::Arm64Oldest)
     }
@@ -275,7 +276,7 @@ impl Task {
 /// A figure shown in tables and in the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
-    /// Name in the guest's `values`, for example `major_faults` or `swipe_median_us`.
+    /// Name in the guest's `values`, for example `major_faults` or `response_us`.
     pub name: &'static str,
     /// Label for people, without the unit: `major faults`.
     pub label: &'static str,
@@ -386,7 +387,7 @@ pub type Product = (&'static [Lru], &'static [SwapKind], &'static [&'static str]
 /// `/plan.json`, and the kernel modules that the plan lists. The three Limelight programs are
 /// missing if the guest installs packages. Virtio disks are `/dev/vda`, `/dev/vdb` and so on, in
 /// the order data (formatted), swap, root file system; a disk that the variant does not have is
-/// skipped. The plan names them.
+/// skipped. The plan names the disks.
 #[derive(Debug, Clone, Copy)]
 pub struct Spec {
     /// Name on the command line and of the results folder; letters, digits and `-`.

@@ -17,7 +17,8 @@ const SETTLE: Duration = Duration::from_millis(8);
 /// The frame of a client that keeps drawing ends after this time.
 const DRAWING_MAX: Duration = Duration::from_millis(100);
 
-/// Input is dropped if nothing is drawn for this long. The daemon drops it after the same time.
+/// Input is dropped if nothing is drawn for this long. The daemon waits at most this long, too
+/// (`[window] deadline_max_ms`).
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Event to report to the daemon.

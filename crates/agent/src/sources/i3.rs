@@ -2,7 +2,7 @@
 //! i3, over its IPC: i3 names X11 windows, and the X server returns their processes.
 //!
 //! i3 maintains `_NET_ACTIVE_WINDOW`, so the X11 source works with i3 too. That source also
-//! observes input and frames, so this one is used only on request.
+//! observes input and frames, so x11 comes first, and this source is used only on request.
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;

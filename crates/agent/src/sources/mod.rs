@@ -33,8 +33,8 @@ pub trait Source {
     /// Name in reports to the daemon: `x11`, `sway`, ...
     fn name(&self) -> &'static str;
 
-    /// The server and the interface in use, for display: `sway (pid 812), over
-    /// /run/user/1000/sway-ipc.sock`.
+    /// The server and the interface in use, for display: `sway (pid 812), version 1.9, reports it
+    /// over /run/user/1000/sway-ipc.sock`.
     fn detail(&self) -> String;
 
     /// Descriptors that become readable when the focus may have changed.
@@ -75,7 +75,7 @@ pub struct Gone {
 }
 
 impl Gone {
-    /// Error for a source that went away.
+    /// Error for a source that cannot be reached, or went away.
     pub fn new(what: impl Into<String>, cause: impl std::fmt::Display) -> Gone {
         Gone {
             what: what.into(),

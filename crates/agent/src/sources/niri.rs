@@ -19,7 +19,9 @@ pub struct Niri {
 /// Connects to `$NIRI_SOCKET`.
 pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
     let path = environment.niri.as_deref();
-    let path = path.ok_or_else(|| NotHere::because("$NIRI_SOCKET does not name a socket"))?;
+    let path = path.ok_or_else(|| {
+        NotHere::because("$NIRI_SOCKET is not set, and no socket of niri was found")
+    })?;
     let mut stream = Stream::connect(path)?;
     stream.say(b"\"EventStream\"\n")?;
     Ok(Box::new(Niri {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Selects the source for this session: the first one that works. Sources that know the process
-//! come before sources that guess it. The reasons for skipping a source are kept.
+//! Selects the source for this session: the first one that works. The reasons for skipping a source
+//! are kept.
 
 use limelight_proto::PassedOver;
 
@@ -14,9 +14,10 @@ pub struct Kind {
     connect: fn(&Environment) -> Result<Box<dyn Source>, NotHere>,
 }
 
-/// All kinds, in the order of the attempts. mutter comes after the compositors based on wlroots,
-/// because those may offer the interfaces that identify mutter. X11 comes after all Wayland
-/// sources, because a display of Xwayland shows only some of the windows.
+/// All kinds, in the order of the attempts. `wlr-foreign-toplevel` only guesses the process of a
+/// window, so the compositors' own interfaces come before it. mutter still comes after all
+/// compositors based on wlroots, because those may offer the interfaces that identify mutter. X11
+/// comes after all Wayland sources, because a display of Xwayland shows only some of the windows.
 pub const KINDS: [Kind; 8] = [
     kind("sway", sway::connect),
     kind("hyprland", hyprland::connect),

@@ -17,7 +17,8 @@ pub struct Sway {
 /// Connects to `$SWAYSOCK`.
 pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
     let path = environment.sway.as_deref();
-    let path = path.ok_or_else(|| NotHere::because("$SWAYSOCK does not name a socket"))?;
+    let path = path
+        .ok_or_else(|| NotHere::because("$SWAYSOCK is not set, and no socket of sway was found"))?;
     let mut ipc = Ipc::connect(path)?;
     let version = ipc.version()?;
     let (peer, path) = (ipc.stream().peer(), path.display());

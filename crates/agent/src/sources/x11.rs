@@ -76,7 +76,7 @@ enum Mode {
 /// Connects to the display, and watches input and frames too if they are wanted.
 pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
     let display = environment.display.as_deref();
-    let display = display.ok_or_else(|| NotHere::because("$DISPLAY does not name an X server"))?;
+    let display = display.ok_or_else(|| NotHere::because("$DISPLAY is not set"))?;
     let mut x11 = X11::connect(display, environment.responses)
         .map_err(|gone| NotHere::because(gone.to_string()))?;
     x11.is_xwayland = environment.wayland.is_some();
@@ -445,7 +445,7 @@ fn answer<T>(reply: Result<T, ReplyError>) -> Result<Option<T>, ConnectionError>
 }
 
 fn what(display: &str) -> String {
-    format!("no X server on display {display:?}")
+    format!("the X server on display {display:?}")
 }
 
 /// A window's process according to the server; `None` if it is gone or runs on another machine.

@@ -3,8 +3,8 @@
 //!
 //! Runs pactl as a child process, because pactl works with either server, and the agent need not
 //! link to their libraries. One child reports changes and causes no wakeups in between. After a
-//! change, two other children list the streams. No server is ever started: pactl connects only to
-//! `$PULSE_SERVER` or to an existing socket.
+//! change, two other children list the streams. pactl starts no server, because it is told to
+//! connect only to `$PULSE_SERVER` or to an existing socket.
 
 use std::collections::BTreeSet;
 use std::io::Read;

@@ -100,6 +100,24 @@ pub fn examine(
             Standing::Inert(why) => findings.inert(&check, why, cure(name)),
         }
     }
+    terminals(machine, findings);
+}
+
+/// Reports whether the tab in front of a terminal can be determined.
+fn terminals(machine: &Machine, findings: &mut Findings) {
+    match Dir::open(machine.root.join("dev/pts")) {
+        Ok(_) => findings.acts(
+            "boost in terminals",
+            "the window, the shell and the command in front are boosted; builds, background jobs \
+             and hidden tabs are not",
+        ),
+        Err(_) => findings.inert(
+            "boost in terminals",
+            "/dev/pts cannot be read, so every tab of a terminal counts as the tab in front; \
+             builds and background jobs are still not boosted",
+            "mount it: mount -t devpts devpts /dev/pts",
+        ),
+    }
 }
 
 /// Reports the CPU and I/O schedulers, which determine the effect of weights.

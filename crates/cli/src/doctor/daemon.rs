@@ -116,7 +116,7 @@ fn agents(status: &Status, findings: &mut Findings) {
         let passed: Vec<String> = agent
             .passed_over
             .iter()
-            .map(|other| format!("; not {}: {}", other.name, other.why))
+            .map(|other| format!("; skipped {}: {}", other.name, other.why))
             .collect();
         let passed = passed.concat();
         match &agent.source {

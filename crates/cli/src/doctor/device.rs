@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use limelight_proto::{DeviceStatus, Status};
-use limelight_sys::device::{Device, DeviceError, Mechanism, ABI_VERSION};
+use limelight_sys::device::{Device, DeviceError, Mechanism, ABI_VERSION, ABI_VERSION_OLDEST};
 
 use super::Findings;
 
@@ -45,7 +45,7 @@ pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) ->
         Ok(info) if !info.is_supported() => findings.inert(
             CHECK,
             format!(
-                "{} has ABI {}, but this limelight supports {ABI_VERSION}",
+                "{} has ABI {}, but this limelight supports {ABI_VERSION_OLDEST} to {ABI_VERSION}",
                 path.display(),
                 info.abi_version
             ),

@@ -70,7 +70,8 @@ pub fn pressure(proc: &Proc, findings: &mut Findings) {
         Err(error) if error.is_unsupported() || error.is_gone() => findings.missing(
             "PSI",
             error,
-            "boot with psi=1 (CONFIG_PSI); until then, only watermarks lower the protection",
+            "boot with psi=1 (CONFIG_PSI); until then, protection is lowered as soon as memory \
+             runs out, without waiting for a stall",
         ),
         Err(error) => findings.inert("PSI", error, "read it as root"),
     }

@@ -112,6 +112,7 @@ pub fn steps(proc: &Proc, app: &AppCgroup, findings: &mut Findings) {
             "memory.swap.max",
             "apps cannot be kept out of swap (CONFIG_SWAP, swapaccount=1)",
         ),
+        ("memory.high", "leaking apps cannot be throttled"),
         ("memory.reclaim", "apps cannot be squeezed (Linux 5.19)"),
         ("cgroup.freeze", "apps cannot be frozen (Linux 5.2)"),
         (
@@ -127,7 +128,7 @@ pub fn steps(proc: &Proc, app: &AppCgroup, findings: &mut Findings) {
     match lacks.is_empty() {
         true => findings.acts(
             CHECK,
-            "an app can be kept out of swap, squeezed, frozen and killed as a whole",
+            "an app can be kept out of swap, throttled, squeezed, frozen and killed as a whole",
         ),
         false => findings.inert(
             CHECK,
@@ -187,7 +188,7 @@ fn without_cgroup(apps: &[AppReport], findings: &mut Findings) {
             named.join(", ")
         ),
         "start apps in units of their own: systemd-run --user --scope PROGRAM, uwsm app, or a \
-         desktop that does so",
+         desktop that starts apps in units",
     );
 }
 

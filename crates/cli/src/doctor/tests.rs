@@ -20,6 +20,7 @@ impl Fake {
         fake.write("proc/sys/kernel/osrelease", "6.12.117-limelight\n");
         fake.write("proc/sys/fs/fanotify/max_user_groups", "128\n");
         fake.write("proc/kpagecgroup", "");
+        fake.write("dev/pts/ptmx", "");
         fake.write(
             "proc/1/mountinfo",
             &format!("1 0 0:1 / {} rw - cgroup2 none rw\n", cgroup.display()),
@@ -41,6 +42,7 @@ impl Fake {
             fake.write(&format!("cgroup/{group}cgroup.controllers"), "cpu memory\n");
             if !group.is_empty() {
                 for file in [
+                    "memory.high",
                     "memory.swap.max",
                     "memory.reclaim",
                     "cgroup.freeze",
@@ -410,6 +412,7 @@ fn each_knob_of_boost_reports_whether_it_acts() {
     assert_eq!(fake.finding("boost cpu.weight").state, Verdict::Acts);
     assert_eq!(fake.finding("boost nice").state, Verdict::Note);
     assert_eq!(fake.finding("boost io.weight").state, Verdict::Acts);
+    assert_eq!(fake.finding("boost in terminals").state, Verdict::Acts);
     fake.write("sys/class/block/sda/queue/scheduler", "[none] bfq\n");
     let io = fake.finding("boost io.weight");
     assert_eq!(io.state, Verdict::Inert);

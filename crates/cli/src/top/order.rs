@@ -12,7 +12,7 @@ use super::feed::Picture;
 pub enum Order {
     /// Class, highest first, then last use.
     Class,
-    /// Last use.
+    /// Last use, latest first.
     Used,
     /// Resident memory, largest first.
     Memory,
@@ -20,7 +20,7 @@ pub enum Order {
     Swap,
     /// Response time (95th percentile), longest first.
     Answer,
-    /// Name.
+    /// Name, alphabetically.
     Name,
 }
 

@@ -88,7 +88,10 @@ impl Theme {
     pub fn action(self, action: MemoryAction) -> Style {
         match action {
             MemoryAction::Kill | MemoryAction::ForeignKill => self.bad(),
-            MemoryAction::Squeeze | MemoryAction::Freeze | MemoryAction::Ask => self.warn(),
+            MemoryAction::Squeeze
+            | MemoryAction::Throttle
+            | MemoryAction::Freeze
+            | MemoryAction::Ask => self.warn(),
             MemoryAction::Thaw | MemoryAction::Return => self.good(),
         }
     }

@@ -68,7 +68,7 @@ pub enum Target {
     Head(Order),
     /// A line of the menu of classes.
     Class(usize),
-    /// Has the same effect as this key.
+    /// The name of a key in the footer; a press has the same effect as the key.
     Press(char),
 }
 

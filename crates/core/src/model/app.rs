@@ -44,7 +44,9 @@ pub struct Home {
 pub struct App {
     /// Identity.
     pub key: AppKey,
-    /// Name for display: the claimed process's `comm`, or the cgroup's last component.
+    /// Name for display: of a claimed app the process's `comm` or the cgroup's last component; of
+    /// an app found by a scan the name in its desktop entry, or else its desktop id, package or
+    /// `comm`.
     pub name: String,
     /// The process that a focus claim named, if any.
     pub process: Option<ProcessId>,
@@ -53,7 +55,7 @@ pub struct App {
 }
 
 impl App {
-    /// The app's cgroup, if its knobs may be used because it contains only this app.
+    /// The app's cgroup if it contains only this app, so that its knobs may be used; else `None`.
     pub fn own_home(&self) -> Option<&Home> {
         self.home.as_ref().filter(|home| home.own)
     }

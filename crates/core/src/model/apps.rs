@@ -9,14 +9,15 @@ pub use limelight_proto::Use;
 use super::app::{App, AppKey, ProcessId};
 use super::class::{Class, Reasoned};
 
-/// Reciprocal of the share of the machine's memory by which a background app must grow within
-/// [`LEAK_WITHIN`] to count as leaking. It must also still be growing.
+/// A background app leaks if it grows by more than 1/`LEAK_PART` of the machine's memory within
+/// [`LEAK_WITHIN`], and is still growing.
 const LEAK_PART: u64 = 20;
 
-/// Growth is measured from the app's smallest size within this time.
+/// An app's growth is measured from its smallest size within this time.
 pub const LEAK_WITHIN: Duration = Duration::from_secs(60);
 
-/// Duration of an app's start. An app grows while it starts, and the user may be waiting for it.
+/// Time after its launch during which an app counts as starting. An app grows while it starts, and
+/// the user may be waiting for it.
 pub const STARTS: Duration = Duration::from_secs(10);
 
 /// An app that has not grown for this long has stopped growing. Until then it counts as growing,
@@ -74,7 +75,8 @@ pub struct Found {
 }
 
 impl Found {
-    /// An app of which nothing more is known: of class normal, not in use, without processes.
+    /// An app with default values: class normal, started at boot, not in use, without memory and
+    /// processes.
     pub fn new(app: App, uid: u32) -> Found {
         Found {
             app,
@@ -121,17 +123,18 @@ pub struct Known {
     pub appeared: Duration,
     /// When it was last in the foreground, since boot; `None`: never.
     pub last_topmost: Option<Duration>,
-    /// Minimum of its allocated memory within [`LEAK_WITHIN`]: time and bytes; `None` after it was
-    /// in the foreground, until the next scan.
+    /// Minimum of its allocated memory within [`LEAK_WITHIN`]: time and bytes; `None` from its last
+    /// time in the foreground until the next scan.
     low: Option<(Duration, u64)>,
     /// Its allocated memory at the scan before the last one, in bytes.
     before: u64,
-    /// Time of the last scan at which it had grown, since boot.
+    /// When a scan last found that it had grown, since boot; `None`: never.
     grew_at: Option<Duration>,
     /// Minimum of its allocated memory over the last one to two minutes, including time in the
     /// foreground.
     floor: Floor,
-    /// Processor time of its start; `None` if no scan saw the app within [`STARTS`].
+    /// Processor time that it used within [`STARTS`] of its launch, as of the last scan in that
+    /// time; `None` if no scan saw the app in that time.
     start: Option<Duration>,
 }
 
@@ -190,8 +193,8 @@ impl Known {
         }
     }
 
-    /// Processor time that its start took, as far as scans have seen it: a lower bound. `None` if
-    /// no scan saw the app within [`STARTS`].
+    /// Processor time that it used within [`STARTS`] of its launch, as of the last scan in that
+    /// time: a lower bound. `None` if no scan saw the app in that time.
     pub fn start(&self) -> Option<Duration> {
         self.start
     }
@@ -205,8 +208,9 @@ impl Known {
         }
     }
 
-    /// Bytes that it allocated within the last one to two minutes: all of its memory, if it started
-    /// less than a minute before its first scan.
+    /// Bytes by which its allocated memory grew within the last one to two minutes. If it started
+    /// at most a minute before its first scan, or its cgroup is newer than the scan before that,
+    /// this is all of its memory.
     pub fn taken(&self) -> u64 {
         let allocated = self.found.memory.allocated();
         self.floor.grown(allocated)
@@ -217,7 +221,7 @@ impl Known {
         self.found.app.key
     }
 
-    /// When it was last in the foreground, or else started.
+    /// When it was last in the foreground; if never, when it appeared. Since boot.
     pub fn used(&self) -> Duration {
         self.last_topmost.unwrap_or(self.appeared)
     }
@@ -232,17 +236,18 @@ impl Known {
         }
     }
 
-    /// Like [`Known::grown`], but keeps counting for 3 s after the last growth: while no memory is
-    /// left, no app can grow.
+    /// Like [`Known::grown`], but keeps counting for 3 s after the last growth. While no memory is
+    /// left, no app can grow, so a short pause does not mean that the app has stopped growing.
     pub fn grown_until_stalled(&self, now: Duration) -> u64 {
-        let stalled = |at: Duration| now.saturating_sub(at) <= STALLED;
-        match self.grew_at.is_some_and(stalled) {
+        let recent = |at: Duration| now.saturating_sub(at) <= STALLED;
+        match self.grew_at.is_some_and(recent) {
             true => self.found.memory.allocated().saturating_sub(self.least()),
             false => self.grown(),
         }
     }
 
-    /// When its allocated memory was [`Known::least`], since boot; `None` if unknown.
+    /// When its allocated memory was [`Known::least`], since boot; `None` from its last time in the
+    /// foreground until the next scan.
     pub fn least_at(&self) -> Option<Duration> {
         self.low.map(|(at, _)| at)
     }
@@ -266,7 +271,7 @@ pub struct Users {
     known: BTreeMap<u32, Taker>,
 }
 
-/// Growth of one user.
+/// Growth of one user's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Taker {
     floor: Floor,
@@ -330,12 +335,13 @@ impl Apps {
         self.fronts.insert(key, now);
         if let Some(known) = self.known.get_mut(&key) {
             known.last_topmost = Some(now);
-            // Growth in the foreground is not a leak, and the last scan may predate that time.
+            // Growth in the foreground is not a leak, and the last scan may be older than the app's
+            // time in the foreground.
             known.low = None;
         }
     }
 
-    /// Adds the result of a scan. Returns the apps that are gone.
+    /// Adds the result of a scan. Returns the apps that this scan did not find again.
     pub fn observe(&mut self, found: Vec<Found>, now: Duration) -> Vec<Known> {
         let mut gone = std::mem::take(&mut self.known);
         let first = gone.is_empty();
@@ -523,7 +529,10 @@ mod tests {
         assert!(!apps.get(key(2)).unwrap().leaks(total));
         let size = 100;
         apps.observe(vec![found(1, size), found(2, size)], S(10));
-        assert!(!apps.get(key(1)).unwrap().leaks(total), "it has stopped");
+        assert!(
+            !apps.get(key(1)).unwrap().leaks(total),
+            "it has stopped growing"
+        );
     }
 
     #[test]
@@ -537,7 +546,7 @@ mod tests {
         apps.observe(vec![found(1, 260)], S(62));
         assert!(
             apps.get(key(1)).unwrap().leaks(1000 * MIB),
-            "in the background"
+            "it grew in the background"
         );
     }
 

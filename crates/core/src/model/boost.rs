@@ -4,7 +4,7 @@
 
 use super::app::{Home, ProcessId};
 
-/// A helper's slice is the app's slice divided by this.
+/// Divisor of the app's time slice for the slices of helpers and of the kernel's reclaim threads.
 const HELPER_SLICE: u32 = 3;
 
 /// The shortest slice that the kernel accepts, in microseconds.
@@ -57,6 +57,13 @@ pub enum Role {
     /// A helper process in a cgroup with other programs: a weight for the cgroup would apply to
     /// them too.
     HelperAmong,
+    /// It belongs to a terminal emulator's window. Its builds may be in the same cgroup, so a weight
+    /// would apply to them too.
+    Window,
+    /// A shell or a command that answers the keys of a terminal. Its children are not boosted.
+    Tab,
+    /// Another process of an app with terminals. It keeps nothing that it inherited from the boost.
+    Job,
     /// A program that takes processor time from the app while no `cpu.weight` isolates the app. Its
     /// nice value is raised.
     Competitor,
@@ -158,7 +165,8 @@ pub struct Weight {
 pub struct Tuning {
     /// Points by which each nice value is lowered, down to -20; 0: unchanged.
     pub nice_points: u8,
-    /// Points for helpers in a cgroup with other programs ([`Role::HelperAmong`]).
+    /// Points for processes in a cgroup with other programs that get no boost
+    /// ([`Role::HelperAmong`], [`Role::Window`], [`Role::Tab`]).
     pub among_points: u8,
     /// Points for the kernel's reclaim threads.
     pub reclaim_points: u8,
@@ -176,8 +184,8 @@ impl Tuning {
     pub fn slice_us(&self, role: Role) -> u32 {
         match (self.slice_us, role) {
             (0, _) => 0,
-            (_, Role::Competitor) => 0,
-            (us, Role::App) => us,
+            (_, Role::Competitor | Role::Job) => 0,
+            (us, Role::App | Role::Window | Role::Tab) => us,
             (us, Role::Helper | Role::HelperAmong | Role::Reclaim) => {
                 (us / HELPER_SLICE).max(SLICE_MIN_US)
             }
@@ -188,14 +196,15 @@ impl Tuning {
     pub fn points(&self, role: Role) -> u8 {
         match role {
             Role::App | Role::Helper => self.nice_points,
-            Role::HelperAmong => self.among_points,
+            Role::HelperAmong | Role::Window | Role::Tab => self.among_points,
+            Role::Job => 0,
             Role::Competitor => self.competitor_points,
             Role::Reclaim => self.reclaim_points,
         }
     }
 
-    /// The new nice value of a thread whose original value is `original`. The app's own threads
-    /// keep their order.
+    /// The new nice value of a thread whose original value is `original`. The app's own threads all
+    /// move by the same number of points, so they keep their order.
     pub fn nice(&self, role: Role, original: i32) -> i32 {
         // A competitor with a negative nice value keeps it; 19 is the highest nice value.
         if role == Role::Competitor {
@@ -211,6 +220,10 @@ impl Tuning {
 
     /// Whether this tuning changes nothing for threads of this role.
     pub fn spares(&self, role: Role) -> bool {
+        // A job loses what it inherited.
+        if role == Role::Job {
+            return self.among_points == 0 && self.slice_us == 0;
+        }
         let rest = self.slice_us == 0 && self.io_level.is_none();
         self.points(role) == 0 && (rest || role == Role::Competitor)
     }

@@ -51,9 +51,10 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// A rule for an app if one of its names matches `pattern`: the desktop id, the program's path,
-    /// the cgroup's path or the Android package. In `pattern`, `*` matches any text including
-    /// slashes, `?` one character.
+    /// A rule that gives `class` to an app if one of the app's names matches `pattern`: the desktop
+    /// id, the program's path, the cgroup's path or the Android package. In `pattern`, `*` matches
+    /// any text including slashes, `?` one character. `origin`: file and line of the rule, for
+    /// display.
     pub fn new(pattern: &str, class: Class, origin: impl Into<String>) -> Rule {
         Rule {
             pattern: pattern.to_owned(),

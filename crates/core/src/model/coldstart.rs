@@ -4,21 +4,20 @@
 //! A record is a text file. Its first line names the format and its version. Its last line is a
 //! checksum of all lines above, which detects a truncated record. Each listed file has its version:
 //! device, inode number, size and time of change. A file that has changed since is not read. Files
-//! are sorted by device and inode number, and ranges by offset, which on most file systems is close
-//! to their order on the disk.
+//! are in the order in which the app opened them, and ranges are sorted by offset.
 //!
 //! ```text
-//! limelight-coldstart 1
+//! limelight-coldstart 2
 //! program 2049 1311 6831736 1690000000000000000 /usr/bin/python3.11
 //! file 2049 402 13312 1690000000000000000 /usr/lib/python3.11/abc.py
 //! range 0 16384
 //! sum 8c3b5e0f9d2a1746
 //! ```
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// First line of a record.
-const HEADER: &str = "limelight-coldstart 1";
+const HEADER: &str = "limelight-coldstart 2";
 
 /// Two ranges with a gap of at most this many bytes are merged: reading the gap is cheaper than
 /// another request.
@@ -71,14 +70,15 @@ impl FileExtents {
     }
 }
 
-/// The reads of one app's start.
+/// The file ranges that one app read in its first seconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Path of the executed program, or of the script that names it as its interpreter.
+    /// Path of the executed program; for a script, of the script that names that program as its
+    /// interpreter.
     pub program: String,
     /// Version of `program` at the time of the recording.
     pub version: FileVersion,
-    /// Sorted by device and inode.
+    /// In the order in which the app opened them.
     pub files: Vec<FileExtents>,
 }
 
@@ -104,32 +104,38 @@ impl std::fmt::Display for Flaw {
 }
 
 impl Record {
-    /// Builds a record: sorts and merges the ranges, and sorts the files. Beyond [`FILES_MAX`]
-    /// files or `bytes_max` bytes it drops the largest files, because they are more often data than
-    /// code, and the kernel's own read-ahead works well for large files.
+    /// Builds a record from files in the order in which they were opened: sorts and merges the
+    /// ranges, and keeps the first of several versions of a file. Beyond [`FILES_MAX`] files or
+    /// `bytes_max` bytes it drops the largest files, because they are more often data than code,
+    /// and the kernel's own read-ahead works well for large files.
     pub fn new(
         program: impl Into<String>,
         version: FileVersion,
         files: Vec<FileExtents>,
         bytes_max: u64,
     ) -> Record {
-        let mut files: Vec<FileExtents> = files
+        let mut seen = BTreeSet::new();
+        let mut files: Vec<(usize, FileExtents)> = files
             .into_iter()
             .map(|mut file| {
                 file.extents = merge(file.extents, file.version.size);
                 file
             })
-            .filter(|file| !file.extents.is_empty())
+            .filter(|file| {
+                let id = (file.version.device, file.version.inode);
+                !file.extents.is_empty() && seen.insert(id)
+            })
+            .enumerate()
             .collect();
-        files.sort_by_key(FileExtents::bytes);
+        files.sort_by_key(|(_, file)| file.bytes());
         files.truncate(FILES_MAX);
         let mut bytes = 0u64;
-        files.retain(|file| {
+        files.retain(|(_, file)| {
             bytes = bytes.saturating_add(file.bytes());
             bytes <= bytes_max
         });
-        files.sort_by_key(|file| file.version);
-        files.dedup_by(|a, b| same_file(&a.version, &b.version));
+        files.sort_by_key(|(order, _)| *order);
+        let files = files.into_iter().map(|(_, file)| file).collect();
         Record {
             program: program.into(),
             version,
@@ -144,32 +150,34 @@ impl Record {
     }
 
     /// This record, updated with a newer recording of the same app. A file in both records keeps
-    /// the ranges of both, because the newer recording misses pages that were evicted before it.
-    /// New files are added. Files that are only in this record are dropped, unless the newer
-    /// recording is `partial`.
+    /// the ranges of both, because the newer recording misses pages evicted before it was made. New
+    /// files are added, and the newer order counts. Files that are only in this record are dropped,
+    /// or come last if the newer recording is `partial`.
     pub fn updated(&self, newer: Record, partial: bool, bytes_max: u64) -> Record {
-        let mut files: BTreeMap<FileVersion, FileExtents> = newer
-            .files
-            .into_iter()
-            .map(|file| (file.version, file))
-            .collect();
-        for old in &self.files {
-            match files.get_mut(&old.version) {
-                Some(file) => file.extents.extend(&old.extents),
-                None if partial => {
-                    files.insert(old.version, old.clone());
-                }
-                None => {}
+        let mut old: BTreeMap<FileVersion, &FileExtents> =
+            self.files.iter().map(|file| (file.version, file)).collect();
+        let mut files = newer.files;
+        for file in &mut files {
+            if let Some(old) = old.remove(&file.version) {
+                file.extents.extend(&old.extents);
             }
         }
-        let files = files.into_values().collect();
+        if partial {
+            let missed = self.files.iter();
+            files.extend(
+                missed
+                    .filter(|file| old.contains_key(&file.version))
+                    .cloned(),
+            );
+        }
         Record::new(newer.program, newer.version, files, bytes_max)
     }
 
     /// Whether `other` is so similar that it is not worth writing: the same versions, and a
-    /// difference of at most 1/32 in bytes.
+    /// difference of at most 1/32 in bytes. The order of the files, which varies a little from start
+    /// to start, does not count.
     pub fn resembles(&self, other: &Record) -> bool {
-        let versions = |record: &Record| -> Vec<FileVersion> {
+        let versions = |record: &Record| -> BTreeSet<FileVersion> {
             record.files.iter().map(|file| file.version).collect()
         };
         let (a, b) = (self.bytes(), other.bytes());
@@ -268,10 +276,6 @@ pub fn surplus(names: &[String], most: usize) -> Vec<String> {
         gone.extend(fullest.and_then(VecDeque::pop_front).cloned());
     }
     gone
-}
-
-fn same_file(a: &FileVersion, b: &FileVersion) -> bool {
-    (a.device, a.inode) == (b.device, b.inode)
 }
 
 /// Sorts ranges, merges neighbours with a gap of at most [`HOLE`], and truncates them at `size`.

@@ -54,20 +54,21 @@ fn close_ranges_are_merged_and_stay_inside_the_file() {
 }
 
 #[test]
-fn files_are_in_disk_order_and_the_largest_are_dropped_first() {
+fn files_keep_their_order_and_the_largest_are_dropped_first() {
     let files = vec![
         file(9, 100 * KIB, &[(0, 10 * KIB)]),
         file(3, 100 * KIB, &[(0, 90 * KIB)]),
         file(4, 100 * KIB, &[(0, 20 * KIB)]),
         file(8, 100 * KIB, &[]),
+        file(9, 200 * KIB, &[(0, KIB)]),
     ];
     let all = record(files.clone());
     let inodes = |record: &Record| -> Vec<u64> {
         record.files.iter().map(|file| file.version.inode).collect()
     };
-    assert_eq!(inodes(&all), [3, 4, 9]);
+    assert_eq!(inodes(&all), [9, 3, 4]);
     let bounded = Record::new("/a", version(1, 9), files, 30 * KIB);
-    assert_eq!(inodes(&bounded), [4, 9]);
+    assert_eq!(inodes(&bounded), [9, 4]);
     assert_eq!(bounded.bytes(), 30 * KIB);
 }
 
@@ -87,6 +88,12 @@ fn newer_recording_adds_drops_and_merges() {
     assert_eq!(extents(&updated, 0), [(0, 4 * KIB), (500 * KIB, 4 * KIB)]);
     let partial = old.updated(newer, true, u64::MAX);
     assert_eq!(partial.files.len(), 3);
+    let inodes: Vec<u64> = partial
+        .files
+        .iter()
+        .map(|file| file.version.inode)
+        .collect();
+    assert_eq!(inodes, [2, 3, 1]);
     assert!(!old.resembles(&updated) && updated.resembles(&updated.clone()));
 }
 
@@ -96,7 +103,7 @@ fn record_round_trips_through_text() {
     odd.path = "/home/a b/c\\d\ne\r".to_owned();
     let record = record(vec![odd]);
     let text = record.encode();
-    assert!(text.starts_with("limelight-coldstart 1\nprogram 2049 1 9 -5 /usr/bin/app\n"));
+    assert!(text.starts_with("limelight-coldstart 2\nprogram 2049 1 9 -5 /usr/bin/app\n"));
     assert_eq!(Record::decode(&text), Ok(record));
 }
 
@@ -111,16 +118,16 @@ fn damaged_text_is_refused_with_its_flaw() {
         Err(Flaw::Damaged)
     );
     assert_eq!(
-        Record::decode(&text.replace("coldstart 1", "coldstart 2")),
+        Record::decode(&text.replace("coldstart 2", "coldstart 1")),
         Err(Flaw::Foreign)
     );
     let with_sum = |body: &str| format!("{body}sum {:016x}\n", checksum(body));
     for (body, line) in [
-        ("limelight-coldstart 1\n", 2),
-        ("limelight-coldstart 1\nprogram 1 2 3 4 relative\n", 2),
-        ("limelight-coldstart 1\nprogram 1 2 3 4 /a\nrange 0 1\n", 3),
-        ("limelight-coldstart 1\nprogram 1 2 3 4 /a\nfile 1 2 3 4 /b\nrange 18446744073709551615 1\n", 4),
-        ("limelight-coldstart 1\nprogram 1 2 3 4 /a\nfile 1 2 3 4 /b\\x\n", 3),
+        ("limelight-coldstart 2\n", 2),
+        ("limelight-coldstart 2\nprogram 1 2 3 4 relative\n", 2),
+        ("limelight-coldstart 2\nprogram 1 2 3 4 /a\nrange 0 1\n", 3),
+        ("limelight-coldstart 2\nprogram 1 2 3 4 /a\nfile 1 2 3 4 /b\nrange 18446744073709551615 1\n", 4),
+        ("limelight-coldstart 2\nprogram 1 2 3 4 /a\nfile 1 2 3 4 /b\\x\n", 3),
     ] {
         assert_eq!(Record::decode(&with_sum(body)), Err(Flaw::Line(line)), "{body}");
     }

@@ -14,7 +14,7 @@ pub struct Usage {
     pub file_mapped: u64,
     /// Shared memory and tmpfs (`memory.stat: shmem`).
     pub shmem: u64,
-    /// Bytes refaulted soon after their eviction, since the cgroup was created (`memory.stat:
+    /// Bytes read again after their eviction, since the cgroup was created (`memory.stat:
     /// workingset_refault_file + workingset_refault_anon`, times the page size).
     pub refaulted: u64,
 }
@@ -65,6 +65,14 @@ impl Footprint {
             refaulted: 0,
             refaulted_before: usage.refaulted,
         }
+    }
+
+    /// The same footprint if all but `bytes` of the memory belongs to jobs, which are not protected.
+    pub fn limited_to(&self, bytes: u64) -> Footprint {
+        Footprint::new(Usage {
+            current: self.usage.held().min(bytes),
+            ..Usage::default()
+        })
     }
 
     /// Adds the next reading.
@@ -121,5 +129,19 @@ mod tests {
         assert_eq!((footprint.growth, footprint.refaulted), (4 * MIB, 2 * MIB));
         footprint.observe(at(MIB, 0));
         assert_eq!((footprint.growth, footprint.refaulted), (0, 0));
+    }
+
+    #[test]
+    fn limited_footprint_holds_no_memory_of_jobs() {
+        let usage = Usage {
+            current: 100 * MIB,
+            swapped: 5 * MIB,
+            file: 60 * MIB,
+            ..Usage::default()
+        };
+        let footprint = Footprint::new(usage);
+        let limited = footprint.limited_to(30 * MIB).usage;
+        assert_eq!((limited.held(), limited.cached_reads()), (30 * MIB, 0));
+        assert_eq!(footprint.limited_to(900 * MIB).usage.held(), 45 * MIB);
     }
 }

@@ -25,7 +25,7 @@ pub struct Flips {
 
 impl Flips {
     /// Notes a frame that was shown at `at`. `since`: time of the pending input, if any. Returns
-    /// whether the frame may be the answer to that input.
+    /// whether the frame may be the answer to that input; `true` if no input is pending.
     pub fn shown(&mut self, at: Duration, since: Option<Duration>) -> bool {
         let Some(since) = since else {
             self.last = Some(at);

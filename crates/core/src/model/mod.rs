@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The model: the state of the machine as far as Limelight knows it.
 
+pub mod ageing;
 pub mod app;
 pub mod apps;
 pub mod boost;
@@ -15,6 +16,7 @@ pub mod protected;
 pub mod shortage;
 pub mod snapshot;
 pub mod storage;
+pub mod terminal;
 pub mod topmost;
 pub mod unit;
 pub mod wake_graph;

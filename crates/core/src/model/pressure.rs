@@ -14,7 +14,7 @@ pub const STEPS: u8 = 4;
 /// Minimum time between two steps down, so that each step can take effect before the next.
 const STEP_DOWN_EVERY: Duration = Duration::from_millis(400);
 
-/// How long enough memory (twice `scarce()`) must be left before each step up.
+/// Before each step up, enough memory (twice `scarce()`) must have been left for this long.
 const CALM: Duration = Duration::from_secs(10);
 
 /// The machine stalls if all non-idle tasks wait for memory for more than this share of time, in
@@ -52,6 +52,9 @@ pub struct Reading {
     /// Time since boot in which all non-idle tasks waited for memory (PSI `full total`); `None` on
     /// a kernel without PSI.
     pub stalled: Option<Duration>,
+    /// Time since boot in which some task waited for memory (PSI `some total`); `None` on a kernel
+    /// without PSI.
+    pub waited: Option<Duration>,
     /// OOM kills since boot (`/proc/vmstat: oom_kill`).
     pub oom_kills: u64,
 }
@@ -109,7 +112,7 @@ impl Pressure {
             }
         }
         // Two readings in quick succession (a PSI event right after a tick) give a meaningless
-        // share of time. So a new interval starts only after a minimum length.
+        // share of time. So an interval is extended until it has a minimum length.
         if now.at.saturating_sub(last.at) >= STEP_DOWN_EVERY / 4 {
             self.last = Some(now);
         }
@@ -151,6 +154,7 @@ mod tests {
             },
             protected_cache: 0,
             stalled: Some(Duration::from_millis(stalled_ms)),
+            waited: None,
             oom_kills: 0,
         }
     }

@@ -47,7 +47,7 @@ pub struct Extent {
 pub struct Pool {
     /// The engine that fills it.
     pub engine: Engine,
-    /// The disk range that the engine `block` reads.
+    /// The disk range that the engine `block` reads; `None` for the other engines.
     pub extent: Option<Extent>,
     /// Target size in pages.
     pub target: u64,
@@ -60,13 +60,13 @@ const APPS_MAX: usize = 64;
 /// Pages of fresh memory that each app takes in one response window.
 ///
 /// The counter of these pages is read only while no window is open. One sample therefore covers the
-/// time from the last reading before a window to the first one after it. That is slightly more than
-/// the window's own demand, but the pool must cover these pages too.
+/// time from the last reading before a window to the first one after it. It also contains the pages
+/// taken shortly before and after the window. The pool must cover these pages too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Demand {
     /// Name and demand in pages of each app, last foreground app at the end.
     apps: Vec<(String, u64)>,
-    /// Last reading of the counter.
+    /// Last reading of the counter; `None` after a change of the foreground app.
     counted: Option<u64>,
 }
 
@@ -79,7 +79,7 @@ impl Demand {
         };
         let taken = counter.saturating_sub(before);
         let known = self.apps.iter().position(|(name, _)| name == app);
-        // A large demand decays slowly: each smaller sample reduces it by an eighth.
+        // A large demand decays slowly: each smaller sample reduces it by at most an eighth.
         let pages = match known.map(|at| self.apps.remove(at).1) {
             // A sample of 0 pages is taken to contain no window.
             Some(known) if taken == 0 => known,
@@ -143,7 +143,11 @@ mod tests {
         demand.observe("a", 910);
         assert_eq!(demand.of("a"), Some(700));
         demand.observe("a", 910);
-        assert_eq!(demand.of("a"), Some(700), "no window without pages");
+        assert_eq!(
+            demand.of("a"),
+            Some(700),
+            "a sample of 0 pages contains no window"
+        );
         demand.observe("a", 2910);
         assert_eq!(demand.of("a"), Some(2000));
     }

@@ -23,7 +23,9 @@ pub enum Harm {
     Squeeze,
     /// Keeps pages out of swap (`memory.swap.max`).
     Limit,
-    /// Stops (`cgroup.freeze`).
+    /// Slows the app's growth (`memory.high`).
+    Throttle,
+    /// Freezes (`cgroup.freeze`).
     Freeze,
     /// Kills (`cgroup.kill`, `pidfd_send_signal()`).
     Kill,
@@ -35,7 +37,8 @@ impl fmt::Display for Harm {
             Harm::Slow => "slowed down",
             Harm::Squeeze => "squeezed",
             Harm::Limit => "kept out of swap",
-            Harm::Freeze => "stopped",
+            Harm::Throttle => "throttled",
+            Harm::Freeze => "frozen",
             Harm::Kill => "killed",
         })
     }
@@ -59,8 +62,9 @@ pub enum Why {
 impl Why {
     /// Whether this harm is refused for this reason. An ancestor of the topmost app may lose pages,
     /// but killing it can kill the topmost app too, and a frozen ancestor never reaps its children.
+    /// A throttled one may make the topmost app wait.
     pub fn refuses(self, harm: Harm) -> bool {
-        self != Why::Ancestor || harm >= Harm::Freeze
+        self != Why::Ancestor || harm >= Harm::Throttle
     }
 }
 
@@ -192,7 +196,14 @@ mod tests {
     #[test]
     fn process_in_a_descendant_cgroup_blocks_every_harm() {
         let protected = Protected(vec![guarded(5, "/fg/sub", Why::Topmost)]);
-        for harm in [Harm::Squeeze, Harm::Limit, Harm::Freeze, Harm::Kill] {
+        let harms = [
+            Harm::Squeeze,
+            Harm::Limit,
+            Harm::Throttle,
+            Harm::Freeze,
+            Harm::Kill,
+        ];
+        for harm in harms {
             assert!(protected.in_group("/fg", harm, APP).is_some(), "{harm}");
             assert!(protected.in_group("/fg/other", harm, APP).is_none());
             let id = |pid| ProcessId { pid, starttime: 1 };
@@ -202,11 +213,11 @@ mod tests {
     }
 
     #[test]
-    fn ancestor_may_lose_pages_but_not_be_frozen_or_killed() {
+    fn ancestor_may_lose_pages_but_not_be_slowed_frozen_or_killed() {
         let protected = Protected(vec![guarded(5, "/fg", Why::Ancestor)]);
         let refused = |harm| protected.in_group("/fg", harm, APP).is_some();
         assert!(!refused(Harm::Squeeze) && !refused(Harm::Limit));
-        assert!(refused(Harm::Freeze) && refused(Harm::Kill));
+        assert!(refused(Harm::Throttle) && refused(Harm::Freeze) && refused(Harm::Kill));
     }
 
     #[test]

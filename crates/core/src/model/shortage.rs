@@ -43,8 +43,8 @@ const READ_BACK: u64 = 20;
 const THRASHED: Duration = Duration::from_secs(2);
 const THRASHED_LONG: Duration = Duration::from_secs(10);
 
-/// Swapping can keep up only while at least this many times the kill threshold, in bytes, can still
-/// be swapped out.
+/// Swapping can keep up only while at least this many times the kill threshold can still be swapped
+/// out.
 const ROOM: u64 = 4;
 
 /// A machine is crowded if the apps' working sets do not fit in memory. Two conditions, in
@@ -58,14 +58,16 @@ const CROWDED_OVER: Duration = Duration::from_secs(20);
 /// that the mean paging rate has decayed.
 const OVER: Duration = Duration::from_secs(30);
 
-/// A shortage stays severe for this long. Severe shortages lift apps' exemptions from swapping;
-/// without the delay, the apps would become exempt again at once.
+/// A shortage stays severe for this long after its level fell below [`Level::Kill`]. A severe
+/// shortage lifts apps' exemptions from swapping. Without the delay, the apps would become exempt
+/// again at once.
 const SEVERE_FOR: Duration = Duration::from_secs(5);
 
 /// A level ends when the available memory reaches this many quarters of its threshold.
 const LEAVE_QUARTERS: u64 = 5;
 
-/// Minimum time between the death of an app and the next kill: memory is still being freed.
+/// Minimum time between the death of an app and the next kill: the dead app's memory is still being
+/// freed.
 const SETTLE: Duration = Duration::from_millis(250);
 /// Shorter settle time, counted from the moment at which the victim's memory is known to be free,
 /// when memory is exhausted. A growing app could use up that memory within [`SETTLE`].
@@ -92,7 +94,7 @@ pub struct Gauge {
     pub swapped_in: u64,
     /// Pages written to swap since boot (`pswpout`).
     pub swapped_out: u64,
-    /// File pages that were read again soon after their eviction, since boot
+    /// File pages that were read again after their eviction, since boot
     /// (`workingset_refault_file`).
     pub refaulted: u64,
     /// Time since boot in which some task waited for memory (PSI `some total`).
@@ -156,7 +158,7 @@ struct Death {
     expected: u64,
     /// Bytes available before the death.
     available: u64,
-    /// When the memory was known to be free.
+    /// When the memory was known to be free; `None`: not known yet.
     freed: Option<Duration>,
 }
 

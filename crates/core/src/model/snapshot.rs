@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::ageing::aged;
 use super::app::{App, AppKey, ProcessId};
 use super::apps::{Known, Service};
 use super::boost::{Autogroup, Threads, Tuning, View, Weight};
@@ -12,6 +13,7 @@ use super::prezero::{Engine, Pool};
 use super::protected::{Harm, Protected};
 use super::shortage::{Level, Shortage};
 use super::storage::Storage;
+use super::terminal::Terminal;
 use crate::settings::Settings;
 
 /// The kernel's page replacement, which can be switched at run time.
@@ -101,10 +103,23 @@ pub struct Swapping {
     pub warned: Option<(AppKey, Duration)>,
     /// The foreground app whose memory was read back.
     pub returned: Option<AppKey>,
-    /// Apps that may be killed, first victim first.
+    /// Apps that may be killed, in the order in which they would be killed.
     pub armed: Vec<AppKey>,
     /// The last refusal for each app. For a while, the policy chooses other targets.
     pub refused: Vec<Refusal>,
+    /// Apps whose growth is limited.
+    pub throttled: Vec<Throttled>,
+}
+
+/// An app whose growth is limited (`memory.high`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Throttled {
+    /// The app.
+    pub app: AppKey,
+    /// The limit in bytes.
+    pub limit: u64,
+    /// When the limit was set or last raised, since boot.
+    pub raised: Duration,
 }
 
 impl Swapping {
@@ -178,6 +193,30 @@ pub struct Measured {
     pub members: Vec<ProcessId>,
     /// Memory counters of its own cgroup; `None` without one, or without the memory controller.
     pub footprint: Option<Footprint>,
+    /// The parts of an app with terminals; `None` for any other app.
+    pub terminal: Option<Terminal>,
+}
+
+impl Measured {
+    /// Its processes that may answer a key press, ascending: all of them, but for an app with
+    /// terminals.
+    pub fn front(&self) -> Vec<ProcessId> {
+        let terminal = self.terminal.as_ref();
+        terminal.map_or_else(
+            || self.members.clone(),
+            |terminal| terminal.front().collect(),
+        )
+    }
+
+    /// The part of its memory that is protected.
+    pub fn protected(&self) -> Option<Footprint> {
+        let limit = self
+            .terminal
+            .as_ref()
+            .and_then(|terminal| terminal.front_bytes);
+        let footprint = self.footprint?;
+        Some(limit.map_or(footprint, |bytes| footprint.limited_to(bytes)))
+    }
 }
 
 /// All input of the policy.
@@ -219,13 +258,16 @@ pub struct Snapshot {
     pub may_hand_down: bool,
     /// The foreground app.
     pub topmost: Option<Measured>,
-    /// A program that is starting and that came to the foreground soon after an earlier start.
-    /// Never the foreground app.
+    /// A program that is starting, and that came to the foreground soon after an earlier start of
+    /// which there is a record. Never the foreground app.
     pub starting: Option<Measured>,
     /// Input of `boost`.
     pub boost: View,
     /// Steps by which protection is lowered; at [`super::pressure::STEPS`] no protection is left.
     pub lowered_steps: u8,
+    /// Steps by which protection has aged while the topmost app was not used; see
+    /// [`super::ageing`].
+    pub age: u8,
     /// Bytes in use that other software protects with `memory.min` or `memory.low`.
     pub protected_by_others: u64,
     /// Bytes that the daemon has locked for the topmost app.
@@ -274,9 +316,18 @@ impl Snapshot {
         self.apps.iter().find(|known| known.key() == key)
     }
 
+    /// The budget of `protect` at the present age, in percent of memory.
+    pub fn budget_percent(&self) -> u8 {
+        let settings = &self.settings.protect;
+        match settings.ageing {
+            true => aged(settings.budget_percent, self.age),
+            false => settings.budget_percent,
+        }
+    }
+
     /// Maximum number of bytes to reserve for the topmost app.
     pub fn budget(&self) -> u64 {
-        let percent = u64::from(self.settings.protect.budget_percent);
+        let percent = u64::from(self.budget_percent());
         let share = |bytes: u64| bytes / 100 * percent + bytes % 100 * percent / 100;
         // Memory held by the kernel, a driver or mlock() must not count: a share of it would let
         // the reservation take the last pages of the other apps.

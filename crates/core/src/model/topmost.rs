@@ -317,7 +317,8 @@ impl Topmost {
         }
     }
 
-    /// Updates the data of an app (its cgroup changed) wherever it occurs.
+    /// Updates the data of an app (its cgroup changed) in all claims, as the foreground app and as
+    /// the previous app.
     pub fn update_app(&mut self, app: &App) {
         let held = self.held.iter_mut().map(|held| &mut held.claim);
         let claims = held

@@ -76,7 +76,11 @@ fn explicit_none_demotes_at_once_and_drops_inferred_claims() {
     assert_eq!(topmost.claim_explicit(claim(0), S(1)), Shift::Changed);
     assert_eq!(front(&topmost), None);
     topmost.claim_inferred(claim(3), S(2));
-    assert_eq!(front(&topmost), Some(3), "a new transition counts again");
+    assert_eq!(
+        front(&topmost),
+        Some(3),
+        "a new inferred claim counts again"
+    );
 }
 
 #[test]

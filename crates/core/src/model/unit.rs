@@ -18,9 +18,9 @@
 /// What started the app, according to the name of its unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Starter {
-    /// A launcher, for the user.
+    /// A launcher, at the user's request.
     Launcher,
-    /// The session, at its start.
+    /// The session's autostart, at login.
     Autostart,
     /// The message bus, because a client called the app.
     Bus,
@@ -118,7 +118,7 @@ fn snap(text: &str) -> Vec<String> {
     let Some((package, app)) = text.split_once('.') else {
         return Vec::new();
     };
-    // `APP-UUID`, in older versions `APP.UUID`; for a service only `APP`.
+    // `APP-UUID`, in older versions of snapd `APP.UUID`; for a service only `APP`.
     let number = app.len().checked_sub(UUID).and_then(|at| app.get(at..));
     let is_number = |text: &str| text.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit());
     let app = match number {

@@ -146,7 +146,7 @@ pub struct WakeGraph {
     doubts: u32,
     /// Decaying number of seconds in which nothing was pressed.
     calm: f64,
-    /// Number of inputs that woke a client.
+    /// Number of inputs that woke a client, since [`WakeGraph::new`].
     looked_at: u64,
 }
 
@@ -187,7 +187,7 @@ impl WakeGraph {
         })
     }
 
-    /// Number of inputs that woke a client, since the start.
+    /// Number of inputs that woke a client, since [`WakeGraph::new`].
     pub fn looked_at(&self) -> u64 {
         self.looked_at
     }
@@ -238,7 +238,7 @@ impl WakeGraph {
 
     fn client(&mut self, id: ProcessId) -> Option<&mut Client> {
         if self.clients.len() >= CLIENTS_MAX && !self.clients.contains_key(&id) {
-            // Drop the clients without evidence.
+            // Drop the clients that no remembered input woke, except the foreground client.
             let front = self.front;
             self.clients
                 .retain(|&known, client| client.inputs != 0 || Some(known) == front);

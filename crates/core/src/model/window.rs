@@ -17,8 +17,8 @@
 //!   user now waits for its frame. The time until that frame is a switching time and not a response
 //!   time, so it is not recorded. If the focus moves to no app, the window ends.
 //!
-//! Events carry their own timestamps and may arrive slightly late and out of order. If an input
-//! arrives after a frame with a later timestamp, that frame answers the input.
+//! Events carry their own timestamps and may arrive slightly late and out of order. A frame that is
+//! reported before an input, but was shown after it, answers that input.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -54,7 +54,7 @@ pub enum Closing {
     Late(Duration),
     /// The focus moved inside the window, and this is the new app's first frame.
     Moved,
-    /// No input waits for a frame.
+    /// The frame answers no input: none waits, or the frame is older than the input or too late.
     Unasked,
     /// The frame belongs to another app than the window.
     Elsewhere,
@@ -162,12 +162,12 @@ impl Windows {
         self.current.as_ref().filter(|window| !window.over)
     }
 
-    /// Counts since the start.
+    /// Counts since [`Windows::new`].
     pub fn tallies(&self) -> WindowTallies {
         self.tallies
     }
 
-    /// Handles input at `at` for the topmost app `app`.
+    /// Handles input at `at` for the topmost app `app`. `now`: the current time.
     pub fn input(&mut self, app: &App, at: Duration, now: Duration) -> Opening {
         if !self.settings.enabled {
             return Opening::Off;

@@ -40,10 +40,20 @@
 //! At that level, the helper's branch may also contain other processes (an X server in
 //! `system.slice`). A higher weight of the branch would boost them too. So the branch keeps its
 //! weight, and the app's branch gets no more than [`BESIDE_HELPER`], which leaves the helper's
-//! branch a fifth of a processor.
+//! branch a fifth of the processor time.
 //!
 //! A helper that shares its own cgroup with other programs gets a lower nice value even if a weight
 //! acts for the app: the nice value ranks the helper among the threads of that cgroup.
+//!
+//! # Terminals
+//!
+//! In an app with terminals, only the processes that may answer a key press are boosted
+//! ([`crate::model::terminal`]). A build shares the terminal's cgroup, as a rule. So these processes
+//! get lower nice values even if a weight acts for the app, and the app's own cgroup keeps its
+//! weight while a job runs. Children of a shell or a command start without the boost, because the
+//! kernel resets their nice value and slice (`SCHED_FLAG_RESET_ON_FORK`).
+//!
+//! # Reclaim
 //!
 //! The kernel's `kswapd` works for the app too: if it gets too little time, the app's allocations
 //! do direct reclaim. `kswapd` is in the root cgroup and competes with the app's whole branch, so
@@ -52,7 +62,7 @@
 mod knobs;
 
 use super::plan::Event;
-use crate::model::app::{AppKey, Home};
+use crate::model::app::{AppKey, Home, ProcessId};
 use crate::model::boost::{Autogroup, Helper, Threads, Tuning, Weight, WeightFile};
 use crate::model::snapshot::{Measured, Snapshot};
 
@@ -81,7 +91,7 @@ pub enum Step {
         /// The controllers: `cpu`, `io`.
         controllers: Vec<&'static str>,
     },
-    /// Set the weights of these cgroups, and restore all other weights.
+    /// Set the weights of these cgroups, and restore every other weight that boost has changed.
     Weigh {
         /// The app.
         app: AppKey,
@@ -157,7 +167,7 @@ fn target(snapshot: &Snapshot, topmost: &Measured) -> Target {
     let knobs = knobs(settings, view, topmost.app.home.as_ref());
     let starting = snapshot.starting.as_ref().map(|starting| &starting.app);
     let starting = starting.filter(|app| app.key != topmost.app.key);
-    let mut weights = Vec::new();
+    let mut weights: Vec<Weight> = Vec::new();
     for app in std::iter::once(&topmost.app).chain(starting) {
         let Some(home) = app.own_home() else { continue };
         let mut add = |file, weight| {
@@ -169,6 +179,9 @@ fn target(snapshot: &Snapshot, topmost: &Measured) -> Target {
         if let (true, Some(file)) = (knobs.io_weight.is_live(), io_file(view)) {
             add(file, settings.io_weight);
         }
+    }
+    if let Some(home) = topmost.app.own_home().filter(|_| runs_job(topmost)) {
+        weights.retain(|weight| weight.cgroup != home.path);
     }
     let tuning = Tuning {
         nice_points: match knobs.nice.is_live() {
@@ -210,6 +223,13 @@ fn target(snapshot: &Snapshot, topmost: &Measured) -> Target {
         threads,
         groups,
     }
+}
+
+/// Whether a job of an app with terminals uses processor time. A weight of the app's cgroup would
+/// favour the job over all other apps.
+fn runs_job(topmost: &Measured) -> bool {
+    let terminal = topmost.terminal.as_ref();
+    terminal.is_some_and(|terminal| terminal.job_runs)
 }
 
 /// Nice points that correspond to a cgroup's weight: each point gives 25 % more time
@@ -399,12 +419,13 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     notes.extend(standings);
     if !view.competitors.is_empty() && snapshot.settings.boost.nice_points > 0 {
         notes.push(format!(
-            "boost: busy programs whose nice values are raised by {COMPETITOR_POINTS} in favour \
-             of {}: {}",
+            "boost: number of busy programs whose nice values are raised by {COMPETITOR_POINTS} in \
+             favour of {}: {}",
             topmost.app.name,
             view.competitors.len()
         ));
     }
+    notes.extend(terminal_notes(topmost));
     if let Some(home) = topmost
         .app
         .own_home()
@@ -425,6 +446,39 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
         }
     }
     notes
+}
+
+/// Notes on an app with terminals.
+fn terminal_notes(topmost: &Measured) -> Option<String> {
+    let terminal = topmost
+        .terminal
+        .as_ref()
+        .filter(|terminal| terminal.has_jobs())?;
+    let front = terminal.front().count();
+    let weight = match topmost.app.own_home().filter(|_| terminal.job_runs) {
+        Some(home) => format!("; {} keeps its weight while a job runs", home.path),
+        None => String::new(),
+    };
+    Some(format!(
+        "boost: {front} of {} processes of this terminal answer keys and are boosted{weight}",
+        terminal.parts.len()
+    ))
+}
+
+/// Why `boost` treats this process of an app with terminals as it does; `None` for a process of
+/// another app.
+pub fn part_note(snapshot: &Snapshot, process: ProcessId) -> Option<String> {
+    let part = snapshot
+        .topmost
+        .as_ref()?
+        .terminal
+        .as_ref()?
+        .part(process)?;
+    let result = match part.is_front() {
+        true => "this process is boosted",
+        false => "this process is not boosted",
+    };
+    Some(format!("boost: {result}: {}", part.describe()))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::*;
 use crate::model::app::{App, ProcessId};
 use crate::model::boost::{Disk, Role, Schedulers, View};
+use crate::model::terminal::{Part, Terminal};
 use proptest::prelude::*;
 
 fn home(path: &str, own: bool) -> Home {
@@ -43,6 +44,7 @@ fn snapshot(home: Option<Home>) -> Snapshot {
             },
             members: Vec::new(),
             footprint: None,
+            terminal: None,
         }),
         ..Snapshot::default()
     };
@@ -209,6 +211,64 @@ fn autogroup_of_the_session_gets_a_nice_value() {
     // The autogroup does not matter for an app with its own cgroup.
     snapshot.topmost.as_mut().unwrap().app.home = Some(home(APP, true));
     assert_eq!(withdraw(&Event::Tick, &snapshot), [Step::Ungroup { app }]);
+}
+
+fn terminal(parts: &[(i32, Part)], job_runs: bool) -> Option<Terminal> {
+    let id = |pid| ProcessId { pid, starttime: 7 };
+    Some(Terminal {
+        parts: parts.iter().map(|(pid, part)| (id(*pid), *part)).collect(),
+        job_runs,
+        ..Terminal::default()
+    })
+}
+
+#[test]
+fn cgroup_of_a_terminal_keeps_its_weight_while_a_job_runs() {
+    let parts = [(10, Part::Window), (11, Part::Shell), (12, Part::Job)];
+    let mut snapshot = snapshot(Some(home(APP, true)));
+    for (job_runs, weighed) in [(false, true), (true, false)] {
+        snapshot.topmost.as_mut().unwrap().terminal = terminal(&parts, job_runs);
+        let steps = grant(&Event::Topmost, &snapshot);
+        let all = weights(&steps);
+        assert_eq!(all.contains(&(APP, 10_000)), weighed, "{all:?}");
+        assert!(
+            all.contains(&("/user.slice/u/app.slice", 10_000)),
+            "{all:?}"
+        );
+        let notes = notes(&snapshot);
+        let says = |text: &str| notes.iter().any(|note| note.contains(text));
+        assert!(says("2 of 3 processes of this terminal"), "{notes:?}");
+        assert_eq!(says("keeps its weight while a job runs"), !weighed);
+    }
+    let note = |pid| part_note(&snapshot, ProcessId { pid, starttime: 7 });
+    assert!(note(11)
+        .unwrap()
+        .contains("is boosted: it leads the session"));
+    assert!(note(12)
+        .unwrap()
+        .contains("is not boosted: it is a background job"));
+    assert_eq!(note(13), None);
+}
+
+#[test]
+fn processes_of_a_terminal_in_front_get_nice_values_where_a_weight_acts() {
+    let tuning = Tuning {
+        among_points: 20,
+        slice_us: 300,
+        ..Tuning::default()
+    };
+    for role in [Role::Window, Role::Tab] {
+        assert_eq!((tuning.nice(role, 0), tuning.slice_us(role)), (-20, 300));
+    }
+    assert_eq!(
+        (tuning.nice(Role::Job, 0), tuning.slice_us(Role::Job)),
+        (0, 0)
+    );
+    assert!(!tuning.spares(Role::Job), "a job loses what it inherited");
+    assert!(
+        Tuning::default().spares(Role::Job),
+        "nothing can be inherited"
+    );
 }
 
 fn standing(snapshot: &Snapshot) -> Knobs {
@@ -526,8 +586,8 @@ prop_compose! {
 }
 
 proptest! {
-    /// Only one app is boosted at a time, the state after each event is stable, and nothing is in
-    /// force after a stop.
+    /// Weights, tuning and autogroups belong to one app at a time, the state after each event is
+    /// stable, and nothing is in force after [`Event::Stop`].
     #[test]
     fn every_sequence_keeps_invariants(situations in prop::collection::vec(situations(), 1..8)) {
         let mut in_force = crate::model::InForce::default();
@@ -582,6 +642,7 @@ fn starting(home: Home, pid: i32) -> Measured {
         },
         members: vec![ProcessId { pid, starttime: 7 }],
         footprint: None,
+        terminal: None,
     }
 }
 

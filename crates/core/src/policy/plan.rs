@@ -14,7 +14,8 @@ use crate::model::snapshot::{Measured, Snapshot};
 pub enum Event {
     /// The topmost app changed, perhaps to none.
     Topmost,
-    /// A program is starting that came to the foreground soon after an earlier start.
+    /// A program is starting, and it came to the foreground soon after an earlier start of which
+    /// there is a record.
     Starting,
     /// Memory pressure changed: protection may have to be lowered or raised, or apps squeezed.
     Pressure,

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `premap`: maps the topmost app's fresh heap ahead of its faults.
 //!
-//! Only the Limelight kernel can do that. The kernel decides how many pages to map, because it sees
-//! each fault and whether the pages mapped ahead were used. The policy only switches the mechanism
-//! on or off and sets the largest window. The mechanism stays on while no app is topmost, which
-//! costs nothing.
+//! This module uses the mechanism of the Limelight kernel. The kernel decides how many pages to
+//! map, because it sees each fault and whether the pages mapped ahead were used. The policy only
+//! switches the kernel's mechanism on or off and sets the largest window. The mechanism stays on
+//! while no app is topmost, which costs nothing. On other kernels a program can load the premap
+//! library instead (`crates/premap`), which needs no daemon.
 
 use super::plan::Event;
 use crate::model::snapshot::Snapshot;

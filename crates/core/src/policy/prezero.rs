@@ -166,6 +166,7 @@ mod tests {
                 },
                 members: vec![process],
                 footprint: None,
+                terminal: None,
             }),
             ..Snapshot::default()
         };

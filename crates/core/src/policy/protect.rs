@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `protect`: reclaim takes the topmost app's pages last.
 //!
-//! There are five independent means; a machine that lacks one of them still has the others:
+//! There are five means. Each is used where the machine offers it:
 //!
 //! 1. *The device*: the Limelight kernel recognises the app's pages by itself. The device stays on
 //!    while no app is topmost: the kernel records which app reads which page, and so knows the
@@ -158,7 +158,7 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let in_force = &snapshot.in_force;
     let mut steps = Vec::new();
 
-    let budget_percent = Some(settings.budget_percent);
+    let budget_percent = Some(snapshot.budget_percent());
     let switched = in_force.device_protect == budget_percent;
     if !off(event, snapshot) && snapshot.device && !switched {
         steps.push(Step::Switch { budget_percent });
@@ -185,7 +185,8 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
             if snapshot.may_adopt {
                 steps.push(Step::Adopt { app });
             }
-        } else if let Some(step) = reservation::reserve(snapshot, app, topmost.footprint.as_ref()) {
+        } else if let Some(step) = reservation::reserve(snapshot, app, topmost.protected().as_ref())
+        {
             steps.push(step);
         }
     }
@@ -229,6 +230,16 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
         notes.push(format!(
             "protection is lowered by {}/{STEPS}: the machine has no other memory and no swap left",
             snapshot.lowered_steps
+        ));
+    }
+    let (whole, aged) = (
+        snapshot.settings.protect.budget_percent,
+        snapshot.budget_percent(),
+    );
+    if aged < whole {
+        notes.push(format!(
+            "the budget is {aged} % of memory instead of {whole} %: the app was not used for a \
+             while, and other programs wait for memory ([protect] ageing)"
         ));
     }
     notes

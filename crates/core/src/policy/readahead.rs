@@ -11,6 +11,7 @@
 //! Reading ahead takes memory and disk time for data that the app may never request. So streams and
 //! cold starts pause while memory is short ([`room`]), and streams have a rate limit ([`Rate`]).
 
+pub mod flight;
 pub mod places;
 
 use std::time::Duration;
@@ -139,7 +140,8 @@ const INTERVAL_IDLE_MAX: Duration = Duration::from_millis(500);
 /// remaining waits. The lead is the distance from the reader to the end of the read-ahead. At the
 /// reader's speed it lasts for two of the longest sample intervals, within `LEAD_MIN` and
 /// `LEAD_MAX`. It never exceeds the larger of one window and twice the bytes read in sequence so
-/// far, which limits the waste if the app stops reading.
+/// far, which limits the waste if the app stops reading. The end of the read-ahead is rounded up to
+/// a whole window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stream {
     /// Size of one window in bytes.

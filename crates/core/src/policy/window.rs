@@ -3,7 +3,7 @@
 //!
 //! Each mechanism in the kernel decides what to do while a window is open. Unlike all other steps,
 //! these steps are not planned from a snapshot: measuring the machine takes longer than many
-//! windows last, and the only input is the ends of two windows.
+//! windows last, and the only inputs are the ends of two windows and the time.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 pub enum Step {
     /// Open a window, or change the end of the open one.
     Open {
-        /// When the kernel ends the window by itself.
+        /// When the kernel ends the window by itself, since boot.
         ends: Duration,
     },
     /// Close the window.

@@ -165,6 +165,11 @@ pub(super) const KEYS: &[Key] = &[
     },
     Key {
         section: "protect",
+        name: "ageing",
+        kind: Kind::Bool(|c, v| c.settings.protect.ageing = v),
+    },
+    Key {
+        section: "protect",
         name: "adopt",
         kind: Kind::Word(&["auto", "never", "always"], |c, at| {
             c.adopt = pick(&[Adopt::Auto, Adopt::Never, Adopt::Always], at);
@@ -212,6 +217,11 @@ pub(super) const KEYS: &[Key] = &[
         section: "boost",
         name: "starting",
         kind: Kind::Bool(|c, v| c.settings.boost.starting = v),
+    },
+    Key {
+        section: "boost",
+        name: "terminal",
+        kind: Kind::Bool(|c, v| c.settings.boost.terminal = v),
     },
     Key {
         section: "boost",
@@ -340,6 +350,11 @@ pub(super) const KEYS: &[Key] = &[
     },
     Key {
         section: "swap",
+        name: "throttle",
+        kind: Kind::Bool(|c, v| c.settings.swap.throttle = v),
+    },
+    Key {
+        section: "swap",
         name: "services",
         kind: Kind::Bool(|c, v| c.settings.swap.services = v),
     },
@@ -352,6 +367,11 @@ pub(super) const KEYS: &[Key] = &[
         section: "swap",
         name: "kill",
         kind: Kind::Bool(|c, v| c.settings.swap.kill = v),
+    },
+    Key {
+        section: "swap",
+        name: "grace_ms",
+        kind: Kind::Integer(0, 10_000, |c, v| c.settings.swap.grace = ms(v)),
     },
     Key {
         section: "swap",

@@ -40,8 +40,8 @@ pub enum OomScoreAdjSource {
 /// When the daemon reads input devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EvdevSource {
-    /// While an app is topmost and no client reports input, or while no source reports the topmost
-    /// app.
+    /// While an app is topmost and no client reports input. With `wake_graph`, also while no source
+    /// reports the topmost app.
     #[default]
     Auto,
     /// Always.
@@ -75,8 +75,8 @@ pub enum UseDevice {
     Off,
 }
 
-/// The group whose members see all users' apps. Where logind reports no session, its members may
-/// also claim the foreground.
+/// The group whose members see all users' apps. If logind knows of no session at a seat, the
+/// group's members may also claim the foreground.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccessGroup {
     /// No group.
@@ -118,7 +118,7 @@ pub struct Config {
     pub classes: Classes,
 }
 
-/// Directory with the recordings of app starts, for `readahead`.
+/// Directory with the records of app starts, for `readahead`.
 pub const COLD_START_DIRECTORY: &str = "/var/lib/limelight/coldstart";
 
 impl Default for Config {
@@ -142,7 +142,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Directory for files that outlive the daemon: the parent of the recordings' directory.
+    /// Directory for files that outlive the daemon: the parent of the directory of the records.
     pub fn state_directory(&self) -> &Path {
         let records = self.cold_start_directory.as_path();
         records.parent().unwrap_or(records)

@@ -23,7 +23,8 @@ fn error_messages_are_exact() {
             &[(
                 3,
                 "unknown key `budget` in [protect]; known keys: `enabled`, `budget_percent`, \
-                 `interval_ms`, `oom_score_adj_points`, `lock_shared`, `adopt`, `own_scopes`",
+                 `interval_ms`, `oom_score_adj_points`, `lock_shared`, `ageing`, `adopt`, \
+                 `own_scopes`",
             )],
         ),
         (
@@ -77,7 +78,7 @@ fn error_messages_are_exact() {
                 (
                     4,
                     "unknown key `cpu_wieght` in [boost]; known keys: `enabled`, `cpu_weight`, \
-                     `nice_points`, `slice_us`, `io_weight`, `io_level`, `starting`, `helpers`",
+                     `nice_points`, `slice_us`, `io_weight`, `io_level`, `starting`, `terminal`, `helpers`",
                 ),
             ],
         ),
@@ -138,6 +139,7 @@ fn every_key_reaches_the_configuration() {
         interval_ms = 250
         oom_score_adj_points = 0
         lock_shared = false
+        ageing = true
         adopt = \"always\"
         own_scopes = false
         [boost]
@@ -148,6 +150,7 @@ fn every_key_reaches_the_configuration() {
         io_weight = 800
         io_level = 3
         starting = false
+        terminal = false
         helpers = [\"Xorg\"]
         [premap]
         enabled = false
@@ -176,9 +179,11 @@ fn every_key_reaches_the_configuration() {
         write_budget_mib = 9
         by_cost = true
         ask = false
+        throttle = true
         services = false
         freeze = false
         kill = false
+        grace_ms = 500
         prefault_mib = 3
         [window]
         enabled = false
@@ -206,6 +211,7 @@ fn every_key_reaches_the_configuration() {
     assert_eq!(config.settings.protect.interval, ms(250));
     assert_eq!(config.settings.protect.oom_points, 0);
     assert!(!config.settings.protect.lock_shared);
+    assert!(config.settings.protect.ageing);
     assert_eq!(config.adopt, Adopt::Always);
     assert!(!config.own_scopes);
     let boost = BoostSettings {
@@ -216,6 +222,7 @@ fn every_key_reaches_the_configuration() {
         io_weight: 800,
         io_level: 3,
         starting: false,
+        terminal: false,
         helpers: vec!["Xorg".to_owned()],
     };
     assert_eq!(config.settings.boost, boost);
@@ -246,9 +253,11 @@ fn every_key_reaches_the_configuration() {
         write_budget: 9 << 20,
         by_cost: true,
         ask: false,
+        throttle: true,
         services: false,
         freeze: false,
         kill: false,
+        grace: Duration::from_millis(500),
         prefault: 3 << 20,
     };
     assert_eq!(config.settings.swap, swap);

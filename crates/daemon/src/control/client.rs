@@ -18,6 +18,7 @@ pub(super) struct Client {
     pub groups: Vec<u32>,
     pub unread: Vec<u8>,
     pub unsent: Vec<u8>,
+    /// Time of the last transfer of bytes, in either direction.
     pub last_line: Duration,
     pub holds_claim: bool,
     /// The client has announced processes as in use.

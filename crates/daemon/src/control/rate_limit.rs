@@ -45,7 +45,9 @@ const LINE_BYTES: usize = 1024;
 
 #[derive(Debug, Clone, Copy)]
 struct Size {
+    /// Capacity, in tokens.
     most: u32,
+    /// Tokens that are added per second.
     a_second: u32,
 }
 
@@ -259,7 +261,7 @@ mod tests {
         let mut limiter = Limiter::default();
         assert_eq!(burst(&mut limiter, 1000, true, MS(0)), LOOKUPS.most);
         let wait = limiter.look_up(1000, 2, || true, MS(0)).unwrap_err();
-        assert!(wait >= MS(100) && wait <= MS(102), "{wait:?}");
+        assert!(wait >= MS(100) && wait <= MS(102), "waits {wait:?}");
         assert!(limiter.look_up(1000, 2, || true, wait).is_ok());
         assert_eq!(
             burst(&mut limiter, 1000, true, wait + MS(1000)),
@@ -278,7 +280,7 @@ mod tests {
             refused.unwrap_err();
         }
         let granted = burst(&mut limiter, 1000, true, MS(1000));
-        assert!(granted.abs_diff(LOOKUPS.a_second) <= 1, "{granted}");
+        assert!(granted.abs_diff(LOOKUPS.a_second) <= 1, "{granted} lookups");
     }
 
     #[test]
@@ -326,7 +328,10 @@ mod tests {
         assert_eq!(lines(&mut limiter, MS(2000)), LINES_AT_SCREEN.most);
         limiter.was_at_screen(1000, MS(2001));
         let second = lines(&mut limiter, MS(3000));
-        assert!(second.abs_diff(LINES_AT_SCREEN.a_second) <= 2, "{second}");
+        assert!(
+            second.abs_diff(LINES_AT_SCREEN.a_second) <= 2,
+            "{second} lines"
+        );
         let later = MS(2001) + AT_SCREEN + MS(60_000);
         assert_eq!(lines(&mut limiter, later), LINES.most);
         assert!(limiter.may_read(1000, later).is_err());

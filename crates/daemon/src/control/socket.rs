@@ -59,6 +59,7 @@ pub struct ControlSource {
     listener: UnixListener,
     path: PathBuf,
     clients: BTreeMap<u64, Client>,
+    /// Id of the next client.
     next: u64,
     /// A spare descriptor. It is closed when no other is available, so that a new client can
     /// receive an error.
@@ -229,7 +230,7 @@ impl ControlSource {
         };
         reactor.remove(&client.stream);
         debug!(
-            "disconnected a client of uid {} to make room for another user",
+            "disconnected a client of uid {} to make room for another client",
             client.peer.uid
         );
         self.displaced.push(id);
@@ -276,8 +277,8 @@ impl ControlSource {
         lines
     }
 
-    /// When the next buffered request may be handled. No descriptor signals it. A time of `now` or
-    /// earlier means at once.
+    /// When the next buffered request may be handled; `None`: none is buffered. No descriptor
+    /// signals such a request. A time of `now` or earlier means at once.
     pub fn next_line(&self, now: Duration) -> Option<Duration> {
         let waiting = self
             .clients

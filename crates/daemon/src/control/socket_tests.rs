@@ -80,7 +80,7 @@ fn lines_may_arrive_in_pieces_or_several_at_once() {
     assert_eq!(
         fixture.source.next_line(NOW),
         Some(NOW),
-        "other clients are served first"
+        "the second request was not left for the next turn"
     );
     fixture.turn();
     let mut reader = BufReader::new(&stream);
@@ -140,7 +140,10 @@ fn client_that_reads_no_answers_is_stalled_then_disconnected() {
         .values()
         .map(|client| client.unsent.len())
         .max();
-    assert!(waiting.unwrap() < WAITING_MAX + 4096, "{waiting:?}");
+    assert!(
+        waiting.unwrap() < WAITING_MAX + 4096,
+        "{waiting:?} bytes pending"
+    );
     other.write_all(b"hello\n").unwrap();
     fixture.turn();
     assert!(line(&other).contains("\"5\""));
@@ -181,7 +184,7 @@ fn notices_of_an_app_go_to_its_owner_root_and_the_group() {
     const OWNER: u32 = 54_321;
     const GROUP: u32 = 60_123;
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("SKIPPED: speaking as other users takes root");
+        return eprintln!("SKIPPED: speaking as other users requires root");
     }
     let mut fixture = Fixture::new();
     fixture.source.set_group(Some(GROUP));

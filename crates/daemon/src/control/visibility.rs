@@ -3,8 +3,7 @@
 //!
 //! Any user may connect and poll. Without this filter, a user could learn another user's foreground
 //! app, and infer key presses from counters, histograms and times that change with each key press.
-//! All users see the state of the machine: which mechanisms and sources work, memory, and stall
-//! times.
+//! All users see the state of the machine: which mechanisms work, memory, and stall times.
 
 use limelight_core::model::{App, AppKey};
 use limelight_proto::{

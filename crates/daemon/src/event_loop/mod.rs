@@ -47,8 +47,8 @@ pub struct Options {
     pub config: Origin,
     /// Dry run: plan and explain, but change nothing.
     pub dry_run: bool,
-    /// The program that is started with `--watch`; it restores everything if this process is
-    /// killed.
+    /// The program that is started with `--watch` and restores everything if this process is
+    /// killed; `None`: no such program.
     pub watcher: Option<PathBuf>,
     /// Root directories of the system interfaces.
     pub roots: Roots,
@@ -73,8 +73,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts: reads the configuration, takes the lock, opens the system interfaces, and restores
-    /// what a dead daemon left changed. Nothing is changed for any app yet.
+    /// Starts: reads the configuration, takes the lock, opens the system interfaces, restores what
+    /// a dead daemon left changed, and makes a first plan.
     pub fn start(options: Options) -> Result<Daemon, Failure> {
         let mut daemon = start::open(options)?;
         registration::all(&daemon.reactor, &mut daemon.sources, &mut daemon.reconciler);
@@ -97,7 +97,7 @@ impl Daemon {
                 Ok(()) => failures = 0,
                 Err(error) => {
                     // No cause is known. After a single failure the loop goes on. Repeated failures
-                    // end it, because it would spin.
+                    // end the loop, because it would spin.
                     failures += 1;
                     error!("waiting for events failed: {error}");
                     if failures >= FAILURES_MAX {
@@ -130,7 +130,7 @@ impl Daemon {
     }
 
     /// One turn of the loop: waits for an event or a deadline, at most for `patience`, and handles
-    /// it.
+    /// all that is due.
     pub fn turn(&mut self, patience: Option<Duration>) -> std::io::Result<()> {
         let timeout = self.timeout().into_iter().chain(patience).min();
         let waited = self.reactor.wait(timeout);
@@ -280,7 +280,7 @@ impl Daemon {
             if number == Signal::HUP.as_raw() {
                 self.reload();
             } else {
-                info!("stopped by signal {number}");
+                info!("stopping on signal {number}");
                 self.stopping = true;
             }
         }

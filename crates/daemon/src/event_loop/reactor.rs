@@ -22,9 +22,9 @@ pub enum Token {
     Trace,
     /// A process was moved into Android's cpuset of the foreground app.
     TopApp,
-    /// The claimed process of the topmost app ended.
+    /// The topmost app's process ended, or its cgroup changed: the app may have ended.
     Front,
-    /// Files were executed, or read for the first time in a while.
+    /// Files were executed, or a stream that stood still was read again.
     Execs,
     /// Files were opened.
     Opens,
@@ -38,9 +38,9 @@ pub enum Token {
     Readers,
     /// The topmost app waits for a file.
     Waits,
-    /// Memory is short, or an app was killed.
+    /// The guard reports a new shortage level, a kill or a refusal, or needs another alarm.
     Guard,
-    /// An app was squeezed, or its memory was read back.
+    /// An app was squeezed, its memory was read back, or its working set was measured.
     Swapper,
     /// A unit for a new app was created.
     Units,
@@ -54,6 +54,7 @@ pub enum Token {
     Client(u64),
 }
 
+/// Number of the first client's token.
 const CLIENTS: u64 = 32;
 
 impl Token {

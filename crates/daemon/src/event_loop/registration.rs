@@ -45,7 +45,7 @@ pub(super) fn rearm(reactor: &Reactor, queue: Option<impl AsFd>, token: Token, l
     }
 }
 
-/// Adds all sources that exist from the start on, except the watcher.
+/// Adds all sources that exist when the daemon starts, except the watcher.
 pub(super) fn all(reactor: &Reactor, sources: &mut Sources, reconciler: &mut Reconciler) {
     let mechanisms = &mut reconciler.mechanisms;
     swap(reactor, &mechanisms.swap);

@@ -35,8 +35,8 @@ use crate::system::{lock, now, self_tuning, System};
 pub(super) fn open(options: Options) -> Result<Daemon, Failure> {
     let config = config::load(&options.config)?;
     let lock = lock::take(&options.roots.runtime)?;
-    // Signals are blocked before any change, so that a stop signal during the start is handled
-    // after the start.
+    // Signals are blocked before any change, so that a signal that arrives while the daemon starts
+    // is handled once it runs.
     let signals = Signals::block(&[Signal::TERM, Signal::INT, Signal::HUP])
         .map_err(|error| Failure::Broken(error.to_string()))?;
     self_tuning::raise_descriptor_limit();
@@ -132,8 +132,8 @@ fn check_power(system: &System, device: &DeviceDoor, dry_run: bool) -> Result<()
     if !system.has_memory_controller() {
         let lack = system.proc.lack_of("memory").unwrap_or(Lack::Hidden);
         warn!(
-            "{} has no memory controller, {lack}: no memory is reserved for the foreground app, \
-             and no other app is squeezed; {}; and the device is not used: {why}",
+            "{} has no memory controller ({lack}), and the device is not used ({why}): no memory \
+             is reserved for the foreground app, and no other app is squeezed; {}",
             system.cgroups.mount_point().display(),
             lack.cure()
         );

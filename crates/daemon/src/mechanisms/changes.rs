@@ -41,6 +41,8 @@ pub enum Kind {
     Autogroup,
     /// A cgroup's swap limit (`memory.swap.max`).
     SwapMax,
+    /// A cgroup's `memory.high`.
+    High,
     /// A cgroup's freezer.
     Freeze,
     /// Reclaim of a cgroup's memory.
@@ -52,9 +54,9 @@ pub enum Kind {
 pub struct Changes(BTreeMap<String, (Reach, Kind, Change)>);
 
 impl Changes {
-    /// Records a change and replaces the known change of the same knob. If both changes are
-    /// applied, the new one keeps the old `from`, which is the value before Limelight. A repeated
-    /// outcome is logged at debug level only.
+    /// Stores and logs a change, which replaces the stored change of the same knob. If both changes
+    /// are applied, the new one keeps the old `from`, which is the value before Limelight. A
+    /// repeated outcome is logged at debug level only.
     pub fn note(&mut self, reach: Reach, kind: Kind, mut change: Change) {
         let known = self.0.get(&change.knob).map(|(.., known)| known);
         if let Some(known) = known {

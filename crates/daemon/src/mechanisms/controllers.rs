@@ -3,7 +3,8 @@
 //!
 //! `memory`, which limits and reservations need, is enabled wherever it is missing. The controllers
 //! for weights are enabled only in a cgroup tree that Limelight owns
-//! ([`limelight_core::policy::boost`]). Elsewhere the service manager decides on them.
+//! ([`limelight_core::policy::boost`]). In other trees, the service manager decides which of these
+//! are enabled.
 
 use limelight_proto::{Change, Outcome};
 use limelight_sys::cgroup::{Cgroup, CgroupPath};
@@ -89,7 +90,7 @@ fn handed_down(ledger: &Ledger, inode: u64) -> Vec<&str> {
 fn change(context: Context<'_>, cgroup: &Cgroup, controllers: &[&str]) -> Change {
     let rule = |controller: &&str| {
         match *controller {
-        MEMORY => "protect: the app's cgroup needs the memory controller; memory charged before stays with the ancestor".to_owned(),
+        MEMORY => "protect: the app's cgroup needs the memory controller; pages charged before stay charged to the ancestor".to_owned(),
         other => format!("boost: the weight of the app's cgroup needs the {other} controller"),
     }
     };
@@ -104,8 +105,8 @@ fn change(context: Context<'_>, cgroup: &Cgroup, controllers: &[&str]) -> Change
     }
 }
 
-/// Enables a controller in every ancestor of this cgroup. Returns whether any of them lacked it. A
-/// dry run enables nothing and returns `false`.
+/// Enables a controller in every ancestor of this cgroup. Returns whether any ancestor lacked the
+/// controller. A dry run enables nothing and returns `false`.
 pub(crate) fn hand_down(
     shared: &mut Shared,
     path: &str,
@@ -143,7 +144,7 @@ pub(crate) fn hand_down(
     Ok(fresh)
 }
 
-/// Enables the controllers that the topmost app's weights need. Returns whether all of them are
+/// Enables the controllers that the topmost app's weights need. Returns whether all of these are
 /// enabled now. `None`: the app has no cgroup of its own, or this is a dry run, which enables
 /// nothing.
 pub(crate) fn hand_weights_down(

@@ -133,14 +133,16 @@ impl DeviceDoor {
 /// device renews the lease in time.
 #[derive(Debug, Default)]
 pub struct Lease {
+    /// The length that the kernel last reported.
     length: Option<Duration>,
+    /// Time of the last call on the device.
     called: Option<Duration>,
 }
 
 impl Lease {
     /// Records a call that has just returned `info`. Returns the time since the previous call if
-    /// the kernel may have dropped the set: that time is at least the lease, and the kernel has no
-    /// set now.
+    /// the lease may have expired: that time is at least the lease, and the kernel has no set now.
+    /// Otherwise `None`.
     pub fn renewed(&mut self, info: &Info, now: Duration) -> Option<Duration> {
         self.length = info.lease();
         let since = now.saturating_sub(self.called.replace(now)?);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Carries out actions. Each mechanism makes its changes and reports their outcome: applied, inert
-//! and why, or failed and why. Changes that would outlive the daemon are written into the restore
-//! record first.
+//! Carries out the policy's actions. Each mechanism makes its changes, and reports of each one
+//! whether it was applied, is inert (and why), or failed (and why). Changes that would outlive the
+//! daemon are written into the restore record first.
 
 pub mod boost;
 pub mod changes;
@@ -42,7 +42,7 @@ pub struct Mechanisms {
     pub readahead: Readahead,
     /// Zeroes pages between response windows.
     pub prezero: Prezero,
-    /// Takes memory from the other apps.
+    /// Takes memory from the other apps, and brings it back.
     pub swap: Swap,
     /// Tracks response windows and reports them to the kernel.
     pub window: Window,

@@ -21,7 +21,7 @@ impl Mechanism for Premap {
             let to = format!("on, at most {pages} pages per fault");
             (Setting::Premap { window_pages }, to)
         });
-        let rule = "premap: the topmost app's fresh heap is mapped ahead of its faults";
+        let rule = "premap: the foreground app's fresh heap is mapped ahead of its faults";
         if shared.set_up(device::Mechanism::Premap, setting, rule, context) {
             shared.in_force.device_premap = window_pages;
         }

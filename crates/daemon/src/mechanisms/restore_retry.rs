@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Retries restores that failed, for example because no file descriptor was free. The pause between
-//! two attempts doubles from 1 s to 300 s, so that a permanent failure rarely wakes the machine.
+//! Carries out overdue restores: those that failed, for example because no file descriptor was
+//! free, and those that need a second look. The pause between two attempts doubles from 1 s to
+//! 300 s, so that a permanent failure rarely wakes the machine.
 
 use std::time::Duration;
 
@@ -19,14 +20,14 @@ const SELDOM: Duration = Duration::from_secs(300);
 pub struct Attempts {
     next: Option<Duration>,
     pause: Duration,
-    /// Number of entries still to be restored at the last check.
+    /// Number of overdue restores ([`Ledger::owed`]) at the last check.
     owed: usize,
 }
 
 impl Attempts {
-    /// Advances the retry timer; `owed` is the number of entries still to be restored. Returns
-    /// whether an attempt is due now.
-    fn are_due(&mut self, owed: usize, now: Duration) -> bool {
+    /// Advances the retry timer; `owed` is the number of overdue restores. Returns whether an
+    /// attempt is due now.
+    fn advance(&mut self, owed: usize, now: Duration) -> bool {
         if owed == 0 {
             *self = Attempts::default();
             return false;
@@ -45,31 +46,29 @@ impl Attempts {
         due
     }
 
-    /// Time of the next attempt, since boot; `None`: nothing is left to restore.
+    /// Time of the next attempt, since boot; `None` if no restore was overdue at the last check.
     pub fn next_attempt(&self) -> Option<Duration> {
         self.next
     }
 
-    /// Retries the failed restores if an attempt is due.
+    /// Carries out the overdue restores if an attempt is due.
     pub fn put_back_owed(&mut self, ledger: &mut Ledger, system: &System, now: Duration) {
         let owed = ledger.owed().to_vec();
-        if !self.are_due(owed.len(), now) {
+        if !self.advance(owed.len(), now) {
             return;
         }
         let results = undo_again(ledger, system, |entry: &Entry| owed.contains(entry));
         for (entry, undone) in results {
             match undone {
                 Undone::Failed { why } => debug!("still cannot put back {entry}: {why}"),
-                Undone::Restored => info!("put back after all: {entry}"),
+                Undone::Restored => info!("put back: {entry}"),
                 Undone::Theirs { found } => {
-                    info!(
-                        "not put back, because another program has changed it ({found}): {entry}"
-                    );
+                    info!("not put back: {entry}; another program has since set it to {found}");
                 }
                 Undone::Gone => {}
             }
         }
-        self.are_due(ledger.owed().len(), now);
+        self.advance(ledger.owed().len(), now);
     }
 }
 
@@ -82,13 +81,13 @@ mod tests {
     #[test]
     fn retries_become_rare_until_another_entry_fails() {
         let mut attempts = Attempts::default();
-        assert!(!attempts.are_due(0, S(0)));
+        assert!(!attempts.advance(0, S(0)));
         assert_eq!(attempts.next, None);
         // A restore that has just failed is not retried at once.
-        assert!(!attempts.are_due(1, S(10)));
+        assert!(!attempts.advance(1, S(10)));
         let mut times = Vec::new();
         for second in 10..2000 {
-            if attempts.are_due(1, S(second)) {
+            if attempts.advance(1, S(second)) {
                 times.push(second - 10);
             }
         }
@@ -96,9 +95,9 @@ mod tests {
             times,
             [1, 3, 7, 15, 31, 63, 127, 255, 511, 811, 1111, 1411, 1711]
         );
-        assert!(!attempts.are_due(2, S(2000)));
+        assert!(!attempts.advance(2, S(2000)));
         assert_eq!(attempts.next, Some(S(2001)));
-        assert!(!attempts.are_due(0, S(2000)));
+        assert!(!attempts.advance(0, S(2000)));
         assert_eq!(attempts.next, None);
     }
 }

@@ -33,9 +33,9 @@ pub trait Mechanism {
 /// What happens to a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writer {
-    /// It is recorded if it would outlive the daemon, made and reported.
+    /// The change is made and reported. A change that would outlive the daemon is recorded first.
     Live,
-    /// A dry run: it is only reported, as planned.
+    /// A dry run: the change is only reported, as planned.
     DryRun,
 }
 
@@ -48,7 +48,7 @@ pub struct Context<'a> {
     pub now: Duration,
     /// The topmost app.
     pub front: Option<&'a App>,
-    /// The known apps.
+    /// The apps that the last scan found.
     pub apps: &'a [Known],
 }
 
@@ -91,14 +91,14 @@ impl Context<'_> {
     }
 }
 
-/// Side effect of an action.
+/// What the caller must do after an action.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// No side effect.
+    /// Nothing.
     None,
-    /// The app was moved into another cgroup: plan again.
+    /// Plan again for this app, which was moved into another cgroup.
     Moved(App),
-    /// A controller that the app's cgroup lacked was enabled: plan again.
+    /// Plan again: a controller that the app's cgroup lacked was enabled.
     Again,
 }
 
@@ -112,13 +112,13 @@ pub(super) fn failed(error: impl Display) -> Outcome {
 /// The state that all mechanisms share.
 #[derive(Debug)]
 pub struct Shared {
-    /// Whether changes are made.
+    /// Whether changes are made, or only reported.
     writer: Writer,
     /// The restore record on disk: all changes that would outlive the daemon.
     pub ledger: Ledger,
     /// The changes as reported to the user.
     pub changes: Changes,
-    /// What is in force, as the policy needs it.
+    /// The values in force, in the form that the policy reads.
     pub in_force: InForce,
     /// `/dev/limelight`.
     pub device: DeviceDoor,
@@ -126,7 +126,7 @@ pub struct Shared {
     pub lease: Lease,
     /// Refuses actions that would harm a protected process.
     pub gate: Gate,
-    /// Retries of failed restores.
+    /// Schedule of the overdue restores.
     pub attempts: Attempts,
 }
 
@@ -150,7 +150,7 @@ impl Shared {
         self.writer == Writer::DryRun
     }
 
-    /// The outcome of a change that is in force; in a dry run, of one that would be.
+    /// The outcome of a successful change: applied; in a dry run, planned.
     pub(crate) fn done(&self) -> Outcome {
         match self.writer {
             Writer::Live => Outcome::Applied,
@@ -158,8 +158,8 @@ impl Shared {
         }
     }
 
-    /// The recorded changes. Empty in a dry run, because the record then holds only the changes of
-    /// an earlier daemon that died.
+    /// The recorded changes. Empty in a dry run, because the restore record then holds only the
+    /// changes of an earlier daemon that died.
     pub(crate) fn recorded(&self) -> &[Entry] {
         match self.writer {
             Writer::Live => self.ledger.entries(),
@@ -221,9 +221,9 @@ impl Shared {
         }
     }
 
-    /// `entries` are the changes to record. `given` are their lineage entries, by which values that
-    /// later children inherit are recognised. Returns the `given` entries that are not recorded
-    /// yet, then `entries`.
+    /// Returns the entries to record: those of `given` that are not recorded yet, then `entries`.
+    /// `given` are the lineage entries of `entries`: they identify values that children inherit
+    /// later. Also cancels the pending restores of `given`.
     pub(crate) fn with_lineages(&mut self, entries: Vec<Entry>, given: Vec<Entry>) -> Vec<Entry> {
         // These values are in force again: cancel their pending restores.
         given.iter().for_each(|entry| self.ledger.keep(entry));
@@ -235,14 +235,15 @@ impl Shared {
     }
 
     /// Queries the kernel with [`DeviceDoor::info`], which renews the lease of the topmost set. If
-    /// the kernel has dropped the set, this forgets it too, so that the next plan sets it again.
+    /// the lease had expired, clears `in_force.marked`, so that the next plan sets the topmost set
+    /// again.
     pub fn device_info(&mut self, now: Duration) -> Option<Info> {
         let info = self.device.info()?;
         let late = self.lease.renewed(&info, now);
         if let Some(late) = late.filter(|_| self.in_force.marked.is_some()) {
             warn!(
-                "limelightd did not run for {} s, so the kernel has dropped the set of foreground \
-                 processes; it is set again",
+                "limelightd made no call to the device for {} s, so the kernel has dropped the set \
+                 of foreground processes; setting it again",
                 late.as_secs()
             );
             self.in_force.marked = None;
@@ -325,8 +326,8 @@ fn set_topmost(
 }
 
 /// Puts parents before their children, so that a set cut at `TOPMOST_MAX` loses children rather
-/// than their parents. Sorted by start time, not by PID, because PIDs wrap. Children that are
-/// created after the call need no place: the kernel adds them.
+/// than their parents. Sorted by start time, not by PID, because PIDs wrap. The kernel itself adds
+/// children that are created later.
 fn oldest_first(members: &[ProcessId]) -> Vec<ProcessId> {
     let mut members = members.to_vec();
     members.sort_unstable_by_key(|member| (member.starttime, member.pid));

@@ -20,8 +20,9 @@ struct Announcement {
     groups: Vec<u32>,
     id: ProcessId,
     what: Use,
-    /// Whether it counts: it came from an active session, or its user's session has become active
-    /// since. A switch to another session does not revoke it: unsaved work remains unsaved.
+    /// Whether the announcement counts: it came from an active session, or its user's session has
+    /// become active since. A later switch to another session does not revoke the announcement:
+    /// unsaved work remains unsaved.
     counts: bool,
 }
 

@@ -29,12 +29,20 @@ use crate::sources::storage::StorageSource;
 use crate::system::{now, System};
 
 /// An app that has been in the foreground this long counts as having responded, unless a response
-/// window is open. Until then, the daemon postpones its work for other apps.
+/// window is open. Until then, the daemon postpones its work on the other apps.
 pub(super) const SETTLED: Duration = Duration::from_millis(750);
 
 /// Scan intervals while memory is short, and while apps may have to be killed.
 const SHORT: Duration = Duration::from_secs(2);
 const VERY_SHORT: Duration = Duration::from_millis(500);
+
+/// While the user waits for the topmost app, a scan that is due is retried after this time, and
+/// postponed by this time at most.
+const RETRY: Duration = Duration::from_millis(250);
+const POSTPONED_MOST: Duration = Duration::from_secs(1);
+
+/// Maximum number of apps that left the foreground and whose mapped pages are not recorded yet.
+const LEFT_MOST: usize = 8;
 
 /// Shortest time between two scans for requests that name an app missing from the last scan. The
 /// limit is needed because any user may send such requests.
@@ -58,11 +66,19 @@ pub struct AppScan {
     /// Growth of services: cgroups that are not apps.
     pub services: ServiceGrowth,
     oom_kills: OomKills,
+    /// The topmost app at its last change.
     front: Option<App>,
     /// Whether the topmost app was settled at the last scan.
     settled: bool,
     previous: Option<(AppKey, Duration)>,
+    /// Apps that have left the foreground since the topmost app last settled.
+    left: Vec<Errand>,
+    /// When the next scan is due.
     next_look: Option<Duration>,
+    /// Since when the scan has been postponed.
+    postponed: Option<Duration>,
+    /// Whether the topmost app is missing from the last scan, so that the next one is urgent.
+    unknown: bool,
     /// Pages swapped out since boot, as of the last scan.
     swapped_out: u64,
 }
@@ -80,7 +96,10 @@ impl AppScan {
             front: None,
             settled: false,
             previous: None,
+            left: Vec::new(),
             next_look: None,
+            postponed: None,
+            unknown: false,
             swapped_out: 0,
         }
     }
@@ -130,6 +149,7 @@ impl Reconciler {
         let thresholds = self.thresholds();
         let gate = &self.mechanisms.shared.gate;
         self.mechanisms.swap.start(&self.system, gate, thresholds);
+        self.set_grace();
         // The first scan also starts the watch for new app units.
         self.scan.look_by(now());
     }
@@ -140,6 +160,13 @@ impl Reconciler {
         self.scan.next_look = Some(now());
         if let Some(guard) = &self.mechanisms.swap.guard {
             guard.set_thresholds(self.thresholds());
+        }
+        self.set_grace();
+    }
+
+    fn set_grace(&self) {
+        if let Some(guard) = &self.mechanisms.swap.guard {
+            guard.set_grace(self.config.settings.swap.grace);
         }
     }
 
@@ -166,13 +193,15 @@ impl Reconciler {
                 self.scan.previous = Some((before.key, at));
                 let last = self.model.last.topmost.as_ref();
                 let members = last.filter(|last| last.app.key == before.key);
-                self.mechanisms.swap.left_front(
-                    &mut self.mechanisms.shared,
-                    Errand::Remember {
-                        app: before.key,
-                        members: members.map_or(Vec::new(), |last| last.members.clone()),
-                    },
-                );
+                // Reading its page tables now would delay the app that the user waits for.
+                let left = &mut self.scan.left;
+                left.drain(..left.len().saturating_sub(LEFT_MOST - 1));
+                left.push(Errand::Remember {
+                    app: before.key,
+                    members: members.map_or(Vec::new(), |last| last.members.clone()),
+                });
+                let swap = &mut self.mechanisms.swap;
+                swap.left_front(&mut self.mechanisms.shared);
             }
         }
         // Whether the app may be swapped out at all must be known before it takes memory.
@@ -187,6 +216,7 @@ impl Reconciler {
         if unknown {
             self.scan.source.forget_look();
         }
+        self.scan.unknown = unknown;
         self.scan.next_look = Some(if unknown { at } else { at + SETTLED });
         self.scan.front = front;
     }
@@ -194,10 +224,28 @@ impl Reconciler {
     /// Scans the apps if a scan is due. Returns whether one was due.
     pub(super) fn look_at_apps_if_due(&mut self, at: Duration) -> bool {
         let due = self.scan.next_look.is_some_and(|next| next <= at);
+        let due = due && !self.postpones_look(at);
         if due {
             self.look_for_swap(at);
         }
         due
+    }
+
+    /// Postpones the scan that is due if the user waits for the topmost app, because a scan reads
+    /// files of all apps. Not while an app may have to be killed or thawed.
+    fn postpones_look(&mut self, at: Duration) -> bool {
+        let swapping = &self.mechanisms.shared.in_force.swapping;
+        let urgent = self.scan.unknown
+            || !swapping.frozen.is_empty()
+            || self.mechanisms.swap.shortage().level() >= Level::Kill;
+        let since = *self.scan.postponed.get_or_insert(at);
+        let late = at.saturating_sub(since) >= POSTPONED_MOST;
+        if urgent || late || self.is_settled(at) {
+            self.scan.postponed = None;
+            return false;
+        }
+        self.scan.next_look = Some(at + RETRY);
+        true
     }
 
     fn look_for_swap(&mut self, at: Duration) {
@@ -207,13 +255,17 @@ impl Reconciler {
         }
         let settled = self.is_settled(at);
         if settled && !std::mem::replace(&mut self.scan.settled, settled) {
-            if let Some(front) = self.model.topmost.front() {
-                self.mechanisms.swap.answered(front.app.key);
+            let left = std::mem::take(&mut self.scan.left);
+            let front = self.model.topmost.front();
+            let front = front.map(|front| Errand::Learn { app: front.app.key });
+            for errand in front.into_iter().chain(left) {
+                self.mechanisms.swap.ask(errand);
             }
         }
         // If a request caused a scan a moment ago, the scan below is skipped, and another one
         // follows.
         let fresh = !self.scan.source.is_due(at);
+        self.scan.unknown = false;
         // Cleared before the scan, because the scan may request another one.
         self.scan.next_look = None;
         self.look_at_apps();
@@ -230,7 +282,8 @@ impl Reconciler {
             .is_some_and(|(level, _)| level > Level::Plenty);
         // When the shortage ends, frozen apps must thaw and clients get a notice.
         let over = self.mechanisms.swap.shortage().since() + swap::CALM;
-        let ends = (told || !swapping.frozen.is_empty()) && short.is_none();
+        let in_force = !swapping.frozen.is_empty() || !swapping.throttled.is_empty();
+        let ends = (told || in_force) && short.is_none();
         let ends = ends.then_some(over.max(at + SHORT));
         let expected = self.mechanisms.swap.pending_units.until();
         for by in [short, settles, ends, expected].into_iter().flatten() {
@@ -260,8 +313,8 @@ impl Reconciler {
         self.mechanisms.swap.take_kills();
         self.mechanisms
             .swap
-            .take_refused(&mut self.mechanisms.shared, now());
-        // Re-arm the guard's alarm for later reports.
+            .take_spared(&mut self.mechanisms.shared, now());
+        // If the online CPUs have changed, the guard needs another alarm.
         if let Some(guard) = &mut self.mechanisms.swap.guard {
             guard.renew_alarm(&self.system);
         }
@@ -305,7 +358,8 @@ impl Reconciler {
         }
     }
 
-    /// Records the victims of the kernel's OOM killer, given its number of kills since boot.
+    /// Adds the victims of the kernel's OOM killer to the history, given its number of kills since
+    /// boot.
     pub(super) fn note_oom_kills(&mut self, total: u64) {
         let known = self.model.apps.by_use();
         let kills = &mut self.scan.oom_kills;
@@ -344,7 +398,7 @@ impl Reconciler {
         // Attribute the kills before ended apps are dropped.
         let counters = pressure::counters(&self.system);
         self.note_oom_kills(pressure::oom_kills(&counters));
-        // A unit created a moment ago may still be empty.
+        // A unit created a moment ago may still be empty, so scan again soon.
         let made = self.scan.new_units.take();
         if made.any {
             self.scan.look_by(at + LOOK_EVERY);

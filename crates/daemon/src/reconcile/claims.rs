@@ -26,8 +26,8 @@ impl Reconciler {
         self.after(shift);
     }
 
-    /// Claims the foreground for this process on behalf of the system; `by_owner`: the process's
-    /// owner may have caused the claim.
+    /// Claims the foreground for this process, as a source has inferred it; `by_owner`: the
+    /// process's owner may have caused the claim.
     pub(super) fn infer(&mut self, id: ProcessId, source: &str, by_owner: bool) {
         if !self.model.topmost.hears_inferred() {
             debug!(
@@ -54,9 +54,10 @@ impl Reconciler {
         self.after(shift);
     }
 
-    /// The claim that a process is topmost, on behalf of its owner. If the owner may have made it
-    /// (`by_owner`), the owner needs permission. Otherwise root made it, and only an inactive
-    /// session rules it out.
+    /// The claim that a process is topmost, on behalf of its owner. If the owner may have caused
+    /// the claim (`by_owner`), the owner needs permission. Otherwise only an inactive session of
+    /// the owner rules the claim out. `None` if the claim is refused, or the process has ended or
+    /// belongs to no app.
     pub(super) fn claim_of(&self, id: ProcessId, source: &str, by_owner: bool) -> Option<Claim> {
         let process = self.system.same_process(id)?;
         let mut uid = process.owner_uid().ok()?;

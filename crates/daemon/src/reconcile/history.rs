@@ -25,14 +25,14 @@ pub const FILE_NAME: &str = "history.jsonl";
 /// A larger file is rewritten from the entries in memory.
 const FILE_MAX_BYTES: u64 = 512 << 10;
 
-/// One action to record.
+/// One action, for the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note<'a> {
     /// Time of the decision, since boot.
     pub at: Duration,
     /// The action.
     pub action: MemoryAction,
-    /// The app it acted on.
+    /// The app that the action affected; `None`: no single app.
     pub app: Option<&'a App>,
     /// The app's owner.
     pub uid: Option<u32>,
@@ -40,7 +40,7 @@ pub struct Note<'a> {
     pub class: Option<Class>,
     /// The action's effect, in bytes.
     pub bytes: u64,
-    /// Time until it took effect.
+    /// Time from the decision until the action took effect; `None` if not measured.
     pub took: Option<Duration>,
     /// The reason.
     pub reason: String,
@@ -369,7 +369,7 @@ mod tests {
         let entry = history.last(1).next().unwrap();
         assert_eq!(entry.took_us, Some(3000));
         let off = now().abs_diff(Duration::from_millis(entry.at_ms));
-        assert!(off < Duration::from_secs(60), "{off:?}");
+        assert!(off < Duration::from_secs(60), "off by {off:?}");
     }
 
     #[test]
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(history.last(u16::MAX).count(), usize::from(HISTORY_MAX));
         let path = temp.path().join(FILE_NAME);
         let size = fs::metadata(&path).unwrap().len();
-        assert!(size <= FILE_MAX_BYTES + 4096, "{size}");
+        assert!(size <= FILE_MAX_BYTES + 4096, "{size} bytes");
         let read = History::open(Some(temp.path()), String::new());
         assert!(read.last(u16::MAX).count() >= 100);
     }

@@ -25,9 +25,9 @@ pub struct Launch {
 }
 
 impl Reconciler {
-    /// Takes the pids of programs that have a record and are being executed; the last one whose
-    /// user has permission counts. A user who may not claim the foreground for an app may not do so
-    /// by starting one either.
+    /// Takes the pids of programs that are being executed and have a record of an earlier start.
+    /// The last one whose user has permission counts: a user who may not claim the foreground gets
+    /// no boost for a starting app either.
     pub(super) fn launched(&mut self, pids: &[i32]) {
         let settings = &self.config.settings;
         if !settings.boost.enabled || !settings.boost.starting {
@@ -100,6 +100,7 @@ fn measure(system: &System, starting: &Launch) -> Option<Measured> {
         app,
         members,
         footprint: None,
+        terminal: None,
     })
 }
 

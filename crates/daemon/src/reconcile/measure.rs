@@ -32,6 +32,7 @@ impl Reconciler {
         let kept_cache = self.measure_cache(topmost.as_ref());
         let reading = pressure::reading(&self.system, &counters, now(), memory, kept_cache);
         self.model.pressure.observe(reading);
+        self.model.ageing.observe(reading.at, reading.waited);
         self.note_oom_kills(reading.oom_kills);
         let protected = protected.unwrap_or_else(|| {
             let members = topmost.as_ref().map(|topmost| topmost.members.as_slice());
@@ -80,6 +81,7 @@ impl Reconciler {
             starting,
             boost,
             lowered_steps: self.model.pressure.steps(),
+            age: self.model.ageing.steps(),
             protected_by_others: protected_by_others(&self.system, &shared.ledger, lru.knob()),
             locked_bytes: self.mechanisms.protect.shared_pages.locked_bytes(shared),
             in_force: shared.in_force.clone(),
@@ -116,7 +118,12 @@ impl Reconciler {
     fn measure_topmost(&mut self, members: Option<Vec<ProcessId>>) -> Option<Measured> {
         let app = self.model.front()?.clone();
         let members = members.unwrap_or_else(|| identify::members(&self.system, &app));
+        let divides = self.config.settings.boost.terminal;
+        let terminal = &mut self.terminal;
         Some(Measured {
+            terminal: divides
+                .then(|| terminal.look(&self.system, &app, &members, now()))
+                .flatten(),
             footprint: self.mechanisms.protect.measure(&self.system, &app),
             app,
             members,
@@ -151,7 +158,7 @@ impl Reconciler {
         match self.config.adopt {
             Adopt::Never => false,
             Adopt::Always => true,
-            // The device protects an app without a cgroup of its own; boost always needs a cgroup.
+            // The device protects an app without a cgroup of its own; boost's weights need one.
             Adopt::Auto => {
                 let boost = self.config.settings.boost.enabled;
                 let device = self.mechanisms.shared.device.device();

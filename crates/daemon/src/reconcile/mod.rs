@@ -17,6 +17,7 @@ mod scope;
 
 use std::time::Duration;
 
+use limelight_core::model::ageing::Ageing;
 use limelight_core::model::apps::Apps;
 use limelight_core::model::pressure::Pressure;
 use limelight_core::model::topmost::{Holder, Rank, Shift, Topmost};
@@ -35,6 +36,7 @@ use crate::mechanisms::readahead::Readahead;
 use crate::mechanisms::swap::Swap;
 use crate::mechanisms::window::Window;
 use crate::mechanisms::{Context, Mechanisms, Shared};
+use crate::sources::terminal::TerminalSource;
 use crate::sources::topmost_exit::TopmostExit;
 use crate::sources::Input;
 use crate::system::access::Access;
@@ -58,6 +60,10 @@ const HOUSEKEEPING: Duration = Duration::from_secs(5);
 const QUIET_TICKS: u32 = 4;
 const PATIENCE: [u32; 4] = [1, 4, 32, 256];
 
+/// Largest factor while the topmost app has terminals: the user may change the tab or run another
+/// command in it.
+const TAB_PATIENCE: u32 = 4;
+
 /// What the daemon knows about the machine.
 #[derive(Debug)]
 pub struct Model {
@@ -67,6 +73,8 @@ pub struct Model {
     pub apps: Apps,
     /// Memory pressure that protection causes.
     pub pressure: Pressure,
+    /// Ageing of protection while the topmost app is not used.
+    pub ageing: Ageing,
     /// A starting program that is expected in the foreground.
     pub starting: Option<Launch>,
     /// The snapshot as of the last event, also for `status` and `explain`.
@@ -140,6 +148,7 @@ pub struct Reconciler {
     /// Work for the event loop after an input.
     pub outbox: Outbox,
     protected: ProtectedProcesses,
+    terminal: TerminalSource,
     ticks: Ticks,
 }
 
@@ -166,6 +175,7 @@ impl Reconciler {
                 topmost: Topmost::new(config.settings.topmost.gap),
                 apps: Apps::default(),
                 pressure: Pressure::default(),
+                ageing: Ageing::default(),
                 starting: None,
                 last: Snapshot::default(),
             },
@@ -184,6 +194,7 @@ impl Reconciler {
             decisions: Decisions::default(),
             outbox: Outbox::default(),
             protected: ProtectedProcesses::default(),
+            terminal: TerminalSource::default(),
             ticks: Ticks {
                 next: now,
                 quiet: 0,
@@ -264,6 +275,7 @@ impl Reconciler {
         let front = self.model.front();
         let owner = front.and_then(|app| self.model.owner_of(&self.system, app));
         self.mechanisms.window.topmost(front, owner);
+        self.model.ageing.restart();
         self.reconcile(Scope::Window(now()));
         let exit = self.model.front();
         self.outbox.exit = Some(exit.and_then(|app| TopmostExit::of(app, &self.system)));
@@ -365,7 +377,10 @@ impl Reconciler {
         let told = triggered && self.model.pressure.steps() == 0;
         let stage = (self.ticks.quiet / QUIET_TICKS) as usize;
         let factor = PATIENCE.get(stage).or(PATIENCE.last()).filter(|_| told);
-        factor.copied().unwrap_or(1)
+        let topmost = self.model.last.topmost.as_ref();
+        let has_tabs = topmost.is_some_and(|topmost| topmost.terminal.is_some());
+        let most = if has_tabs { TAB_PATIENCE } else { u32::MAX };
+        factor.map_or(1, |factor| *factor.min(&most))
     }
 
     fn wants_ticks(&self) -> bool {
@@ -389,7 +404,8 @@ impl Reconciler {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Plans again after a change that is not an input: the start, a new configuration, the stop.
+    /// Plans again after a change that is not an input: the daemon's start or stop, or a new
+    /// configuration.
     pub fn refresh(&mut self, event: Event) {
         self.reconcile(Scope::All(event));
     }
@@ -422,8 +438,8 @@ impl Reconciler {
         );
     }
 
-    /// For each purpose, whether the daemon's own sources of input and frames are needed: guesses
-    /// of the foreground app, response windows in general, and an open response window.
+    /// Whether the daemon's own sources of input and frames are needed, for each of three purposes:
+    /// guesses of the foreground app, response windows in general, an open response window.
     pub fn wanted_sources(&self) -> (bool, bool, bool) {
         let Config {
             evdev, wake_graph, ..
@@ -440,6 +456,14 @@ impl Reconciler {
             windows && self.config.settings.window.enabled,
             window.is_open(),
         )
+    }
+
+    /// Notes that the topmost app is used. If protection has aged, the next tick restores it at
+    /// once.
+    fn note_use(&mut self, at: Duration) {
+        if self.mechanisms.window.is_open() && self.model.ageing.window() {
+            self.ticks.next = at;
+        }
     }
 
     /// Whether the topmost app has settled: it is not known to be in the middle of a response.

@@ -117,7 +117,7 @@ fn asked<'a>(
         took: None,
         reason: match next {
             Some(next) => format!(
-                "memory is short ({}); {} is closed next if it stays short",
+                "memory is short ({}); if it stays short, {} is closed next",
                 level.name(),
                 next.found.app.name
             ),

@@ -21,7 +21,8 @@ pub struct Message {
 pub struct Outbox {
     /// Notices to send.
     pub messages: Vec<Message>,
-    /// Replaces the exit notification for the topmost app.
+    /// The new exit notification for the topmost app; the inner `None`: there is none. The outer
+    /// `None`: the present notification stays.
     pub exit: Option<Option<TopmostExit>>,
     /// Wait for new units again.
     pub await_units: bool,

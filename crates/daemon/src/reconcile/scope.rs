@@ -56,9 +56,10 @@ impl Reconciler {
         protect
             .reservation
             .check(&mut self.mechanisms.shared, &self.system);
-        // Reading the surroundings delays an app that starts or becomes topmost. So they are read
-        // then only if there is no reading yet.
-        let waited_for = matches!(event, Event::Topmost | Event::Starting);
+        // Reading the surroundings delays an app that the user waits for. So they are read then
+        // only if there is no reading yet.
+        let waited_for =
+            matches!(event, Event::Topmost | Event::Starting) || !self.is_settled(now());
         let surroundings = &mut self.mechanisms.boost.surroundings;
         if !waited_for || !surroundings.is_known() {
             surroundings.look(&self.system, &self.config.settings.boost, now());
@@ -204,7 +205,7 @@ impl Reconciler {
             Scope::Reservation => {
                 self.model.last.in_force.reserved = self.mechanisms.shared.in_force.reserved;
             }
-            Scope::Window(_) => {}
+            Scope::Window(at) => self.note_use(at),
         }
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Entries of the restore record: one kind for each thing that Limelight changes, with its value
-//! from before.
+//! before Limelight.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -50,7 +50,7 @@ pub struct Move {
 }
 
 /// A thread's scheduling parameters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asking {
     /// Nice value.
     pub nice: i32,
@@ -58,6 +58,9 @@ pub struct Asking {
     pub slice_ns: u64,
     /// I/O priority as the kernel packs it; 0: none.
     pub io_priority: u16,
+    /// Whether new threads and children start with default nice value and slice.
+    #[serde(default)]
+    pub resets_on_fork: bool,
 }
 
 /// A thread with changed scheduling parameters.
@@ -113,7 +116,7 @@ pub enum Entry {
         cgroup: Place,
         /// File name: `memory.min` or `memory.low`.
         knob: String,
-        /// Value before: bytes or `max`.
+        /// Value before Limelight: bytes or `max`.
         original: String,
         /// Values that Limelight wrote or is about to write.
         ours: Vec<String>,
@@ -124,7 +127,7 @@ pub enum Entry {
         cgroup: Place,
         /// File name: `cpu.weight`, `io.weight` or `io.bfq.weight`.
         knob: String,
-        /// Weight before.
+        /// Weight before Limelight.
         original: u32,
         /// Weight that Limelight wrote.
         ours: u32,
@@ -135,7 +138,8 @@ pub enum Entry {
         pid: i32,
         /// Start time in clock ticks since boot.
         starttime: u64,
-        /// The app's own cgroup. Children in it have inherited the changed values.
+        /// The app's own cgroup. Orphaned children in this cgroup may have inherited the changed
+        /// values.
         home: Option<Place>,
         /// The threads, ascending.
         threads: Vec<Tuned>,
@@ -144,8 +148,17 @@ pub enum Entry {
     SwapMax {
         /// The cgroup.
         cgroup: Place,
-        /// Value before.
+        /// Value before Limelight.
         original: String,
+    },
+    /// `memory.high` of a cgroup, which Limelight lowered.
+    High {
+        /// The cgroup.
+        cgroup: Place,
+        /// Value before: bytes or `max`.
+        original: String,
+        /// Values that Limelight wrote or is about to write.
+        ours: Vec<String>,
     },
     /// A cgroup that Limelight froze.
     Frozen {
@@ -154,13 +167,13 @@ pub enum Entry {
     },
     /// Nice value of a session that the scheduler treats as a group (autogroup).
     Autogroup {
-        /// One of its processes.
+        /// One of the session's processes.
         pid: i32,
         /// Start time of that process in clock ticks since boot.
         starttime: u64,
         /// The group's number.
         number: u64,
-        /// Nice value before.
+        /// Nice value before Limelight.
         original: i32,
         /// Nice value that Limelight wrote.
         ours: i32,
@@ -178,15 +191,16 @@ pub enum Entry {
         pid: i32,
         /// Start time in clock ticks since boot.
         starttime: u64,
-        /// Value before.
+        /// Value before Limelight.
         original: i16,
         /// Value that Limelight wrote.
         ours: i16,
-        /// The app's own cgroup. Children in it have inherited Limelight's value.
+        /// The app's own cgroup. Orphaned children in this cgroup may have inherited Limelight's
+        /// value.
         home: Option<Place>,
     },
-    /// Processes of this lineage may have inherited an `oom_score_adj` from Limelight, wherever
-    /// they are.
+    /// Processes of this lineage may have inherited an `oom_score_adj` from Limelight, in any
+    /// cgroup.
     ScoreGiven {
         /// The processes that may have inherited the value.
         lineage: Lineage,
@@ -267,7 +281,9 @@ impl Entry {
                 (cgroup.inode, 0, knob.as_ref())
             }
             Entry::Controller { cgroup, controller } => (cgroup.inode, 0, controller.as_ref()),
-            Entry::SwapMax { cgroup, .. } | Entry::Frozen { cgroup } => (cgroup.inode, 0, none),
+            Entry::SwapMax { cgroup, .. }
+            | Entry::High { cgroup, .. }
+            | Entry::Frozen { cgroup } => (cgroup.inode, 0, none),
             Entry::OomScoreAdj { pid, starttime, .. } | Entry::Threads { pid, starttime, .. } => {
                 (u64::from(pid.unsigned_abs()), *starttime, none)
             }
@@ -338,6 +354,12 @@ impl fmt::Display for Entry {
             Entry::SwapMax { cgroup, original } => {
                 let path = cgroup.path.trim_end_matches('/');
                 write!(f, "{path}/memory.swap.max = {original}")
+            }
+            Entry::High {
+                cgroup, original, ..
+            } => {
+                let path = cgroup.path.trim_end_matches('/');
+                write!(f, "{path}/memory.high = {original}")
             }
             Entry::Frozen { cgroup } => {
                 write!(f, "{}/cgroup.freeze = 0", cgroup.path.trim_end_matches('/'))

@@ -202,8 +202,8 @@ fn append(file: &mut File, line: &impl Serialize) -> io::Result<u64> {
 fn set_aside(path: &Path, why: &str) {
     let aside = path.with_extension("json.corrupt");
     let kept = match fs::rename(path, &aside) {
-        Ok(()) => format!("it is kept as {}", aside.display()),
-        Err(error) => format!("and it cannot be moved aside: {error}"),
+        Ok(()) => format!("the file is kept as {}", aside.display()),
+        Err(error) => format!("the file cannot be moved aside: {error}"),
     };
     error!(
         "the restore record {} cannot be parsed ({why}); {kept}. Changes of a predecessor may \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The restore record: what was changed, and the values from before.
+//! The restore record: what was changed, and the values before Limelight.
 //!
 //! Every entry is written to a file ([`FILE_NAME`] in the runtime directory) *before* its change is
 //! made, and is removed only when nothing is left to undo. However the daemon dies, the next daemon
@@ -30,6 +30,7 @@ pub use entry::{Asking, Entry, Lineage, Moment, Move, Place, Tuned};
 pub use journal::NotRecorded;
 
 use journal::{Journal, Step};
+use undo::lineage::Searches;
 
 /// The record's path inside the runtime directory. All users can see the timestamps of the files in
 /// that directory, and the record's timestamps reveal when the foreground app changed. So the
@@ -43,8 +44,10 @@ const OLD_NAME: &str = "restore.json";
 #[derive(Debug)]
 pub struct Ledger {
     entries: Vec<Entry>,
-    /// Entries that should have been restored by now but could not be.
+    /// Entries whose restore is due: an attempt failed, or is still to be made.
     owed: Vec<Entry>,
+    /// Past searches for processes that inherited a value.
+    searches: Searches,
     journal: Journal,
 }
 
@@ -69,7 +72,8 @@ fn make_private(runtime: &Path, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Restores what a dead daemon left changed, and does nothing else: `limelightd --restore`.
+/// Restores what a dead daemon left changed, and does nothing else. This is `limelightd --restore`;
+/// the watcher calls it, too.
 pub fn put_back(roots: Roots) -> Result<(), Failure> {
     let runtime = roots.runtime.clone();
     if !runtime.exists() {
@@ -102,6 +106,7 @@ impl Ledger {
         Ledger {
             entries,
             owed: Vec::new(),
+            searches: Searches::default(),
             journal,
         }
     }
@@ -136,12 +141,12 @@ impl Ledger {
         Ok(())
     }
 
-    /// Keeps a change in force: it is no longer owed, even if it should have been restored before.
+    /// Keeps a change in force: cancels its restore if that is due.
     pub fn keep(&mut self, entry: &Entry) {
         self.owed.retain(|owed| !owed.same_thing(entry));
     }
 
-    /// Marks changes as owed: they should have been restored but could not be.
+    /// Marks changes as owed: their restore is due, and is tried until it succeeds.
     pub fn owe(&mut self, entries: impl IntoIterator<Item = Entry>) {
         for entry in entries {
             self.keep(&entry);
@@ -149,7 +154,7 @@ impl Ledger {
         }
     }
 
-    /// Changes that should have been restored but could not be.
+    /// Changes whose restore is due.
     pub fn owed(&self) -> &[Entry] {
         &self.owed
     }
@@ -224,7 +229,7 @@ mod tests {
             ledger.intend([limit(2, &[&value.to_string()])]).unwrap();
             longest = longest.max(fs::metadata(temp.path().join(FILE_NAME)).unwrap().len());
         }
-        assert!((LONG..2 * LONG).contains(&longest), "{longest}");
+        assert!((LONG..2 * LONG).contains(&longest), "{longest} bytes");
         let successor = Ledger::open(temp.path(), "boot".into());
         assert_eq!(successor.entries(), [limit(1, &["5"]), limit(2, &["1999"])]);
     }
@@ -239,7 +244,11 @@ mod tests {
         let bytes = fs::read(temp.path().join(FILE_NAME)).unwrap();
         for len in whole..bytes.len() - 2 {
             let (entries, wrong) = read(&bytes[..len], "boot");
-            assert_eq!((entries, wrong), (vec![limit(1, &["5"])], None), "{len}");
+            assert_eq!(
+                (entries, wrong),
+                (vec![limit(1, &["5"])], None),
+                "cut at {len}"
+            );
         }
     }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The watcher: a second process that restores everything when the daemon dies without a normal
-//! stop.
+//! The watcher: a second process that restores everything when the daemon dies without being
+//! stopped in an orderly way.
 //!
-//! The daemon holds the write end of a pipe, and the watcher blocks on the read end. A normal stop
-//! writes [`FAREWELL`] first. If the pipe ends without it, the daemon was killed or has crashed.
+//! The daemon holds the write end of a pipe, and the watcher blocks on the read end. A daemon that
+//! is stopped in an orderly way first writes [`FAREWELL`]. If the pipe ends without that byte, the
+//! daemon was killed or has crashed.
 
 use std::ffi::OsString;
 use std::fs;
@@ -173,8 +174,9 @@ impl Watcher {
             Err(error) => {
                 if !self.is_missing_reported {
                     warn!(
-                        "cannot start the watcher process: {error}; trying again; until then, if \
-                         limelightd is killed, apps stay frozen until limelightd --restore"
+                        "cannot start the watcher process: {error}; trying again. If limelightd is \
+                         killed meanwhile, apps stay frozen until its next start or limelightd \
+                         --restore"
                     );
                 }
                 self.is_missing_reported = true;
@@ -198,7 +200,7 @@ impl Watcher {
             .map(|mut pipe| pipe.write_all(&[FAREWELL]));
         let mut ended = [PollFd::new(&pidfd, PollFlags::IN)];
         if !matches!(poll(&mut ended, Some(&FAREWELL_PATIENCE)), Ok(1)) {
-            // The watcher does not exit, for example because it is stopped.
+            // The watcher does not exit, for example because SIGSTOP has suspended it.
             let _ = child.kill();
         }
         let _ = child.wait();
@@ -207,7 +209,7 @@ impl Watcher {
 
 impl Drop for Watcher {
     /// Dismisses the watcher, except in a panic: the daemon has then restored nothing, so the
-    /// watcher must do it.
+    /// watcher must restore everything.
     fn drop(&mut self) {
         if !thread::panicking() {
             self.dismiss();

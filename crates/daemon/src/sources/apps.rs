@@ -44,6 +44,7 @@ const ASKS_ATTRIBUTE: &str = "user.limelight.class";
 /// Properties of an app that are fixed while its main process runs the same program.
 #[derive(Debug)]
 struct Details {
+    /// The process that stands for the app.
     main: ProcessId,
     /// A change of this name reveals that the process runs another program.
     comm: String,
@@ -52,10 +53,10 @@ struct Details {
     identity: Identity,
     /// The class that its environment asks for.
     variable: Option<Class>,
-    /// Why it is never touched: it is a system service, or exempt from OOM kills.
+    /// Why the app is never touched: it is a system service, or exempt from OOM kills.
     untouchable: Option<String>,
-    /// Why it is not touched, judged only by its unit's name. Any user can choose a unit's name, so
-    /// this exempts only a limited amount of memory.
+    /// Why the app is not touched, judged only by its unit's name. Any user can choose a unit's
+    /// name, so such names exempt only a limited amount of memory.
     named: Option<String>,
 }
 
@@ -383,8 +384,8 @@ fn is_of_system(app: &Sighted) -> bool {
     home.is_some_and(|home| home.path.starts_with("/system.slice/"))
 }
 
-/// Why a unit without a menu entry counts as a service of the session, such as a settings daemon or
-/// a key ring, and not as an app that a person started. Only the unit's name is considered.
+/// Why a unit without a menu entry counts as a service of the session (a settings daemon, a key
+/// ring), not as an app that a person started. Only the unit's name is considered.
 fn service(unit: &Unit) -> Option<String> {
     let by = match unit.starter {
         Starter::Autostart => "it was started with the session",
@@ -434,6 +435,7 @@ fn asks(group: Option<&Cgroup>, variable: Option<Class>) -> Option<(Class, Strin
     Some((class, how.to_owned()))
 }
 
+/// The class that the process's environment asks for.
 fn variable(process: &Process) -> Option<Class> {
     word(&process.environment(ASKS_VARIABLE).ok()??)
 }

@@ -176,7 +176,10 @@ fn topmost_app_examined_alone_equals_the_scanned_one() {
         .meet(&fixture.system, &fixture.app_of(&unit))
         .unwrap();
     assert_eq!(met.class.class, Class::Disposable);
-    assert!(source.is_due(Duration::from_secs(1)), "it was no scan");
+    assert!(
+        source.is_due(Duration::from_secs(1)),
+        "meet() counts as a scan"
+    );
     let found = fixture.look(&mut source);
     assert_eq!(found.len(), 2);
     assert!(found.contains(&met), "{found:?}");
@@ -520,7 +523,7 @@ fn tab_is_part_of_its_terminal_and_is_spared_where_root_or_a_multiplexer_runs() 
     let of = |pid: i32| found.iter().find(|one| pids(one).contains(&pid)).unwrap();
     let terminal = of(500).app.key;
     for pid in [501, 502, 503] {
-        assert_eq!(of(pid).part_of, Some(terminal), "{pid}");
+        assert_eq!(of(pid).part_of, Some(terminal), "pid {pid}");
     }
     assert_eq!(of(500).part_of, None);
     assert_eq!(of(501).untouchable, None);
@@ -545,7 +548,11 @@ fn apps_never_topmost_are_exempt_while_the_screen_is_locked() {
     fixture.write("sessions/2", "UID=1000\nLEADER=9\nLOCKED_HINT=1\n");
     let found = fixture.look(&mut source);
     assert!(why(&found, "blank").unwrap().contains("locked"));
-    assert_eq!(why(&found, "viewer"), None, "it was topmost: no locker");
+    assert_eq!(
+        why(&found, "viewer"),
+        None,
+        "exempt although it was topmost"
+    );
 }
 
 #[test]

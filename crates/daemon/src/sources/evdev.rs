@@ -170,7 +170,11 @@ impl Evdev {
             let opened = InputDevice::open(&dir, name).map(|device| {
                 device.filter(|device| {
                     let added = reactor.add(device, Token::Input, EventFlags::IN);
-                    added.inspect_err(|error| warn!("{name}: {error}")).is_ok()
+                    added
+                        .inspect_err(|error| {
+                            warn!("epoll_ctl failed for input device {name}, which is not read: {error}");
+                        })
+                        .is_ok()
                 })
             });
             match opened {
@@ -183,7 +187,7 @@ impl Evdev {
             (0, Some(error)) => error.to_string(),
             (0, None) => format!("{} has no device with keys", directory.display()),
             (count, _) => format!(
-                "{count} devices in {}; codes are never kept",
+                "{count} devices in {}; key codes are never kept",
                 directory.display()
             ),
         };

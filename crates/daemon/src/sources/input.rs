@@ -10,7 +10,7 @@ use limelight_core::model::ProcessId;
 /// A report of a source or a client.
 #[derive(Debug)]
 pub enum Input {
-    /// The system puts a process into the foreground.
+    /// A source infers that a process has entered the foreground.
     Inferred {
         /// The process.
         id: ProcessId,
@@ -19,12 +19,12 @@ pub enum Input {
         /// The owner of the process may have caused this report.
         by_owner: bool,
     },
-    /// The system has no process in the foreground.
+    /// A source infers that no process is in the foreground.
     InferredNone {
         /// The source's name.
         source: &'static str,
     },
-    /// The best guess at the foreground process.
+    /// The best guess at the foreground process; `None`: there is no guess.
     Guessed(Option<ProcessId>),
     /// A client claims the foreground.
     Claimed {
@@ -35,7 +35,7 @@ pub enum Input {
     },
     /// A client has closed its connection.
     Disconnected(u64),
-    /// The users with an active session; `None` where no session is known.
+    /// The users with an active session at a seat; `None` where no such session is known.
     ActiveUsers(Option<BTreeSet<u32>>),
     /// These processes, oldest first, execute programs with a record of an earlier start.
     Launched(Vec<i32>),

@@ -13,6 +13,7 @@ pub mod pressure;
 pub mod services;
 pub mod sessions;
 pub mod storage;
+pub mod terminal;
 pub mod top_app;
 pub mod topmost_exit;
 pub mod traced;
@@ -47,7 +48,7 @@ pub struct Sources {
     pub top_app: TopApp,
     /// The client that the display server wakes after a key press.
     pub wake_graph: WakeGraphSource,
-    /// Input devices and the display's frames, while no client reports windows.
+    /// Input devices and the display's frames, while the wake graph or response windows need them.
     pub evdev: Evdev,
     /// logind's sessions.
     pub sessions: Sessions,
@@ -105,11 +106,11 @@ impl Sources {
         inputs.collect()
     }
 
-    /// A change in the cpuset of the foreground app.
+    /// A change of the foreground app according to Android's cpuset; `None`: there is none.
     pub fn top_app(&mut self, system: &System) -> Option<Input> {
         let source = "top-app";
         Some(match self.top_app.look(system)? {
-            // Only root can put a process there.
+            // Only root can move a process into the cpuset.
             Some(id) => Input::Inferred {
                 id,
                 source,
@@ -151,7 +152,7 @@ impl Sources {
     }
 
     /// Opens and closes the sources of input and frames. `guesses`: the foreground app is guessed;
-    /// `windows`: response windows need them; `open`: a response window is open.
+    /// `windows`: response windows need input and frames; `open`: a response window is open.
     pub fn tend(
         &mut self,
         (guesses, windows, open): (bool, bool, bool),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Detects new app units. Before an app takes memory, the daemon must know whether it may be
-//! swapped out at all, even if it is never topmost.
+//! Detects new app units. Before an app takes memory, the daemon must know whether the app may be
+//! swapped out at all. This holds for apps that are never topmost, too.
 //!
 //! The source watches the cgroups in which apps were found. One event causes a scan of all of them,
 //! so the loop waits for only one event after each scan. Bursts of new cgroups therefore cause one
@@ -20,12 +20,12 @@ use crate::system::System;
 /// user can make many cgroups for apps.
 const WATCHED_MAX: usize = 64;
 
-/// New cgroups since the last call.
+/// App units that were created since the last call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Made {
     /// Paths below the mount point.
     pub units: Vec<String>,
-    /// Whether there was any event, even one without a known path.
+    /// Whether units were created, or events were lost, so that a scan is needed.
     pub any: bool,
 }
 
@@ -107,7 +107,8 @@ impl NewUnits {
     }
 }
 
-/// At most `most` of these places; if there are more, every top-level subtree gets an equal number.
+/// At most `most` of these places. The top-level subtrees take turns, so that each gets an equal
+/// share.
 fn in_turns(places: &BTreeSet<String>, most: usize) -> BTreeSet<&String> {
     let mut turns: BTreeMap<&str, usize> = BTreeMap::new();
     let mut all: Vec<(usize, &String)> = Vec::new();

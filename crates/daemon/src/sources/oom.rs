@@ -159,7 +159,7 @@ mod tests {
         apps.observe(all.to_vec(), Duration::from_secs(1));
         let mut kills = OomKills::default();
         let mut observe = |total| kills.observe(&system, total, apps.by_use());
-        assert_eq!(observe(4), None, "what was before the daemon is not known");
+        assert_eq!(observe(4), None, "kills before the first call are reported");
         assert_eq!(observe(4), None);
 
         let events = root.join("cgroup/app-a-1.scope/memory.events");
@@ -172,7 +172,11 @@ mod tests {
         assert_eq!(seen.apps, [(c, None)]);
         fs::write(&events, "oom 2\noom_kill 3\n").unwrap();
         let seen = observe(8).unwrap();
-        assert_eq!(seen.apps, [(a, Some(1))], "a certain kill leaves no doubt");
+        assert_eq!(
+            seen.apps,
+            [(a, Some(1))],
+            "an ended app is suspected although the counters explain the kill"
+        );
 
         let nobody = OomKills {
             total: Some(1),

@@ -2,9 +2,10 @@
 //! Foreground source of EIMOS: an activity manager writes each process's importance to
 //! `oom_score_adj`, and the foreground process is the one whose value becomes 0.
 //!
-//! The rule: the value changes to 0, and the writer is neither the process itself (daemons and
-//! session leaders reset their own values) nor this daemon (which lowers and restores the values of
-//! the topmost app). The tracepoint reports the writer; a scan sees only values.
+//! The rule: a value that another process changes to 0 counts. Two writers do not count: the
+//! process itself, because daemons and session leaders reset their own values; and this daemon,
+//! because it lowers and restores the values of the topmost app. The tracepoint reports the writer;
+//! a scan sees only values.
 //!
 //! A scan reads every process, so no scan is made while its results would not count, for example
 //! while a session reports the foreground.
@@ -113,7 +114,7 @@ impl OomScoreAdj {
                         (scan(Some(now + RETRY)), detail)
                     }
                     Err(why) => {
-                        warn!("no oom_score_adj source: {why}");
+                        warn!("the source oom_score_adj is off: {why}");
                         (Way::Off, why.to_string())
                     }
                 }
@@ -128,17 +129,17 @@ impl OomScoreAdj {
         source
     }
 
-    /// Whether it can report a foreground process.
+    /// Whether the source can report a foreground process.
     pub fn is_on(&self) -> bool {
         !matches!(self.way, Way::Off)
     }
 
-    /// How it works, or why it does not.
+    /// How the source works, or why it does not.
     pub fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// The trace instance to wait for, if it uses the tracepoint.
+    /// The trace instance to wait for; `None`: the source does not use the tracepoint.
     pub fn instance(&self) -> Option<&Instance> {
         match &self.way {
             Way::Trace(traced) => Some(&traced.instance),
@@ -248,8 +249,9 @@ impl OomScoreAdj {
         Some(without_us(lowered, parent, value))
     }
 
-    /// Scans all processes if that is due, and returns those whose value became 0. If `heard` is
-    /// false it does not scan, and a value that becomes 0 meanwhile is not reported later.
+    /// Scans all processes if that is due, and returns those whose value became 0. `heard`: whether
+    /// the results would count. If not, there is no scan, and a value that becomes 0 meanwhile is
+    /// not reported later.
     pub fn take_scanned(
         &mut self,
         system: &System,

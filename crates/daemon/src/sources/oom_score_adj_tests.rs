@@ -77,10 +77,10 @@ impl Fixture {
 fn value_set_to_0_by_another_process_counts() {
     let mut fixture = Fixture::new();
     fixture.source.resync(&fixture.system, &[]);
-    assert!(!fixture.wrote(MANAGER, APP, 0), "it was 0 before");
+    assert!(!fixture.wrote(MANAGER, APP, 0), "the value was 0 before");
     assert!(!fixture.wrote(MANAGER, APP, 7));
     assert!(fixture.wrote(MANAGER, APP, 0));
-    assert!(!fixture.wrote(MANAGER, APP, 0), "no change");
+    assert!(!fixture.wrote(MANAGER, APP, 0), "the value was 0 already");
     assert!(!fixture.wrote(MANAGER, APP, 900));
     assert!(!fixture.wrote(MANAGER, APP, 1), "not 0");
 }
@@ -96,7 +96,7 @@ fn writes_by_the_process_itself_and_by_the_daemon_do_not_count() {
     assert!(!fixture.wrote(own, APP, 0));
     assert!(
         fixture.wrote(MANAGER, APP, 0),
-        "our write is as if it had never been"
+        "the daemon's own write changed the known value"
     );
 }
 
@@ -111,7 +111,7 @@ fn writes_by_the_owner_and_by_unknown_writers_are_marked() {
         std::os::unix::fs::chown(directory, Some(USER), None)
     };
     if own(APP).is_err() {
-        return eprintln!("SKIPPED: giving files to other users takes root");
+        return eprintln!("SKIPPED: giving files to other users requires root");
     }
     fixture.process(CHILD, 1, 7);
     own(CHILD).unwrap();
@@ -169,13 +169,13 @@ fn privileged_writer_with_another_uid_counts_as_root() {
     let whole = "         0          0 4294967295\n";
     assert!(
         !by_owner(LMKD_UID, SYS_RESOURCE, None),
-        "no user namespaces"
+        "a kernel without user namespaces"
     );
     assert!(!by_owner(LMKD_UID, SYS_RESOURCE, Some(whole)));
     assert!(by_owner(LMKD_UID, 0, Some(whole)));
     assert!(
         by_owner(APP_UID, SYS_RESOURCE, Some(whole)),
-        "a helper that the user runs"
+        "a privileged helper that runs as the app's user"
     );
     // In a user namespace that the user made, every process may have all capabilities.
     assert!(by_owner(1001, SYS_RESOURCE, Some("0 1001 1\n")));
@@ -191,7 +191,10 @@ fn new_process_starts_with_its_parents_value() {
     assert!(fixture.wrote(MANAGER, CHILD, 0));
     let other = CHILD + 1;
     fixture.process(other, MANAGER, 0);
-    assert!(!fixture.wrote(MANAGER, other, 0), "its parent has 0");
+    assert!(
+        !fixture.wrote(MANAGER, other, 0),
+        "the inherited value was 0"
+    );
 }
 
 #[test]
@@ -203,7 +206,7 @@ fn boosted_process_is_compared_by_its_original_value() {
     };
     fixture.set(APP, -500);
     fixture.source.resync(&fixture.system, &[(id, 0, -500)]);
-    assert!(!fixture.wrote(MANAGER, APP, 0), "it was 0 all the time");
+    assert!(!fixture.wrote(MANAGER, APP, 0), "the original value was 0");
     fixture.set(APP, -300);
     fixture.source.resync(&fixture.system, &[(id, 0, -500)]);
     assert!(fixture.wrote(MANAGER, APP, 0), "-300 is not ours");
@@ -266,7 +269,7 @@ fn failed_tracepoint_is_retried_while_its_results_count() {
     };
     let source = &mut fixture.source;
     retry(source, 1000);
-    assert_eq!(due(source), None, "only a scan was asked for");
+    assert_eq!(due(source), None, "only scans are configured");
     if let Way::Scan { retry, .. } = &mut source.way {
         *retry = Some(RETRY);
     }

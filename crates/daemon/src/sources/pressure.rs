@@ -46,7 +46,7 @@ impl PressureSource {
                 }
             }
             Err(error) => {
-                info!("no PSI trigger, pressure is polled: {error}");
+                info!("cannot arm a PSI trigger: {error}; pressure is polled");
                 PressureSource {
                     trigger: None,
                     detail: format!("polled every tick: {error}"),
@@ -126,14 +126,14 @@ pub fn reading(
     memory: Memory,
     protected_cache: u64,
 ) -> Reading {
-    let stalled = Pressure::read(system.proc.dir(), FILE)
-        .ok()
-        .and_then(|pressure| pressure.full);
+    let pressure = Pressure::read(system.proc.dir(), FILE).ok();
+    let stalled = pressure.as_ref().and_then(|pressure| pressure.full);
     Reading {
         at,
         memory,
         protected_cache,
         stalled: stalled.map(|stall| Duration::from_micros(stall.total_us)),
+        waited: pressure.map(|pressure| Duration::from_micros(pressure.some.total_us)),
         oom_kills: oom_kills(counters),
     }
 }

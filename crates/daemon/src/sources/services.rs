@@ -51,9 +51,9 @@ impl ServiceGrowth {
     }
 }
 
-/// Finds services on a machine with `total` bytes of memory: the highest cgroups that hold neither
-/// an app nor a protected process. `occupied` are the cgroups of apps and of protected processes.
-/// The result is sorted by anonymous memory, largest first.
+/// Finds services on a machine with `total` bytes of memory: the highest cgroups that use at least
+/// 1/64 of it and hold neither an app nor a protected process. `occupied` are the cgroups of apps
+/// and of protected processes. The result is sorted by anonymous memory, largest first.
 pub fn find(system: &System, occupied: &[&str], total: u64) -> Vec<Service> {
     let mut found = Vec::new();
     // Remaining budget of each subtree.

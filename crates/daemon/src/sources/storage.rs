@@ -23,6 +23,7 @@ const TELLING: u64 = 1 << 20;
 pub struct StorageSource {
     /// Bytes swapped out since boot, sampled once an hour.
     hours: VecDeque<(Duration, u64)>,
+    /// Measured speed of reads from swap, in bytes per second.
     read_rate: Option<u64>,
 }
 
@@ -112,11 +113,12 @@ mod tests {
     #[test]
     fn daily_writes_are_counted_over_the_last_day() {
         let mut source = StorageSource::default();
-        assert_eq!(source.within_a_day(5, HOUR), 5, "since boot");
+        // At first, all writes since boot count.
+        assert_eq!(source.within_a_day(5, HOUR), 5);
         for hour in 2..=40u32 {
             let written = source.within_a_day(u64::from(hour) * 10, HOUR * hour);
             let day = u64::from(hour.min(25)) * 10;
-            assert!(written <= day, "{hour}: {written}");
+            assert!(written <= day, "hour {hour}: {written} bytes");
         }
         assert_eq!(source.within_a_day(410, HOUR * 41), 240);
         assert!(source.hours.len() <= 26);

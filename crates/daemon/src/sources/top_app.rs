@@ -2,10 +2,10 @@
 //! Second foreground source for Android: the process group manager moves the foreground app into
 //! the cpuset `top-app`, of cgroup v1, and all other apps out of it.
 //!
-//! It reports fewer processes than `oom_score_adj`, which is also 0 for an app that runs a
-//! broadcast receiver. Once the group has had a member, `oom_score_adj` is ignored. A process is a
-//! member if its first thread is. Single threads of system processes, which draw, do not count. Nor
-//! do isolated processes, in which an app runs a part of itself.
+//! The cpuset has fewer members than there are processes with an `oom_score_adj` of 0, because an
+//! app that runs a broadcast receiver has 0, too. Once the group has had a member, `oom_score_adj`
+//! is ignored. A process is a member if its first thread is. Single threads of system processes,
+//! which draw, do not count. Nor do isolated processes, in which an app runs a part of itself.
 //!
 //! The latest arrival is the foreground app. An arrival is detected at once, by the write to the
 //! cpuset. A departure without a new arrival is detected at the next periodic check of the topmost
@@ -71,7 +71,7 @@ impl TopApp {
         self.group.is_some() && self.used
     }
 
-    /// How it works, or why it does not.
+    /// How the source works, or why it does not.
     pub fn detail(&self) -> &str {
         &self.detail
     }
@@ -106,11 +106,12 @@ impl TopApp {
             .into_iter()
             .filter(|(id, _)| !self.members.contains(id))
             .collect();
-        // Of several new members, as at the start, the youngest process counts as the latest.
+        // Of several new members, as when the daemon starts, the youngest process counts as the
+        // latest.
         new.sort_by_key(|(_, started)| *started);
         self.members.extend(new.into_iter().map(|(id, _)| id));
         if !self.used && !self.members.is_empty() {
-            info!("{}: it reports the foreground app from now on", self.detail);
+            info!("from now on, {} report the foreground app", self.detail);
             self.used = true;
         }
         let now = self.members.last().copied();

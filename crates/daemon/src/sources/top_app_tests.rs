@@ -74,21 +74,29 @@ fn latest_arrival_is_in_the_foreground() {
     fixture.process(B, 50, 0);
     assert!(!fixture.source.speaks());
     assert_eq!(fixture.put(&[], &[]), None);
-    assert!(!fixture.source.speaks(), "no process was in it yet");
+    assert!(!fixture.source.speaks(), "no process was in the group yet");
     assert_eq!(fixture.put(&[A], &[A, A + 1]), Some(Some(A)));
     assert!(fixture.source.speaks());
-    assert_eq!(fixture.put(&[A], &[A]), None, "nothing new");
+    assert_eq!(
+        fixture.put(&[A], &[A]),
+        None,
+        "the foreground has not changed"
+    );
     assert_eq!(
         fixture.put(&[A, B], &[A, B]),
         Some(Some(B)),
-        "though A is younger"
+        "the latest arrival is not the youngest process"
     );
     assert_eq!(fixture.put(&[A, B], &[A, B]), None);
-    assert_eq!(fixture.put(&[A], &[A]), Some(Some(A)), "B has left");
+    assert_eq!(
+        fixture.put(&[A], &[A]),
+        Some(Some(A)),
+        "the latest arrival has left"
+    );
     assert_eq!(fixture.put(&[], &[]), Some(None));
     assert!(
         fixture.source.speaks(),
-        "it also reports that no app is in the foreground"
+        "an empty group means that no app is in the foreground"
     );
 }
 
@@ -106,7 +114,7 @@ fn drawing_threads_and_isolated_processes_are_not_apps() {
     fixture.process(A, 70, 0);
     fixture.process(B, 80, 0);
     assert_eq!(fixture.put(&[A], &[A]), Some(Some(A)));
-    // A thread of B, whose first thread is elsewhere.
+    // A thread of B, whose first thread is in another group.
     assert_eq!(fixture.put(&[A, B], &[A, B + 7]), None);
     // The first isolated process of Android's user 10.
     fixture.process(HELPER, 90, 1_099_000);

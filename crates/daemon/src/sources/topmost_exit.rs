@@ -18,7 +18,7 @@ const EVENTS: &str = "cgroup.events";
 pub enum TopmostExit {
     /// Readable once the process has ended.
     Process(Pidfd),
-    /// Has an event when the last process leaves, and at other changes.
+    /// Signals when the last process leaves the cgroup, and at other changes of the cgroup.
     Group(PersistentFile),
 }
 

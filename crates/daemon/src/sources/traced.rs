@@ -20,7 +20,7 @@ pub struct Event {
     pub system: &'static str,
     /// Its name in the subsystem.
     pub name: &'static str,
-    /// Text for messages: what a kernel without the tracepoint lacks; may be empty.
+    /// Text that messages append: why the tracepoint may be missing; may be empty.
     pub lack: &'static str,
 }
 
@@ -85,8 +85,8 @@ fn processors() -> u64 {
     std::thread::available_parallelism().map_or(1, |count| count.get() as u64)
 }
 
-/// Checks that twice the size of the rings is available. Without it the kernel logs a warning with
-/// a backtrace (`trace_rb_cpu_prepare()`).
+/// Checks that twice the size of the rings is available. With less memory, the kernel logs a
+/// warning with a backtrace (`trace_rb_cpu_prepare()`).
 fn has_room(available: Option<u64>, processors: u64) -> Result<(), Unusable> {
     let need = 2 * RING * processors;
     match available {

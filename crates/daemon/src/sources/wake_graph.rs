@@ -77,6 +77,7 @@ pub struct WakeGraphSource {
     inputs: Vec<Duration>,
     /// When the inputs are evaluated.
     look: Option<Duration>,
+    /// Before this time, no display servers are searched for if none are known.
     search: Duration,
     /// By thread, the process that represents its app; `None` for a thread of no app.
     clients: HashMap<i32, Option<ProcessId>>,
@@ -87,12 +88,12 @@ pub struct WakeGraphSource {
 }
 
 impl WakeGraphSource {
-    /// Whether it is wanted and can work: only then must input be monitored.
+    /// Whether the source is wanted and can work: only then must input be monitored.
     pub fn listens(&self) -> bool {
         matches!(self.works, Some(Ok(())))
     }
 
-    /// Why it cannot work, if it is wanted.
+    /// Why the source cannot work; `None` if it can, or is not wanted.
     pub fn failure(&self) -> Option<&str> {
         self.works.as_ref()?.as_ref().err().map(String::as_str)
     }
@@ -130,7 +131,8 @@ impl WakeGraphSource {
         }
     }
 
-    /// Takes the times of key and button events, on `CLOCK_MONOTONIC`.
+    /// Takes the times of key and button events, on `CLOCK_MONOTONIC`. While tracing is off, only
+    /// switches it on.
     pub fn pressed(
         &mut self,
         times: &[Duration],
@@ -205,7 +207,7 @@ impl WakeGraphSource {
             .collect();
         match (names.is_empty(), self.graph.grounds()) {
             (true, _) if self.lack.is_empty() => {
-                "no source reports the foreground app: inferred when a key is pressed".to_owned()
+                "no source reports the foreground app: it is inferred when a key is pressed".to_owned()
             }
             (true, _) => format!("no basis for a guess: {}", self.lack),
             (false, None) => format!(

@@ -153,7 +153,7 @@ fn process_that_is_no_app_is_never_foreground() {
     for pid in [60, 61, own, 4_000_000, 50] {
         for _ in 0..4 {
             at += 100;
-            assert_eq!(fixture.input(at, pid), None, "{pid}");
+            assert_eq!(fixture.input(at, pid), None, "pid {pid}");
         }
     }
 }

@@ -25,7 +25,7 @@ const DESCRIPTORS_MAX: usize = 4096;
 /// Maximum number of device nodes of a kind.
 const NODES_MAX: usize = 1024;
 
-/// A user who makes a request.
+/// A user whose permission is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Speaker {
     /// The user.
@@ -52,6 +52,7 @@ pub struct Access {
     /// The group as messages name it; empty without a group.
     name: String,
     gid: Option<u32>,
+    /// The users with a device open, and when they were listed.
     holders: RefCell<Option<(Duration, BTreeSet<u32>)>>,
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Which user may claim which app.
 //!
-//! Root may claim anything. Other users may claim only their own processes. Where logind reports
-//! sessions, they may do so only from an active one. Elsewhere the user must be in the group of
-//! `[access]`, or own a process that has the screen or an input device open. A process's name and
-//! windows are ignored: only its owner counts, as the kernel reports it.
+//! Root may claim any process. Other users may claim only their own processes. If logind knows of
+//! sessions at a seat, a user may claim only while one of that user's sessions is active. If logind
+//! knows of none, the user must be in the group that `[access] group` names, or own a process that
+//! has the screen or an input device open. A process's name and windows are ignored: only its owner
+//! counts, as the kernel reports it.
 
 use limelight_core::model::protected::contains;
 use limelight_core::model::{App, AppKey, Home};
@@ -16,7 +17,7 @@ use crate::system::access::{Access, Speaker};
 use crate::system::identify::{app_of_pid, no_process, open_home, Refusal};
 use crate::system::System;
 
-/// Whether this user may make claims at all now.
+/// Whether this user may currently make claims, for any app.
 pub fn may_speak(system: &System, access: &Access, speaker: Speaker) -> Result<(), Refusal> {
     let uid = speaker.uid;
     if uid == 0 {
@@ -37,9 +38,14 @@ pub fn may_speak(system: &System, access: &Access, speaker: Speaker) -> Result<(
     );
     let cure = match access.group() {
         Some(group) => {
-            format!("add the user to the group {group} and log in again, or ask as root")
+            format!(
+                "add the user to the group {group} and have the user log in again, or claim as \
+                 root"
+            )
         }
-        None => "name a group in [access] group, or ask as root".to_owned(),
+        None => {
+            "set [access] group to a group that this user belongs to, or claim as root".to_owned()
+        }
     };
     Err(Refusal::new(ErrorCode::NotAllowed, message, cure))
 }
@@ -48,17 +54,19 @@ fn no_session(uid: u32) -> Refusal {
     Refusal::new(
         ErrorCode::NotAllowed,
         format!("uid {uid} has no active session at a seat"),
-        "claim from the session that is on the screen, or as root",
+        "switch to a session of this user, or claim as root",
     )
 }
 
-/// Whether a person at the screen can be waiting for a program of this user. Root's programs count
-/// only while root has an active session, because system services run as root too.
+/// Whether a person at the screen can be waiting for a program of this user. If logind knows of
+/// sessions at a seat, the user must have an active one; so must root, because system services run
+/// as root too. If logind knows of none, a person can be waiting for any user's program.
 pub fn may_be_waited_for(system: &System, uid: u32) -> bool {
     active_users(system).is_none_or(|active| active.contains(&uid))
 }
 
-/// Whether the system may name a program of this user as the one in the foreground.
+/// Whether a claim by root or by the daemon itself may name a program of this user. Root's programs
+/// may always be named.
 pub fn may_be_claimed(system: &System, uid: u32) -> Result<(), Refusal> {
     match uid == 0 || may_be_waited_for(system, uid) {
         true => Ok(()),
@@ -66,7 +74,8 @@ pub fn may_be_claimed(system: &System, uid: u32) -> Result<(), Refusal> {
     }
 }
 
-/// Whether a program that this user starts counts as a program for which a person waits.
+/// Whether a program that this user starts may be boosted before it is claimed: a person can be
+/// waiting for it, and the user may make claims.
 pub fn may_start_apps(system: &System, access: &Access, speaker: Speaker) -> Result<(), Refusal> {
     if !may_be_waited_for(system, speaker.uid) {
         return Err(no_session(speaker.uid));
@@ -74,8 +83,8 @@ pub fn may_start_apps(system: &System, access: &Access, speaker: Speaker) -> Res
     may_speak(system, access, speaker)
 }
 
-/// Whether a process belongs to this user. The process is pinned, checked, and checked again, so
-/// that neither the exec of a set-user-id program nor a reused pid goes unnoticed.
+/// Whether a process belongs to this user. The owner is checked twice, in case the process executes
+/// a set-user-id program during the first check. A pidfd shows that the pid was not reused.
 pub fn owns_process(system: &System, uid: u32, pid: i32) -> Result<(), Refusal> {
     if uid == 0 {
         return Ok(());
@@ -115,8 +124,9 @@ pub fn owns_all(system: &System, uid: u32, pids: &[i32]) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// Reduces a claimed app to the tree of the claimed process, if the user does not own everything in
-/// the app's cgroup. The cgroup's knobs are then not changed on behalf of that user.
+/// Reduces a claimed app to the claimed process and its descendants if other users' processes share
+/// the app's cgroup, unless the cgroup is below the user's own slice. The knobs of a shared cgroup
+/// are not changed on behalf of that user.
 pub fn confine(system: &System, uid: u32, app: App) -> App {
     let Some(home) = app.own_home().cloned() else {
         return app;
@@ -125,7 +135,7 @@ pub fn confine(system: &System, uid: u32, app: App) -> App {
         return app;
     }
     // Another user's process can be below this user's slice only if this user started it, for
-    // example with sudo.
+    // example with sudo. So an app in the user's own slice is not reduced.
     let in_own_slice = home
         .path
         .split('/')
@@ -142,15 +152,15 @@ pub fn confine(system: &System, uid: u32, app: App) -> App {
     }
 }
 
-/// Identifies the app again if the claimed process is alive and has left the app's cgroup. A
-/// process usually stays in its app's unit, but a cgroup manager may move it.
+/// The claimed process's present app, if the process is alive and has left the app's cgroup; `None`
+/// otherwise. A process usually stays in its app's cgroup, but a cgroup manager may move it.
 pub fn moved(system: &System, app: &App) -> Option<App> {
     let home = app.home.as_ref()?;
     let id = app.process?;
     let path = system.same_process(id)?.cgroup().ok().flatten()?;
     let stays = match app.key {
         AppKey::Cgroup { .. } => contains(&home.path, &path),
-        // A session agent may have created a unit for the app.
+        // The session agent may have moved the app to a cgroup of its own, even one below this.
         AppKey::Tree(_) => home.path == path,
     };
     if stays {

@@ -30,7 +30,7 @@ impl Sleeper {
 /// as root, which alone can give files to other users; the skip is printed.
 fn fixture() -> Option<(tempfile::TempDir, System)> {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: giving files to other users takes root");
+        eprintln!("SKIPPED: giving files to other users requires root");
         return None;
     }
     let temp = tempfile::tempdir().unwrap();
@@ -95,7 +95,7 @@ fn set_user_id_program_does_not_belong_to_its_starter() {
         assert_eq!(
             refusal.code,
             ErrorCode::NotAllowed,
-            "{owner} {real} {effective}"
+            "owner {owner}, real uid {real}, effective uid {effective}"
         );
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Identifies the app of a process or a cgroup, and what belongs to it.
+//! Identifies the app of a process or a cgroup, and the processes and memory of an app.
 
 use limelight_core::model::footprint::Usage;
 use limelight_core::model::{unit, App, AppKey, Home, ProcessId};
@@ -263,8 +263,9 @@ pub fn usage(system: &System, app: &App) -> Option<Usage> {
     })
 }
 
-/// The smallest memory limit of the ancestors of the app's own cgroup, in bytes. The limit of the
-/// app's cgroup itself does not count, because reclaim for that limit ignores the reservation.
+/// The smallest memory limit of the ancestors of the app's own cgroup, in bytes; `None` if none has
+/// a limit. The limit of the app's cgroup itself does not count, because reclaim for that limit
+/// ignores the reservation.
 pub fn ceiling(system: &System, app: &App) -> Option<u64> {
     let path = CgroupPath::parse(&app.own_home()?.path)?;
     let ancestors = path.parent()?.chain();

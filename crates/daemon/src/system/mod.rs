@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The system that the daemon works on: the running one, or a tree that a test made.
+//! Access to procfs, sysfs, cgroups and devices: those of the running machine, or files that a test
+//! made.
 
 pub mod access;
 pub mod authorization;
@@ -45,6 +46,8 @@ pub struct Roots {
     pub device: PathBuf,
     /// Directory of the input devices.
     pub input: PathBuf,
+    /// Directory of the pseudo-terminals.
+    pub pts: PathBuf,
     /// Directory of the screens.
     pub dri: PathBuf,
     /// File of the users' groups.
@@ -58,7 +61,7 @@ pub struct Roots {
     /// Directories of desktop entries and AppStream data, the parents of `applications` and
     /// `metainfo`, in order of precedence.
     pub data: Vec<PathBuf>,
-    /// Exists where systemd is the init.
+    /// A directory that exists only where systemd is the init.
     pub systemd: PathBuf,
     /// Control socket, restore record and lock.
     pub runtime: PathBuf,
@@ -86,6 +89,7 @@ impl Default for Roots {
             tracefs: None,
             device: DEVICE_PATH.into(),
             input: "/dev/input".into(),
+            pts: "/dev/pts".into(),
             dri: "/dev/dri".into(),
             groups: "/etc/group".into(),
             top_app: "/dev/cpuset/top-app".into(),

@@ -15,9 +15,9 @@ pub(crate) const OWN_SCORE: i16 = -900;
 const OWN_NICE: i32 = -20;
 const OWN_SLICE_NS: u64 = 100_000;
 
-/// Protects the daemon from the OOM killer, because nothing is restored without it, and raises its
-/// priority, so that no boosted app delays it. The settings end with the process, so they are not
-/// recorded.
+/// Protects the daemon from the OOM killer, because the daemon is needed most when memory is short.
+/// Raises its priority, so that no boosted app delays it. The settings end with the process, so
+/// they are not in the restore record.
 pub(crate) fn shield(system: &System) {
     let own = i32::try_from(std::process::id()).unwrap_or_default();
     let shielded = system

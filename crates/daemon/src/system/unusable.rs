@@ -20,10 +20,10 @@ pub enum Unusable {
     #[error(transparent)]
     NotRecorded(#[from] NotRecorded),
     /// No eventfd could be created.
-    #[error("no eventfd: {0}")]
+    #[error("cannot create an eventfd: {0}")]
     NoEventfd(Errno),
     /// No thread could be started.
-    #[error("no thread: {0}")]
+    #[error("cannot start a thread: {0}")]
     NoThread(io::Error),
     /// tracefs is not mounted.
     #[error("tracefs is not mounted")]
@@ -35,13 +35,12 @@ pub enum Unusable {
         system: &'static str,
         /// Its name in the subsystem.
         name: &'static str,
-        /// What the kernel lacks; may be empty.
+        /// Text that the message appends: why the tracepoint may be missing; may be empty.
         lack: &'static str,
     },
     /// Too little memory is available for the buffers of a trace.
     #[error(
-        "only {} KiB of memory are available, and a trace takes {} KiB at first; it is tried \
-         again when it is wanted next",
+        "only {} KiB of memory are available, and a trace takes {} KiB at first",
         available >> 10,
         need >> 10
     )]

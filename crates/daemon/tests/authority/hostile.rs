@@ -29,7 +29,7 @@ fn become_user(uid: u32) {
 fn root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        eprintln!("SKIPPED: speaking as other users takes root");
+        eprintln!("SKIPPED: speaking as other users requires root");
     }
     root
 }

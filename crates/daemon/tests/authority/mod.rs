@@ -59,7 +59,7 @@ impl World {
     /// Returns `None` and prints a message if not root, because speaking as other users needs root.
     fn new() -> Option<World> {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("SKIPPED: speaking as other users takes root");
+            eprintln!("SKIPPED: speaking as other users requires root");
             return None;
         }
         let machine = Machine::new();

@@ -403,7 +403,7 @@ fn sequence(machine: &Machine, seed: u64, logind: bool) -> usize {
 #[test]
 fn users_neither_affect_nor_observe_each_other() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: speaking as other users takes root");
+        eprintln!("SKIPPED: speaking as other users requires root");
         return;
     }
     let sequences = std::env::var("LIMELIGHT_USERS_SEQUENCES");

@@ -234,6 +234,7 @@ impl Machine {
                 tracefs: None,
                 device: self.path("dev-limelight"),
                 input: self.path("dev-input"),
+                pts: self.path("dev-pts"),
                 dri: self.path("dev-dri"),
                 groups: self.path("group"),
                 top_app: self.path("top-app"),

@@ -27,7 +27,7 @@ fn set_active(machine: &Machine, name: &str, uid: u32, active: bool) {
 /// connecting as these users needs root.
 fn two_sessions() -> Option<(Machine, App, App)> {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: connecting as other users takes root");
+        eprintln!("SKIPPED: connecting as other users requires root");
         return None;
     }
     let (machine, a, b) = two_apps();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Requests about apps over the control socket: the list of apps, their classes, how they are in
-//! use, and who may change what.
+//! Requests about apps over the control socket: listing apps, setting their class, announcing that
+//! they are in use, and who may do each.
 
 use std::time::{Duration, Instant};
 
@@ -21,11 +21,15 @@ fn apps(daemon: &mut Running) -> Vec<AppReport> {
     }
 }
 
-/// Waits until an app is listed with these uses. The list is scanned again once it is stale.
+/// Waits until an app is listed with these uses. If the last scan is stale, a request makes the
+/// daemon scan again.
 pub fn until_used(daemon: &mut Running, pid: i32, wanted: &[Use]) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while app(daemon, pid).uses != wanted {
-        assert!(Instant::now() < deadline, "never: {wanted:?}");
+        assert!(
+            Instant::now() < deadline,
+            "pid {pid} was never listed with the uses {wanted:?}"
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -114,7 +118,7 @@ fn owner_may_only_lower_the_class_and_other_users_may_not_change_it() {
     let mut root = daemon.connect();
     assert!(set(&mut daemon, &mut user, a.pid, r#""disposable""#).is_ok());
     assert_eq!(app(&mut daemon, a.pid).class, Class::Disposable);
-    // Setting the class that the app had by itself does not count as a raise.
+    // The owner may go back up to the class that the app has when no class was set.
     assert!(set(&mut daemon, &mut user, a.pid, r#""normal""#).is_ok());
     let refused = Err(ErrorCode::NotAllowed);
     assert_eq!(set(&mut daemon, &mut user, a.pid, r#""keep""#), refused);
@@ -208,14 +212,20 @@ fn disposable_app_is_kept_out_of_swap_before_it_is_topmost() {
     let rule = "[class]\ndisposable = [\"*/app-news-*\"]\n";
     machine.write("limelight.toml", &format!("{text}\n{rule}"));
     let mut daemon = machine.start();
-    assert_eq!(apps(&mut daemon).len(), 2, "the first scan is over");
+    // The news app must appear after the first scan.
+    assert_eq!(
+        apps(&mut daemon).len(),
+        2,
+        "the first scan must have found both apps"
+    );
     machine.make_cgroup("u/app-news-1.scope");
     machine.write("cgroup/u/app-news-1.scope/memory.swap.max", "max\n");
     let news = machine.spawn("u/app-news-1.scope");
     daemon.until("memory.swap.max", |_| {
         machine.read("cgroup/u/app-news-1.scope/memory.swap.max") == "0"
     });
-    // The daemon sets the limit at once, and learns of the app only at the next scan.
+    // The daemon sets memory.swap.max when it sees the new cgroup. It lists the app only after the
+    // next scan.
     let deadline = Instant::now() + Duration::from_secs(60);
     let known = loop {
         let all = apps(&mut daemon);

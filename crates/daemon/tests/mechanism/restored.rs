@@ -307,7 +307,7 @@ fn end(machine: &Machine, daemon: Running, how: u64) {
 #[test]
 fn no_value_stays_changed_after_the_daemons_end() {
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("SKIPPED: lowering nice values takes root");
+        return eprintln!("SKIPPED: lowering nice values requires root");
     }
     let sequences = std::env::var("LIMELIGHT_RESTORED_SEQUENCES");
     let sequences = sequences.map_or(SEQUENCES, |text| text.parse().unwrap());

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A machine of plain files, and the daemon's parts on it in simulated time: the scan for apps,
-//! model, policy, gate and mechanisms. Tests of invariants drive them with random sequences.
+//! A machine of plain files, and parts of the daemon that run on it in simulated time: the scan for
+//! apps, the model, the gate and the mechanism `swap`. The tests call the policy themselves, and
+//! drive all of these with random sequences of events.
 //!
-//! Processes are real ones (`sleep`), because a pidfd cannot be faked; none of them is killed.
+//! The processes are real (`sleep`), because a pidfd cannot be faked. When a process of the machine
+//! ends, only its files are removed; the real process is killed when the machine is dropped.
 
 // Each test uses only some of these items.
 #![allow(dead_code)]
@@ -25,7 +27,7 @@ use limelight_core::policy::swap::Step;
 use limelight_daemon::mechanisms::device::DeviceDoor;
 use limelight_daemon::mechanisms::swap::Swap;
 use limelight_daemon::mechanisms::{Context, Mechanism, Shared, Writer};
-use limelight_daemon::reconcile::gate::collect::{homes, Collector};
+use limelight_daemon::reconcile::gate::collect::{homes, Collector, Request};
 use limelight_daemon::restore::Ledger;
 use limelight_daemon::sources::apps::AppsSource;
 use limelight_daemon::sources::services::{self, ServiceGrowth};
@@ -42,7 +44,8 @@ pub const TOTAL: u64 = 256 * MIB;
 /// Total swap in MiB, on a machine with swap.
 pub const SWAP: u64 = 128;
 
-/// The true state of a process. It says nothing about apps; the tests' oracles rely only on this.
+/// The true state of a process. The tests derive the expected result from it, and not from what the
+/// daemon believes about apps.
 #[derive(Debug, Clone)]
 pub struct Real {
     pub ppid: i32,
@@ -52,7 +55,8 @@ pub struct Real {
     pub comm: &'static str,
     /// Anonymous memory in KiB.
     pub kib: u64,
-    /// The same memory by the cgroup that is charged for it. A move leaves charges behind.
+    /// The same memory in KiB, by cgroup to which it is charged. When a process moves, memory that
+    /// it already uses stays charged to the old cgroup.
     pub charged: BTreeMap<&'static str, u64>,
 }
 
@@ -77,7 +81,7 @@ impl Drop for Machine {
 }
 
 impl Machine {
-    /// A machine with these cgroups, all empty, and at most this many processes.
+    /// A machine with these cgroups, none of which has a process, and at most this many processes.
     pub fn new(groups: &'static [&'static str], processes: usize) -> Machine {
         let memory = PathBuf::from("/dev/shm");
         let temp = match memory.is_dir() {
@@ -196,7 +200,7 @@ impl Machine {
         self.write(&format!("proc/{pid}/statm"), "9000 6000 1000 0 0 0 0\n");
         self.write(&format!("proc/{pid}/cgroup"), &format!("0::{group}\n"));
         self.write(&format!("proc/{pid}/oom_score_adj"), "0\n");
-        // Every process runs the same program, whatever its name is.
+        // `exe` is the same file for every process, whatever the process's `comm` is.
         let exe = self.temp.path().join(format!("proc/{pid}/exe"));
         std::os::unix::fs::symlink(self.temp.path().join("p"), exe).unwrap();
         self.status(pid);
@@ -213,8 +217,8 @@ impl Machine {
         self.write(&format!("proc/{pid}/status"), &text);
     }
 
-    /// Writes the machine's memory, and for each cgroup what it and the cgroups below it are
-    /// charged.
+    /// Writes /proc/meminfo and the memory files of each cgroup: the sum of the charges of that
+    /// cgroup and of all cgroups below it.
     pub fn charge(&self) {
         let (total, held) = (TOTAL >> 10, self.held() >> 10);
         let left = total.saturating_sub(held);
@@ -303,7 +307,7 @@ fn within(path: &str, group: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The daemon's parts, in the order in which the daemon uses them.
+/// Parts of the daemon, which a test calls as the daemon's loop does.
 pub struct TestDaemon {
     pub source: AppsSource,
     pub apps: Apps,
@@ -367,7 +371,7 @@ impl TestDaemon {
         }
     }
 
-    /// The daemon's check at a tick: whether the topmost app has ended or has moved.
+    /// Checks whether the topmost app has ended or has moved, as the daemon does at a tick.
     pub fn check_front(&mut self, machine: &Machine) {
         let front = self.topmost.front().map(|front| front.app.clone());
         let before = front.as_ref().map(|app| app.key);
@@ -394,8 +398,8 @@ impl TestDaemon {
             .forget_apps(&mut self.shared, &machine.system, gone);
     }
 
-    /// Plans with this much available memory and free swap, in MiB. The machine has [`SWAP`] MiB of
-    /// swap, or none if `swap_free` is 0.
+    /// Updates the gate and takes the snapshot `last`, with this much available memory and free
+    /// swap, in MiB. The machine has [`SWAP`] MiB of swap, or none if `swap_free` is 0.
     pub fn plan(&mut self, machine: &Machine, available: u64, swap_free: u64) {
         let system = &machine.system;
         let front = self.topmost.front().map(|front| front.app.clone());
@@ -408,15 +412,13 @@ impl TestDaemon {
             app.or_else(|| Some(&self.apps.get(key)?.found.app))
                 .cloned()
         });
-        let tree = system.proc.tree().unwrap();
-        let wanted = self.collector.collect(
-            system,
-            self.now,
-            front.as_ref().zip(members.as_deref()),
-            previous.as_ref(),
-            &[],
-            Some(&tree),
-        );
+        let request = Request {
+            front: front.as_ref().zip(members.as_deref()),
+            previous: previous.as_ref(),
+            descendants: true,
+            ..Request::default()
+        };
+        let wanted = self.collector.collect(system, self.now, request);
         let homes = homes(front.as_ref(), previous.as_ref());
         let protected = self.shared.gate.update(system, wanted, homes);
         let swap_total = if swap_free == 0 { 0 } else { SWAP };
@@ -442,6 +444,7 @@ impl TestDaemon {
                 members: members.unwrap_or_default(),
                 app,
                 footprint: None,
+                terminal: None,
             }),
             apps: self.apps.by_use().into_iter().cloned().collect(),
             users_taken: self.apps.users.taken(),

@@ -27,7 +27,8 @@ impl Cgroup {
     /// # Errors
     ///
     /// [`Error::Unsupported`] before Linux 5.19, for the root, and without the memory controller;
-    /// [`Error::Invalid`] if a swappiness is given before Linux 6.7.
+    /// [`Error::Invalid`] if a swappiness is given and the kernel does not know it (Linux 6.7 and
+    /// older).
     pub fn reclaim(&self, bytes: u64, swappiness: Option<u8>) -> Result<Reclaimed> {
         let request = match swappiness {
             Some(swappiness) => format!("{bytes} swappiness={swappiness}"),

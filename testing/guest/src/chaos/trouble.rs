@@ -18,7 +18,7 @@ use crate::process::run;
 
 /// File that fills the runtime directory or the state directory.
 const BALLAST: &str = "ballast";
-/// Length of troubles that end by themselves.
+/// Duration of [`Trouble::Stopped`], and of the test for a busy loop in [`Trouble::NoDescriptors`].
 const MOMENT: Duration = Duration::from_millis(500);
 /// Maximum number of lines that the daemon may log while it has no free descriptor: it must not log
 /// every failure.
@@ -64,7 +64,7 @@ pub enum Trouble {
     ClockBack,
     /// The clock jumps ahead, then back again.
     ClockAhead,
-    /// The daemon is stopped for a while.
+    /// SIGSTOP suspends the daemon, and SIGCONT resumes it after `MOMENT`.
     Stopped,
     /// The machine suspends.
     Suspended,
@@ -101,7 +101,7 @@ impl Trouble {
         Trouble::Suspended,
     ];
 
-    /// Its name in results.
+    /// The trouble's name in results.
     pub fn name(self) -> &'static str {
         match self {
             Trouble::Killed => "killed",
@@ -131,7 +131,10 @@ impl Trouble {
                 world.kill()?;
                 let (code, text) = run(LIMELIGHTD, &["--restore"])?;
                 if code != 0 {
-                    world.note(self, format!("--restore exits with {code}: {text}"));
+                    world.note(
+                        self,
+                        format!("limelightd --restore exited with {code}: {text}"),
+                    );
                 }
                 world.check_nothing_left(self)?;
             }
@@ -148,7 +151,10 @@ impl Trouble {
                 // Without the device, limelightd must exit and leave the restore to a later start.
                 let (code, text) = run(LIMELIGHTD, &[])?;
                 if code != NO_PERMISSION || !text.contains("not writable") {
-                    world.note(self, format!("limelightd ends with {code}: {text}"));
+                    world.note(
+                        self,
+                        format!("limelightd exited with {code} while /sys was read-only: {text}"),
+                    );
                 }
             }
             Trouble::AgentKilled => match &mut world.session {
@@ -246,7 +252,10 @@ impl Trouble {
                 world.check_nothing_left_by_and_by(self)?;
                 let logged = lines() - before;
                 if logged > LINES_MAX {
-                    world.note(self, format!("limelightd logged {logged} lines"));
+                    world.note(
+                        self,
+                        format!("limelightd logged {logged} lines without a free descriptor"),
+                    );
                 }
             }
             (_, State::Agent(stream)) => drop(stream),
@@ -268,7 +277,7 @@ fn agent(world: &World) -> Result<State> {
     let mut answer = String::new();
     BufReader::new(stream.try_clone()?).read_line(&mut answer)?;
     if !answer.contains(r#""result":"ok""#) {
-        bail!("an agent's claim is answered {answer:?}");
+        bail!("limelightd answered {answer:?} to an agent's claim");
     }
     Ok(State::Agent(stream))
 }

@@ -84,8 +84,8 @@ impl World {
         Ok(world)
     }
 
-    /// Starts an app and inserts it at `place`. The names of the app and of its cgroup contain
-    /// `place`.
+    /// Starts an app and inserts it into [`World::apps`] at the index `place`. The names of the app
+    /// and of its cgroup contain `place`.
     pub fn start_app(&mut self, place: usize) -> Result<()> {
         let spec = Spec::new(APP_MIB, self.started);
         self.started += 1;
@@ -117,8 +117,9 @@ impl World {
         self.session.as_mut().context("there is no session")
     }
 
-    /// Gives the focus to an app, by its place and PID, or to none. Returns the daemon's answer;
-    /// `None` in a session, where the test sends no request, or if the daemon does not answer.
+    /// Gives the focus to an app, by its index in [`World::apps`] and its PID, or to none. Returns
+    /// the daemon's answer; `None` in a session, where the test sends no request, or if the daemon
+    /// does not answer.
     pub fn focus(&self, app: Option<(usize, i32)>) -> Result<Option<Response>> {
         if let Some(session) = &self.session {
             session.focus(app.map(|(place, _)| place))?;
@@ -151,7 +152,10 @@ impl World {
         let pid = self.apps[place].pid();
         let answer = self.focus(Some((place, pid)))?;
         if self.session.is_none() && !matches!(answer, Some(Response::Ok { .. })) {
-            self.note(trouble, format!("focus {pid} is answered {answer:?}"));
+            self.note(
+                trouble,
+                format!("limelightd answered {answer:?} to a focus claim for pid {pid}"),
+            );
         }
         let topmost = |status: &Status| {
             let app = status.topmost.as_ref().map(|topmost| &topmost.app);
@@ -168,7 +172,7 @@ impl World {
             let status = status();
             self.note(
                 trouble,
-                format!("{pid} is not in the foreground: {status:?}"),
+                format!("pid {pid} is not in the foreground: {status:?}"),
             );
         }
         // The daemon retries changes that failed during the trouble.
@@ -203,7 +207,8 @@ impl World {
         let left = self.left()?;
         if !left.is_empty() {
             let log = log_tail();
-            self.note(trouble, format!("left behind: {}\n{log}", left.join("; ")));
+            let left = left.join("; ");
+            self.note(trouble, format!("values not restored: {left}\n{log}"));
         }
         let log = fs::read_to_string(LOG).unwrap_or_default();
         if let Some(line) = log.lines().find(|line| line.contains("panicked")) {
@@ -212,6 +217,8 @@ impl World {
         Ok(())
     }
 
+    /// Values that differ from those before the daemon started, and processes with a changed
+    /// oom_score_adj or nice value, one line each.
     fn left(&self) -> Result<Vec<String>> {
         let before = match (&self.daemon, &self.before) {
             (Some(daemon), _) => daemon.before(),
@@ -252,7 +259,8 @@ impl World {
     /// restores every value within [`RESTORED_WITHIN`].
     pub fn kill_alone(&mut self, trouble: Trouble) -> Result<()> {
         let daemon = self.daemon.take().context("limelightd is dead")?;
-        // A stopped daemon neither writes to the restore record nor changes values.
+        // While SIGSTOP suspends the daemon, it neither writes to the restore record nor changes
+        // values.
         daemon.signal(libc::SIGSTOP)?;
         let group = self.apps[0].cgroup().path().to_owned();
         record_frozen(&group)?;
@@ -269,7 +277,10 @@ impl World {
         if took > RESTORED_WITHIN || is_frozen(&group) {
             self.note(
                 trouble,
-                format!("not restored within {took:?}\n{}", log_tail()),
+                format!(
+                    "not restored within {RESTORED_WITHIN:?}, but after {took:?}\n{}",
+                    log_tail()
+                ),
             );
         }
         let record = Path::new(RUN).join("private/record/restore.json");

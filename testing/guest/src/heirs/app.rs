@@ -17,9 +17,9 @@ const USER: u32 = 1000;
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// Sets its own `oom_score_adj`; answers with the error number or 0.
+    /// Sets the app's `oom_score_adj`; answers with the error number or 0.
     Score(i16),
-    /// Sets the nice value of its main thread; answers with the error number or 0.
+    /// Sets the nice value of the app's main thread; answers with the error number or 0.
     Nice(i32),
     /// Creates a thread, optionally under SCHED_IDLE; answers with its TID.
     Thread { idle: bool },
@@ -35,13 +35,13 @@ pub enum Order {
 /// Settings of a child that leaves its parent and session.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Orphan {
-    /// The oom_score_adj that it sets.
+    /// The oom_score_adj that the child sets.
     pub score: Option<i16>,
-    /// The nice value that it sets.
+    /// The nice value that the child sets.
     pub nice: Option<i32>,
-    /// Whether its `/proc` files belong to root (not dumpable).
+    /// Whether the child's `/proc` files belong to root (not dumpable).
     pub hidden: bool,
-    /// Whether it tries to lower its `oom_score_adj` again when it gets SIGUSR1.
+    /// Whether the child tries to lower its `oom_score_adj` again when it gets SIGUSR1.
     pub later: bool,
 }
 
@@ -123,7 +123,7 @@ fn write_score(score: i16) -> bool {
 fn thread(idle: bool) -> Result<i32> {
     let (tell, hear) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        // SAFETY: the kernel reads one int there (struct sched_param).
+        // SAFETY: the kernel reads one int through the pointer (struct sched_param).
         let done = unsafe {
             let nothing = 0;
             !idle || libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_IDLE, &nothing) == 0

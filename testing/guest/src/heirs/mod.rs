@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Checks that no user process keeps values that it got or inherited while its app was in the
-//! foreground. The app has no privilege. It changes its own values and creates threads, and
-//! children that leave their parent, session or cgroup, hide their `/proc` files from their user,
-//! or outlive the app.
+//! foreground. The app has no privilege. It changes its own values and creates threads. It also
+//! creates children that leave their parent, session or cgroup, hide their `/proc` files from their
+//! user, or outlive the app.
 
 mod app;
 
@@ -25,7 +25,7 @@ use self::app::{Order, Orphan};
 
 /// Timeout; only a hang takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Consecutive focus claims by which an app tries to lower its oom_score_adj further.
+/// Number of consecutive focus claims by which an app tries to lower its oom_score_adj further.
 const CLAIMS: usize = 3;
 /// Duration of the chain of processes that fork and exit, in milliseconds.
 const CHAIN_MS: u64 = 2000;
@@ -108,7 +108,7 @@ fn check_all(when: &str, all: &[Expected], reporter: &Reporter) -> Result<()> {
         reporter.check(
             format!("{when}, {what} keeps no value from the foreground"),
             found == *wanted,
-            format!("{found:?}, wanted {wanted:?}"),
+            format!("found {found:?}, expected {wanted:?}"),
         )?;
     }
     Ok(())
@@ -132,7 +132,7 @@ pub fn run(stage: Stage) -> Result<()> {
     reporter.check(
         "the foreground app gets nice -20, oom_score_adj -500 and a slice of 300000 ns",
         front.nice == -20 && front.score == -500 && front.slice_ns == 300_000,
-        format!("{front:?}, before {before:?}"),
+        format!("in the foreground {front:?}, before {before:?}"),
     )?;
     let all = everything(&mut app, before, &elsewhere)?;
     focus(other.pid())?;
@@ -258,7 +258,7 @@ fn check_claims(app: &mut App, other: i32, before: Values, reporter: &Reporter) 
     reporter.check(
         "repeated focus claims do not lower an app's values further",
         lowest == -500 && after == before,
-        format!("lowest {lowest}, then {after:?}"),
+        format!("lowest oom_score_adj {lowest}; values at the end {after:?}"),
     )
 }
 
@@ -276,7 +276,7 @@ fn check_escaped(app: &mut App, before: Values, scope: &Cgroup, reporter: &Repor
     reporter.check(
         "the oom_score_adj of an escaped child in the foreground is not lowered twice",
         front.score == -500,
-        format!("{front:?}"),
+        format!("in the foreground {front:?}"),
     )?;
     limelight(&["focus", "--none"])?;
     let expected = Expected {

@@ -122,6 +122,7 @@ pub fn run(spec: &Spec) -> Result<()> {
         }
         _ => None,
     };
+    // The directories to which these two acts write belong to root.
     let fill = matches!(spec.act, Act::Fill { .. } | Act::Copy { .. });
     if spec.uid != 0 && !fill {
         change_user(spec.uid)?;
@@ -160,7 +161,8 @@ fn start(nested: &Nested) -> Result<Child> {
     command.spawn().context("cannot start a child")
 }
 
-/// Changes the group first, because only root may change it.
+/// Changes this process's group and user to `uid`. The group comes first, because only root may
+/// change it.
 fn change_user(uid: u32) -> Result<()> {
     // SAFETY: neither call takes pointers.
     let done = unsafe { libc::setgid(uid) == 0 && libc::setuid(uid) == 0 };

@@ -23,8 +23,8 @@ use crate::plan::{Arm, Swap};
 use crate::scenario::Innocents;
 use crate::swap_app::CLASSES;
 
-/// The daemon treats an app as starting for 10 s. All processes of a day are older than that when
-/// its first situation begins.
+/// The daemon treats an app as starting for 10 s. All processes of a day, except those of fresh
+/// apps, are older than that when the day's first situation begins.
 const AGE: Duration = Duration::from_secs(11);
 /// Shortest duration of a situation without a greedy app, and longest duration of any situation.
 const LASTS: Duration = Duration::from_secs(7);
@@ -34,8 +34,8 @@ const LASTS_MOST: Duration = Duration::from_secs(40);
 const AFTERMATH: Duration = Duration::from_millis(1500);
 const SAMPLE: Duration = Duration::from_millis(25);
 
-/// Maximum time for which an app may be stopped or make no progress; an app that exceeds it has
-/// lost something. It is twice the longest time for which the daemon stops an app.
+/// Maximum time for which an app may be frozen or make no progress; an app that exceeds it has
+/// lost something. It is twice the longest time for which the daemon freezes an app.
 const STOPPED_MOST: Duration = Duration::from_secs(4);
 /// Maximum wait for an answer, and maximum delay of a timer, in milliseconds; more counts as a
 /// hang. On stock Linux both are 0.1 s.
@@ -46,7 +46,7 @@ pub fn run(mut stage: Stage, work: &Innocents) -> Result<()> {
     let daemon = match stage.arm {
         Arm::Stock => false,
         Arm::LimelightOnDebian | Arm::Limelight => true,
-        arm => bail!("innocents knows no arm {arm:?}"),
+        arm => bail!("innocents does not support arm {arm:?}"),
     };
     daemon::write_config(CLASSES)?;
     let swap = !matches!(stage.machine.swap, Swap::None);
@@ -117,9 +117,9 @@ fn watch(scene: &mut Scene, with_daemon: bool) -> Result<()> {
     }
 }
 
-/// Reports what each app lost. With the daemon, whose `history` is then given, also checks which
-/// apps it killed and stopped. Kills by the kernel's OOM killer are counted separately, because
-/// they also happen on stock Linux.
+/// Reports what each app lost. `history` is the daemon's history; `None` on stock Linux. With a
+/// history, also checks which apps the daemon killed and froze. Kills by the kernel's OOM killer
+/// are counted separately, because they also happen on stock Linux.
 fn judge(stage: &mut Stage, scene: &Scene, history: Option<&[HistoryEntry]>) -> Result<()> {
     let name = scene.situation.name;
     let kills = history.unwrap_or_default().iter();
@@ -166,12 +166,12 @@ fn judge(stage: &mut Stage, scene: &Scene, history: Option<&[HistoryEntry]>) -> 
             false => format!("{name}: limelightd kills no app"),
         },
         closed.is_empty(),
-        format!("{closed:?} were killed: {}", notes()),
+        format!("killed apps: {closed:?}; {}", notes()),
     )?;
     stage.reporter.check(
-        format!("{name}: no app is stopped if it is in use or another process waits for it"),
+        format!("{name}: no app is frozen if it is in use or another process waits for it"),
         stopped.is_empty(),
-        format!("{stopped:?} were stopped: {}", notes()),
+        format!("frozen apps: {stopped:?}; {}", notes()),
     )
 }
 
@@ -191,7 +191,7 @@ impl Actor {
             return lost;
         }
         if self.stopped_for > STOPPED_MOST {
-            lost.push(format!("was stopped for {:?}", self.stopped_for));
+            lost.push(format!("was frozen for {:?}", self.stopped_for));
         }
         let late = self.words.late.kib();
         if late > LATE_MOST_MS {

@@ -34,7 +34,7 @@ pub struct Actor {
     pub cast: &'static Cast,
     pub pid: i32,
     pub words: Words,
-    /// How often the app was stopped and resumed, and the longest time for which it was stopped.
+    /// How often the app was frozen and thawed, and the longest time for which it was frozen.
     pub stops: u32,
     pub stopped_for: Duration,
     stopped_since: Option<Instant>,
@@ -69,7 +69,7 @@ impl Actor {
         self.done.1.elapsed()
     }
 
-    /// Samples the app's progress, and whether the app is stopped.
+    /// Samples the app's progress, and whether the app is frozen.
     pub fn sample(&mut self) {
         let beats = self.words.beats.kib();
         if beats != self.done.0 {
@@ -279,7 +279,8 @@ impl Scene {
         }
         for actor in awake {
             if actor.cast.fresh {
-                // All cgroups exist before the daemon starts, so that all values are compared.
+                // All cgroups must exist before the daemon starts: their values are compared with
+                // those after its end.
                 Cgroup::create(&group(actor.cast))?;
                 continue;
             }

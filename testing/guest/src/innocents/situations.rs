@@ -101,7 +101,7 @@ pub struct Cast {
     /// Whether the app sends requests: to the app with [`Act::AnswerSocket`], if the situation has
     /// one, else to its child with [`Place::Piped`].
     pub asks: bool,
-    /// Whether the daemon must not stop the app even for a moment.
+    /// Whether the daemon must not freeze the app even for a moment.
     pub never_stopped: bool,
     /// Whether the app starts only when the other apps begin to act.
     pub fresh: bool,

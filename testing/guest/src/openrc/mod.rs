@@ -42,7 +42,7 @@ pub fn run(mut stage: Stage) -> Result<()> {
     stage.reporter.check(
         "the desktop's autostart starts the agent",
         agent,
-        "limelight-agent",
+        format!("limelight-agent runs: {agent}"),
     )?;
     let pids: Vec<i32> = windows.iter().map(|window| window.pid).collect();
     let before = Before::now(&pids)?;
@@ -72,7 +72,7 @@ pub fn run(mut stage: Stage) -> Result<()> {
     stage.reporter.check(
         "the supervisor restarts a killed daemon",
         third && running(&stage.reporter, "killed")? != second,
-        format!("{:?}", named(SERVICE)?),
+        format!("PID {second}, then {:?}", named(SERVICE)?),
     )?;
     check_one(&stage.reporter, &mut sway, &windows[1], "after a kill")?;
 
@@ -130,7 +130,7 @@ fn start(reporter: &Reporter) -> Result<i32> {
     reporter.check(
         "the daemon has the oom_score_adj that the service script sets",
         adjusted.trim() == OOM_SCORE_ADJ,
-        adjusted,
+        format!("oom_score_adj {}", adjusted.trim()),
     )?;
     Ok(pid)
 }
@@ -149,7 +149,7 @@ fn check_stop(reporter: &Reporter) -> Result<()> {
     reporter.check(
         "no daemon runs after the service has stopped",
         gone,
-        format!("{:?}", named(SERVICE)?),
+        format!("PID of the daemon: {:?}", named(SERVICE)?),
     )
 }
 
@@ -164,7 +164,7 @@ fn check_reload(reporter: &Reporter, pid: i32) -> Result<()> {
     reporter.check(
         "a reload does not restart the daemon",
         named(SERVICE)? == Some(pid),
-        format!("{pid}, then {:?}", named(SERVICE)?),
+        format!("PID {pid}, then {:?}", named(SERVICE)?),
     )
 }
 

@@ -83,7 +83,11 @@ impl Before {
             format!("/etc/passwd, /etc/group: {changed:?}"),
         )?;
         let left = Path::new("/run/limelight").exists();
-        reporter.check("/run/limelight does not exist", !left, "/run/limelight")
+        reporter.check(
+            "/run/limelight does not exist",
+            !left,
+            format!("/run/limelight exists: {left}"),
+        )
     }
 }
 

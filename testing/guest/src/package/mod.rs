@@ -43,8 +43,8 @@ const EXPOSURE: u32 = 30;
 /// Maximum resident memory of the daemon, and of the agent, in KiB as measured by [`own_kib`].
 const DAEMON_KIB: u64 = 10 << 10;
 const AGENT_KIB: u64 = 15 << 10;
-/// Idle time after which the daemon samples the foreground app at its lowest rate: four intervals
-/// of half a second, four of 2 s and four of 16 s, with a margin.
+/// Idle time after which the daemon samples the foreground app at its lowest rate. Before that, the
+/// daemon samples at four intervals each of 0.5 s, 2 s and 16 s; the rest is a margin.
 const SETTLED: Duration = Duration::from_secs(80);
 /// Duration of the idle period in which wakeups are counted.
 const QUIET: Duration = Duration::from_secs(120);
@@ -107,16 +107,18 @@ pub fn run(mut stage: Stage, work: &Package) -> Result<()> {
     stage.reporter.check(
         "after an upgrade, the app that gets the focus is protected and boosted",
         moved.is_some(),
-        format!("{moved:?}"),
+        format!("times until the app was protected and boosted: {moved:?}"),
     )?;
 
     stage.reporter.progress("removing")?;
     apt(&["remove", PACKAGE])?;
     check_gone(&stage.reporter, &before)?;
     let kept = Path::new(CONFIG).exists();
-    stage
-        .reporter
-        .check("removal keeps the configuration", kept, CONFIG)?;
+    stage.reporter.check(
+        "removal keeps the configuration",
+        kept,
+        format!("{CONFIG} exists: {kept}"),
+    )?;
     apt(&["purge", PACKAGE])?;
     before.check_files(&stage.reporter)?;
     check_units(&stage.reporter)?;
@@ -152,7 +154,10 @@ fn apt(arguments: &[&str]) -> Result<()> {
     all.extend(arguments);
     let (code, text) = run_program("/usr/bin/apt-get", &all)?;
     if code != 0 {
-        bail!("apt-get {} exits with {code}:\n{text}", arguments.join(" "));
+        bail!(
+            "apt-get {} exited with {code}:\n{text}",
+            arguments.join(" ")
+        );
     }
     Ok(())
 }
@@ -208,13 +213,13 @@ fn check_exposure(reporter: &Reporter) -> Result<()> {
     )
 }
 
-/// Focuses an app, and waits until it has protection and boost.
+/// Focuses an app, and waits until the app is protected and boosted; `None` on timeout.
 fn follow(person: &mut Person, app: &App) -> Result<Option<Moved>> {
     followed::follow(app.pid, || person.focus(app))
 }
 
-/// Checks that every mechanism acts that this kernel supports. [`NO_DEVICE`] lists the exceptions:
-/// the machine has no device for them.
+/// Checks that every mechanism is active, except those in [`NO_DEVICE`], for which the machine has
+/// no device.
 fn check_doctor(reporter: &Reporter) -> Result<()> {
     let findings = doctor()?;
     let mechanisms: Vec<(&str, &str)> = findings
@@ -230,9 +235,9 @@ fn check_doctor(reporter: &Reporter) -> Result<()> {
         .map(|(name, _)| *name)
         .collect();
     reporter.check(
-        "limelight doctor finds no inert mechanism, except without a device",
+        "limelight doctor finds no inert or missing mechanism, except without a device",
         !mechanisms.is_empty() && idle.is_empty(),
-        format!("{mechanisms:?}"),
+        format!("state of each mechanism: {mechanisms:?}"),
     )
 }
 
@@ -240,7 +245,7 @@ fn check_doctor(reporter: &Reporter) -> Result<()> {
 fn doctor() -> Result<Vec<Value>> {
     let (code, text) = run_program(PROGRAM, &["doctor", "--json"])?;
     serde_json::from_str(&text)
-        .with_context(|| format!("limelight doctor --json exits with {code} and prints {text}"))
+        .with_context(|| format!("limelight doctor --json exited with {code} and printed {text}"))
 }
 
 /// Checks the memory of daemon and agent, and their wakeups while the machine is idle.
@@ -252,7 +257,7 @@ fn check_size(reporter: &mut Reporter, daemon: i32) -> Result<()> {
         reporter.check(
             format!("the {who} uses less than {} MiB of memory", most >> 10),
             kib < most,
-            format!("{kib} KiB"),
+            format!("{kib} KiB resident"),
         )?;
     }
     let all = [
@@ -301,7 +306,7 @@ fn own_kib(pid: i32) -> Result<u64> {
             (Some("Rss:"), Some(kib)) if !shared => {
                 sum += kib
                     .parse::<u64>()
-                    .with_context(|| format!("{path} holds {line:?}"))?;
+                    .with_context(|| format!("{path} has no number in the line {line:?}"))?;
             }
             (Some(range), Some(permissions)) if range.contains('-') => {
                 shared = permissions.ends_with('s');

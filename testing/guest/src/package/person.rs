@@ -35,7 +35,7 @@ pub(super) enum Person {
 pub(super) struct App {
     pub(super) pid: i32,
     pub(super) name: String,
-    /// Its window, in a sway session.
+    /// The app's window; `None` without a sway session.
     window: Option<Window>,
 }
 
@@ -83,7 +83,7 @@ impl Person {
             _ => {
                 let (code, text) = run_program(PROGRAM, &["focus", &app.pid.to_string()])?;
                 if code != 0 {
-                    bail!("limelight focus {} exits with {code}: {text}", app.pid);
+                    bail!("limelight focus {} exited with {code}: {text}", app.pid);
                 }
                 Ok(())
             }

@@ -2,7 +2,7 @@
 //! A synthetic app, which simulates a cold launch, warm launches and the user's work.
 //!
 //! The app prints one JSON line when its cold launch is complete, and one for each command:
-//! `launch SENT_NS` brings it to the foreground, `use` simulates the user's work. `SENT_NS` is
+//! `launch SENT_NS` brings the app to the foreground, `use` simulates the user's work. `SENT_NS` is
 //! CLOCK_MONOTONIC at the user's touch, so that the delay includes starting or waking up the app.
 
 use std::fs::{File, OpenOptions};
@@ -23,7 +23,7 @@ const RUN: usize = 8;
 const STRAY_PERCENT: usize = 3;
 /// Percentage of heap and files that the command `use` touches, besides the hot heap.
 const USE_PERCENT: usize = 10;
-/// Noise words per heap page. The other words are constant, so that a page compresses 2.6:1, as
+/// Noise words per heap page. The other words are zero, so that a page compresses 2.6:1, as
 /// measured for pages in zram (2.6 to 2.7 with lz4 and lzo-rle).
 const NOISE_WORDS: usize = 196;
 /// Approximate number of instructions in a step of [`work`].

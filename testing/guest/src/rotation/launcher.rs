@@ -2,6 +2,7 @@
 //! Brings apps to the foreground: restarts killed ones, informs a running limelightd, and collects
 //! statistics.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
@@ -44,7 +45,7 @@ pub trait Cast {
         sent_ns: u64,
     ) -> Result<Self::Actor>;
 
-    /// Its main process.
+    /// The main process of an app.
     fn process(actor: &mut Self::Actor) -> &mut Process;
 
     /// Waits until a newly started app is ready.
@@ -91,6 +92,9 @@ pub struct Launcher<C: Cast> {
     daemon: Option<Line>,
     /// PID of the daemon.
     daemon_pid: Option<i32>,
+    /// CPU times of the daemon's threads at the end of the last launch after the first round;
+    /// `None` before.
+    daemon_ready: Option<BTreeMap<String, u64>>,
     /// The request whose answer has not been read yet, and the PID in it.
     unanswered: Option<(String, i32)>,
 }
@@ -116,6 +120,7 @@ impl<C: Cast> Launcher<C> {
             killer,
             daemon,
             daemon_pid,
+            daemon_ready: None,
             unanswered: None,
         }
     }
@@ -165,7 +170,11 @@ impl<C: Cast> Launcher<C> {
         self.tally.launched(class, first, cold, &launched);
         let daemon_after = self.daemon_pid.map(cpu_by_thread).transpose()?;
         if let (false, Some((before, after))) = (first, daemon_before.zip(daemon_after)) {
+            if let Some(ready) = &self.daemon_ready {
+                self.tally.daemon_worked_later(ready, &before);
+            }
             self.tally.daemon_worked(&before, &after);
+            self.daemon_ready = Some(after);
         }
         self.hear_daemon()?;
         if let Some(life) = &mut self.lives[index] {
@@ -209,6 +218,7 @@ impl<C: Cast> Launcher<C> {
         })
     }
 
+    /// Whether an app has died; waits up to 5 s for the end of its process.
     fn died(&mut self, index: usize) -> bool {
         match &mut self.lives[index] {
             None => true,
@@ -271,7 +281,8 @@ impl<C: Cast> Launcher<C> {
         }
     }
 
-    /// Tells the killer that all apps except the foreground one may be killed.
+    /// Tells the killer which apps it may kill: all running apps except the foreground app, least
+    /// recently used first.
     fn tell_killer(&self) {
         if let Some(killer) = &self.killer {
             let others = &self.order[..self.order.len() - 1];
@@ -283,7 +294,7 @@ impl<C: Cast> Launcher<C> {
         }
     }
 
-    /// Reports the foreground app to the daemon, in arms that have one.
+    /// Reports the foreground app to the daemon; a no-op in arms without a daemon.
     fn tell_daemon(&mut self, pid: i32) -> Result<()> {
         self.hear_daemon()?;
         if let Some(daemon) = &mut self.daemon {

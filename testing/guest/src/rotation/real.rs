@@ -27,8 +27,8 @@ const LINES: u32 = 6_000;
 
 /// A program, its class and its document.
 struct Part {
-    /// Name of its cgroup. It has no hyphen, because systemd's naming scheme takes the part before
-    /// a hyphen for the launcher.
+    /// Name of the app and of its cgroup. The name has no hyphen, because systemd's naming scheme
+    /// takes the part before a hyphen for the launcher.
     name: &'static str,
     program: &'static str,
     class: Class,

@@ -14,7 +14,7 @@ pub struct Rival {
 }
 
 impl Rival {
-    /// Starts the OOM daemon of an arm, if it has one.
+    /// Starts the OOM daemon of this arm of the experiment, if the arm has one.
     pub fn of(arm: Arm) -> Result<Option<Self>> {
         let unit = match arm {
             Arm::Earlyoom => "earlyoom.service",
@@ -26,7 +26,7 @@ impl Rival {
         Ok(Some(Rival { unit }))
     }
 
-    /// Checks that the OOM daemon has run all the time, and stops it.
+    /// Checks that the OOM daemon has run without interruption since [`Rival::of`], and stops it.
     pub fn stop(self, reporter: &Reporter) -> Result<()> {
         let (_, text) = run(
             "/bin/systemctl",
@@ -34,7 +34,7 @@ impl Rival {
         )?;
         reporter.check(
             format!(
-                "{} ran from the first launch to the last without a restart",
+                "{} ran without a restart while the apps were launched",
                 self.unit
             ),
             text.contains("ActiveState=active") && text.contains("NRestarts=0"),

@@ -44,7 +44,7 @@ impl Class {
     /// All classes.
     pub const ALL: [Class; 3] = [Class::Keep, Class::Normal, Class::Disposable];
 
-    /// Its name in configurations and in names of values.
+    /// The class's name in configurations and in names of values.
     pub fn name(self) -> &'static str {
         match self {
             Class::Keep => "keep",
@@ -57,13 +57,13 @@ impl Class {
 /// One of the apps, at the phone's scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct App {
-    /// Name of its cgroup and its files.
+    /// Name of the app's cgroup and files.
     pub name: &'static str,
-    /// Its class.
+    /// The app's class.
     pub class: Class,
     /// Private anonymous memory, in MB.
     pub heap_mb: u32,
-    /// Its own mapped files, in MB.
+    /// The app's own mapped files, in MB.
     pub files_mb: u32,
     /// CPU time of a cold launch, in ms.
     pub cold_ms: u32,
@@ -134,8 +134,11 @@ mod tests {
     fn apps_exceed_the_phones_memory_but_their_heaps_fit_with_swap() {
         let heap: u32 = APPS.iter().map(|app| app.heap_mb).sum();
         let files: u32 = APPS.iter().map(|app| app.files_mb).sum();
-        assert!(heap + files > 2048 + 2048 / 2, "{heap} + {files}");
-        assert!(heap < 2048 + 2048, "{heap}");
+        assert!(
+            heap + files > 2048 + 2048 / 2,
+            "{heap} MB of heaps, {files} MB of files"
+        );
+        assert!(heap < 2048 + 2048, "{heap} MB of heaps");
     }
 
     #[test]

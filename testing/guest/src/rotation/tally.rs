@@ -61,15 +61,47 @@ impl Charges {
     }
 }
 
+/// CPU time of limelightd's threads over a number of periods.
+#[derive(Debug, Default)]
+struct DaemonWork {
+    /// CPU time in microseconds, by thread name.
+    us: BTreeMap<String, f64>,
+    periods: u32,
+}
+
+impl DaemonWork {
+    /// Adds a period. The arguments are the threads' CPU times before and after the period, in
+    /// nanoseconds.
+    fn add(&mut self, before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) {
+        self.periods += 1;
+        for (thread, after) in after {
+            let used = after.saturating_sub(before.get(thread).copied().unwrap_or(0));
+            *self.us.entry(thread.clone()).or_default() += used as f64 / 1000.0;
+        }
+    }
+
+    /// Reports the mean CPU time per period, of all threads together and of each thread.
+    fn report(&self, name: &str, reporter: &mut Reporter) {
+        if self.periods == 0 {
+            return;
+        }
+        let periods = f64::from(self.periods);
+        let all: f64 = self.us.values().sum();
+        reporter.value(name, all / periods);
+        for (thread, us) in &self.us {
+            reporter.value(format!("{name}_{thread}"), us / periods);
+        }
+    }
+}
+
 /// All statistics.
 #[derive(Debug, Default)]
 pub struct Tally {
     classes: BTreeMap<Class, Sums>,
     /// Delays of the round in which every app is launched for the first time.
     first_us: Vec<f64>,
-    /// CPU time of limelightd's threads during launches, in microseconds, by thread name.
-    daemon_us: BTreeMap<String, f64>,
-    daemon_launches: u32,
+    daemon_launches: DaemonWork,
+    daemon_pauses: DaemonWork,
 }
 
 impl Tally {
@@ -95,22 +127,28 @@ impl Tally {
         sums.major_faults += launched.major_faults;
     }
 
-    /// Adds the CPU time that limelightd's threads used during a launch. The arguments are their
-    /// CPU times before and after it, in nanoseconds.
+    /// Adds the CPU time that limelightd's threads used during a launch. The arguments are the
+    /// threads' CPU times before and after the launch, in nanoseconds.
     pub fn daemon_worked(&mut self, before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) {
-        self.daemon_launches += 1;
-        for (thread, after) in after {
-            let used = after.saturating_sub(before.get(thread).copied().unwrap_or(0));
-            *self.daemon_us.entry(thread.clone()).or_default() += used as f64 / 1000.0;
-        }
+        self.daemon_launches.add(before, after);
     }
 
-    /// Counts an app that was killed.
+    /// Adds the CPU time that limelightd's threads used from the end of a launch to the start of
+    /// the next launch. The arguments are the threads' CPU times at these moments, in nanoseconds.
+    pub fn daemon_worked_later(
+        &mut self,
+        before: &BTreeMap<String, u64>,
+        after: &BTreeMap<String, u64>,
+    ) {
+        self.daemon_pauses.add(before, after);
+    }
+
+    /// Counts an app that has died.
     pub fn killed(&mut self, class: Class) {
         self.of(class).kills += 1;
     }
 
-    /// Counts an app that died during its launch.
+    /// Counts an attempt at a launch during which the app died.
     pub fn failed(&mut self, class: Class) {
         self.of(class).failed += 1;
     }
@@ -137,14 +175,8 @@ impl Tally {
             reporter.sample("launch_us", *delay);
         }
         reporter.value("first_mean_us", mean(&self.first_us));
-        if self.daemon_launches > 0 {
-            let launches = f64::from(self.daemon_launches);
-            let all: f64 = self.daemon_us.values().sum();
-            reporter.value("daemon_launch_us", all / launches);
-            for (thread, us) in &self.daemon_us {
-                reporter.value(format!("daemon_launch_us_{thread}"), us / launches);
-            }
-        }
+        self.daemon_launches.report("daemon_launch_us", reporter);
+        self.daemon_pauses.report("daemon_pause_us", reporter);
     }
 }
 
@@ -225,6 +257,7 @@ mod tests {
         let used = |main| BTreeMap::from([("main".to_owned(), main)]);
         tally.daemon_worked(&used(1_000), &used(5_000));
         tally.daemon_worked(&BTreeMap::new(), &used(2_000));
+        tally.daemon_worked_later(&used(5_000), &used(7_000));
         let mut reporter = Reporter::new("cell");
         tally.report(&mut reporter);
         let value = |name: &str| reporter.values[name];
@@ -238,6 +271,7 @@ mod tests {
         );
         assert_eq!(value("launch_major_faults"), 3.0);
         assert_eq!(value("daemon_launch_us"), 3.0);
+        assert_eq!(value("daemon_pause_us"), 2.0);
         assert_eq!(value("daemon_launch_us_main"), 3.0);
         assert_eq!(reporter.series["launch_us"], [30.0, 10.0]);
     }

@@ -35,13 +35,13 @@ pub enum Order {
     Grow(u32),
     /// Changes the name of the process.
     Rename(String),
-    /// Sets its own `oom_score_adj`.
+    /// Sets the process's `oom_score_adj`.
     Score(i16),
-    /// Sets its own nice value.
+    /// Sets the process's nice value.
     Nice(i32),
     /// Forks a child; an orphan leaves its session and its parent.
     Child { orphan: bool },
-    /// Moves itself to the cgroup in this directory.
+    /// Moves the process to the cgroup in this directory.
     Move(String),
     /// Creates this directory as a cgroup.
     Make(String),
@@ -116,7 +116,8 @@ fn rename(name: &str) {
     }
 }
 
-/// Forks a child that sleeps for [`CHILD_LIVES`] and exits; returns its PID.
+/// Forks a child that sleeps for [`CHILD_LIVES`] and exits; returns the child's PID. An orphan is
+/// forked by a process in between, which exits at once; then that process's PID is returned.
 fn child(orphan: bool) -> Result<i32> {
     // SAFETY: each child makes only system calls until it exits, and this process has one thread.
     unsafe {

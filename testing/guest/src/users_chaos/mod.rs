@@ -273,7 +273,8 @@ fn remove(group: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The harm that another user, or the daemon on that user's behalf, has done to an idle app.
+/// The harm that another user, or the daemon on that user's behalf, has done to an idle app; `None`
+/// if the app is unharmed or dead.
 fn harmed(app: &mut App, seated: bool) -> Option<String> {
     let pid = app.pid();
     // Kills are checked in the daemon's history, and the lab compares the number of dead apps with
@@ -419,10 +420,18 @@ fn end(world: &mut World, daemon: Daemon, reporter: &Reporter) -> Result<()> {
     let order = Order::Child { orphan: true };
     world.busy[SEATED].order(&order);
     let (code, before): (i32, Before) = daemon.end()?;
-    reporter.check("limelightd ends with exit code 0", code == 0, log_tail())?;
+    reporter.check(
+        "limelightd ends with exit code 0",
+        code == 0,
+        format!("exit code {code}\n{}", log_tail()),
+    )?;
     world.check_kept("after SIGTERM", reporter)?;
     world.clear()?;
     before.check_restored("after SIGTERM", reporter)?;
     let left = Path::new(ROOT).join("limelight.slice").exists();
-    reporter.check("the daemon's cgroup tree is gone", !left, "limelight.slice")
+    reporter.check(
+        "the daemon's cgroup tree is gone",
+        !left,
+        format!("limelight.slice exists: {left}"),
+    )
 }

@@ -111,8 +111,8 @@ fn view(watcher: usize) -> Result<(Vec<Value>, String)> {
     Ok((values.collect::<Result<_>>()?, text))
 }
 
-/// Has the user at the screen change apps or get input. Returns a message for each trace of this
-/// that another user sees.
+/// Has the user at the screen change apps, get input or get a frame. Returns a message for each
+/// trace of that event which another user sees.
 pub fn watch(random: &mut Random, own: [i32; 2]) -> Result<Vec<String>> {
     let watcher = 1 + random.below(2) as usize;
     let uid = USERS[watcher];
@@ -130,7 +130,7 @@ pub fn watch(random: &mut Random, own: [i32; 2]) -> Result<Vec<String>> {
     let answered = |answer: &Value| answer["code"] != "busy";
     if before.iter().chain(&after).all(answered) && before != after {
         wrong.push(format!(
-            "uid {uid} sees {change}: {after:?}, before {before:?}"
+            "answers to uid {uid} changed after {change}: {after:?}, before {before:?}"
         ));
     }
     if let Some(name) = betrayed(watcher, &text) {

@@ -78,7 +78,7 @@ pub enum Command {
         #[command(flatten)]
         how: How,
     },
-    /// Run the soak scenarios on the debug kernel.
+    /// Run every soak scenario, print its tables and verdicts.
     Soak {
         /// Run options.
         #[command(flatten)]
@@ -118,7 +118,8 @@ pub struct How {
     /// Fast or exact; by default the scenario's own mode.
     #[arg(long)]
     mode: Option<ModeName>,
-    /// Guests at a time; by default one per CPU for tests and exact mode, else one.
+    /// Guests at a time; by default one per CPU, at most 8, for tests and for benchmarks in exact
+    /// mode, else one.
     #[arg(short, long)]
     jobs: Option<usize>,
     /// Keep the run directories of successful machines, too.

@@ -98,11 +98,11 @@ mod tests {
         assert_eq!(
             bytes[1024 + 56..1024 + 58],
             [0x53, 0xef],
-            "ext4's magic number"
+            "the image has no ext4 magic number"
         );
         assert!(
             fs::metadata(&image).unwrap().blocks() * 512 < 20 << 20,
-            "not sparse"
+            "the image is not sparse"
         );
         assert_eq!(image, data(&paths, 64).unwrap());
         assert_ne!(image, data(&paths, 65).unwrap());

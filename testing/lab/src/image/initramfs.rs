@@ -84,8 +84,8 @@ impl Programs {
     }
 }
 
-/// Writes the archive to `to`. It is not compressed: an emulated guest would take seconds to unpack
-/// it, while QEMU loads a large file quickly.
+/// Writes the archive to `to`. The archive is not compressed: an emulated guest would take seconds
+/// to decompress it, while QEMU loads a large file quickly.
 pub fn write(
     programs: &Programs,
     plan: &Plan,

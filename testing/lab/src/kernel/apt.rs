@@ -22,7 +22,7 @@ pub struct Apt {
 }
 
 impl Apt {
-    /// apt for this machine's architecture.
+    /// apt with the host's configuration.
     pub fn native() -> Apt {
         Apt {
             options: Vec::new(),
@@ -119,8 +119,8 @@ impl Apt {
         let newest = names.max_by(|a, b| version_order(a, b));
         newest.map(str::to_owned).with_context(|| {
             format!(
-                "apt knows no package {pattern}: run `apt-get update` with Debian 12's main and \
-                 security archives in its sources"
+                "apt knows no package that matches {pattern}: run `apt-get update` with Debian 12's \
+                 main and security archives in its sources"
             )
         })
     }

@@ -43,7 +43,7 @@ fn get_native(paths: &Paths) -> Result<PathBuf> {
 }
 
 /// The newest kernel of Linux 7.3 for `cloud-amd64`. An existing entry is used without a check for
-/// updates, because apt's lists have to be fetched for it.
+/// updates, because such a check has to fetch apt's lists.
 fn get_backport(paths: &Paths) -> Result<PathBuf> {
     let name = paths.linux.name_of(Kernel::Debian);
     let shelf = Shelf::new(&paths.cache, "kernels")?;
@@ -106,7 +106,7 @@ pub fn unpack(package: &Path, to: &Path) -> Result<()> {
 }
 
 /// Moves image, configuration and modules out of an unpacked package. Since Linux 7, Debian's
-/// packages have all of them in one directory.
+/// packages have all three in the directory of the modules.
 fn take_apart(unpacked: &Path, image: &str, dir: &Path) -> Result<()> {
     let modules = ["lib/modules", "usr/lib/modules"].map(|part| unpacked.join(part));
     let modules = modules.iter().find(|dir| dir.is_dir());

@@ -35,8 +35,8 @@ impl Linux {
         }
     }
 
-    /// The version of `kernel` if this one is selected. Kernels for other machines, and the
-    /// kernel of our package, have one version.
+    /// The version of `kernel` if version `self` is selected. Kernels for other machines, and the
+    /// kernel of our package, exist only for Linux 6.12 (or older).
     pub fn of(self, kernel: Kernel) -> Linux {
         match kernel {
             Kernel::Debian | Kernel::Limelight | Kernel::Unpatched | Kernel::Debug => self,

@@ -24,7 +24,7 @@ use crate::scenario::Kernel;
 pub struct Bootable {
     /// The kernel.
     pub kernel: Kernel,
-    /// Its entry in the cache.
+    /// The kernel's entry in the cache.
     pub dir: PathBuf,
     /// Hash of the inputs that it was built from.
     pub hash: String,

@@ -65,7 +65,7 @@ impl Modules {
     fn visit(
         &self,
         name: &str,
-        for_whom: &str,
+        needed_by: &str,
         seen: &mut BTreeSet<String>,
         order: &mut Vec<Module>,
     ) -> Result<()> {
@@ -74,7 +74,7 @@ impl Modules {
         }
         let Some(file) = self.files.get(name) else {
             bail!(
-                "{for_whom} needs the kernel module {name}, which is neither in {} nor built in",
+                "{needed_by} needs the kernel module {name}, which is neither in {} nor built in",
                 self.dir.display()
             );
         };

@@ -53,7 +53,7 @@ pub struct Machine {
     pub zero_disks: Vec<(ZeroDisk, Option<PathBuf>)>,
     /// The guest's notion of time.
     pub mode: Mode,
-    /// Ignored in exact mode, which uses TCG.
+    /// The accelerator in fast mode; exact mode always uses TCG.
     pub accelerator: Accelerator,
     /// Whether TCG executes the CPUs in turn, in one thread. Then no CPU can write code while
     /// another CPU translates that code.
@@ -146,7 +146,7 @@ impl Machine {
         ];
         if self.accelerator() == Accelerator::Tcg {
             words.push("mitigations=off");
-            // If it calibrated its own clock, the guest would get a wrong rate on a busy host.
+            // A guest that calibrates its own clock gets a wrong rate on a busy host.
             tsc = match self.is_arm() {
                 true => None,
                 false => {

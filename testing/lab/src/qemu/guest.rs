@@ -112,7 +112,7 @@ impl Guest {
                 None => format!("the guest ended before its work was finished (QEMU: {status})"),
             },
             (None, Some(finished)) if now > finished + POWER_OFF => {
-                "the guest finished its work but does not power off".into()
+                "the guest finished its work but did not power off".into()
             }
             (None, None) if now > self.deadline => {
                 format!(

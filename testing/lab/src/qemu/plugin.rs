@@ -111,7 +111,7 @@ pub fn reports(file: &Path) -> Result<BTreeMap<u32, Report>> {
     text.lines()
         .map(|line| {
             let mut report: Report = serde_json::from_str(line)
-                .with_context(|| format!("{} holds {line:?}", file.display()))?;
+                .with_context(|| format!("cannot parse a line of {}: {line:?}", file.display()))?;
             add_waits(&mut report.values);
             Ok((report.report, report))
         })

@@ -10,13 +10,13 @@ const VALUE_WIDTH: f64 = 110.0;
 const ROW_HEIGHT: f64 = 24.0;
 const BAR_HEIGHT: f64 = 14.0;
 
-/// A bar.
+/// One bar of a chart: an arm's median, with the samples as dots.
 pub struct Bar<'a> {
     /// The arm.
     pub label: String,
-    /// Its repetitions, at least one.
+    /// The arm's samples, one for each repetition; at least one.
     pub samples: &'a [f64],
-    /// Whether it is one of Limelight's arms.
+    /// Whether this is an arm with limelightd.
     pub ours: bool,
 }
 
@@ -131,7 +131,7 @@ mod tests {
         assert!(chart.contains("stock &lt;x&gt;"), "{chart}");
         assert!(
             chart.contains("x1=\"210.0\""),
-            "the limit is at zero: {chart}"
+            "the limit's line is not at zero: {chart}"
         );
     }
 

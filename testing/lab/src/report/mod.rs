@@ -19,7 +19,7 @@ const CHARTS: usize = 3;
 pub struct Section<'a> {
     /// The scenario.
     pub spec: &'a Spec,
-    /// Its rows, from the newest run of each variant.
+    /// The scenario's rows, from the newest run of each variant.
     pub rows: Vec<Row>,
 }
 
@@ -200,10 +200,11 @@ th:first-child, td:first-child { text-align: left; }
 .small { font-size: 12px; opacity: .75; } li.failed b { color: var(--line); }
 </style>
 <main><h1>Limelight: measurements</h1>
-<p>Medians over repetitions; arms took turns. <i>x stock</i> and <i>x limit</i> are ratios of medians
-to the distribution's kernel without Limelight and to the same work without background load; the
-dashed line is that limit. Times from an emulated processor are rough: counters carry the claims,
-and exact mode counts instructions.</p>
+<p>Medians over repetitions; arms took turns. <i>x stock</i> is the ratio of a median to the median
+without Limelight, <i>x limit</i> the ratio to the same work without background load: on the same
+kernel if that was measured, else on the distribution's kernel. The dashed line is the limit. In
+fast mode, times from an emulated processor are rough, so the claims rest on counters. Exact mode
+counts instructions.</p>
 "#;
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::scenario::{ArmOn, Mode, Variant, Verdict};
 
-/// The result of one cell of one boot, with the conditions that are needed to judge or repeat it.
+/// The figures, one check, or the failure of one cell of one boot, with the conditions that are
+/// needed to judge or repeat it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The scenario's name.
@@ -41,7 +42,7 @@ impl Row {
     }
 }
 
-/// The result of a cell.
+/// What a row reports about its cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
@@ -52,7 +53,7 @@ pub enum Outcome {
         /// Samples in the order of measurement; units as in `values`.
         series: BTreeMap<String, Vec<f64>>,
     },
-    /// A check inside a test.
+    /// A check that the guest made.
     Check {
         /// The check.
         what: String,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Tables of results: the same cells as text, as Markdown and for the report.
+//! Tables of results, as text, as Markdown and for the HTML report.
 
 use super::stats::{ratio, Summary};
 use super::Aggregates;
 use crate::scenario::{ArmOn, Kernel, Metric, Spec, Variant};
 use limelight_apps::plan::Arm;
 
-/// The text of a cell without a value.
+/// The text of a table cell without a value.
 const NOTHING: &str = "-";
 
 /// A table of text.

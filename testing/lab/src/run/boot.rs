@@ -26,7 +26,7 @@ const BOOT_S: u64 = 180;
 /// Assumed slowdown of an exact guest's clock relative to the host's.
 const EXACT_FACTOR: u64 = 20;
 /// Maximum number of boots of a machine. A second boot follows only if the first one fails with the
-/// emulator's int3 fault; it emulates the CPUs in one thread.
+/// emulator's int3 fault. The second boot emulates the CPUs in one thread.
 const BOOTS: u32 = 2;
 /// The cache model's output file in the run directory.
 const CACHE_REPORTS: &str = "cache.jsonl";
@@ -41,9 +41,9 @@ pub struct Job<'a> {
     pub scenario: &'static str,
     /// The boot's schedule.
     pub boot: &'a Boot,
-    /// Its kernel.
+    /// The boot's kernel.
     pub kernel: &'a Bootable,
-    /// Its accelerator.
+    /// The boot's accelerator.
     pub accelerator: Accelerator,
     /// Console texts that are not failures.
     pub expected_console: &'static [&'static str],
@@ -353,7 +353,7 @@ impl Job<'_> {
     }
 }
 
-/// A guest's records, by cell.
+/// A guest's results, checks and failures, by cell. Progress messages do not count as records here.
 struct Collected<'a> {
     cells: BTreeMap<&'a str, &'a Scheduled>,
     /// Cells without any record yet.

@@ -79,7 +79,10 @@ pub(super) fn disks(
         SwapKind::Disk if on_flash => Swap::Disk(Flash::SWAP.into()),
         SwapKind::Disk if mode == Mode::Exact => Swap::NullBlk {
             mib: size.swap_mib,
-            completion_nsec: EXACT_DISK_NSEC,
+            completion_nsec: match size.swap_nsec {
+                0 => EXACT_DISK_NSEC,
+                nsec => nsec,
+            },
         },
         SwapKind::Disk => Swap::Disk(add(disk::blank(paths, size.swap_mib)?)),
     };

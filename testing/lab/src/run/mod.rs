@@ -323,8 +323,8 @@ pub fn variant_list(spec: &Spec) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Begins a run: removes the oldest saved runs and returns the new run's name. The names of the
-/// run's directories begin with it.
+/// Begins a run: removes the oldest saved runs and returns the new run's name. The name of each
+/// directory of the run begins with the run's name.
 pub fn begin(paths: &Paths) -> Result<String> {
     prune_runs(paths)?;
     let (date, time) = clock::now();

@@ -88,15 +88,17 @@ impl Boot {
 }
 
 /// Whether `mode` supports the machine. Fast mode has no cache model. Exact mode may not read a
-/// host disk during a measurement. There, a root file system needs a PID 1 other than the lab's and
-/// disks of unlimited speed, because it is then copied to guest memory; or a slow data disk, to
-/// which its programs are copied before the measurement.
+/// host disk during a measurement, so it supports a root file system in two cases only. Either PID
+/// 1 is not the lab's and the disks have unlimited speed: the guest then copies the root file
+/// system to its memory. Or the data disk is slow ([`MachineSize::request_nsec`]) and thus in guest
+/// memory: the programs are copied to that disk before the measurement.
 pub fn possible(mode: Mode, size: &MachineSize) -> bool {
     match mode {
         Mode::Fast => !size.cache_model,
         Mode::Exact => {
             let in_memory = size.init != Init::Lab && size.disk_speed.is_none();
-            size.rootfs_packages.is_empty() || size.request_nsec > 0 || in_memory
+            let slow = size.request_nsec > 0 || size.flash.is_some();
+            size.rootfs_packages.is_empty() || slow || in_memory
         }
     }
 }

@@ -26,9 +26,9 @@ pub enum Zeroes {
 /// A disk full of zeroes, from which prezero can read zeroed pages. Its size is [`ZeroDisk::MIB`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ZeroDisk {
-    /// Its bus.
+    /// The disk's bus.
     pub bus: Bus,
-    /// Its backend.
+    /// The disk's backend.
     pub zeroes: Zeroes,
 }
 
@@ -51,7 +51,7 @@ pub struct FlashSpeed {
     pub request_kib: u32,
 }
 
-/// Combined speed of all virtio disks.
+/// Combined speed of all virtio disks except zero disks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskSpeed {
     /// Requests per second of host time.
@@ -85,13 +85,16 @@ pub struct MachineSize {
     /// guest also gets the package's successor. Not possible with the lab's PID 1.
     pub packaged: bool,
     /// Time per request of the data disk in nanoseconds, for any number of requests in flight. The
-    /// disk is then in guest memory in both modes, with a file system. With 0, the disk is the
-    /// mode's ordinary one and as fast as that.
+    /// disk is then in guest memory in both modes, with a file system. With 0, the data disk is the
+    /// mode's ordinary data disk, at its ordinary speed.
     pub request_nsec: u32,
+    /// Completion time of a request to exact mode's swap disk, in nanoseconds; 0: that of its other
+    /// disks.
+    pub swap_nsec: u32,
     /// Speed of a flash disk in guest memory. It replaces the data disk and, if the variant swaps
     /// to a disk, the swap disk; their sizes stay as above.
     pub flash: Option<FlashSpeed>,
-    /// Combined speed of all virtio disks. `None`: the host's speed.
+    /// Combined speed of all virtio disks except zero disks. `None`: the host's speed.
     pub disk_speed: Option<DiskSpeed>,
     /// Disks full of zeroes, for prezero.
     pub zero_disks: Vec<ZeroDisk>,
@@ -100,8 +103,8 @@ pub struct MachineSize {
     /// Whether a cache model counts misses by cause. Only in exact mode, and on a kernel built by
     /// the lab.
     pub cache_model: bool,
-    /// Whether the memory and cpuset controllers are on cgroup v1, mounted where Android mounts
-    /// them. Only on a kernel that has them.
+    /// Whether the memory, cpu, cpuset and blkio controllers are on cgroup v1, mounted where
+    /// Android mounts them. Only on a kernel that has these controllers on cgroup v1.
     pub cgroup_v1: bool,
     /// Whether the CPU has ERMS and FSRM, with which the kernel clears pages by `rep stosb`. TCG
     /// executes that instruction one byte at a time, so clearing appears many times more expensive
@@ -122,6 +125,7 @@ impl Default for MachineSize {
             init: Init::Lab,
             packaged: false,
             request_nsec: 0,
+            swap_nsec: 0,
             flash: None,
             disk_speed: None,
             zero_disks: Vec::new(),

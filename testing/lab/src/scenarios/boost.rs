@@ -5,7 +5,7 @@
 //! delay.
 //!
 //! On one CPU, exact mode gives exact times. Two CPUs need fast mode, where times depend on the
-//! host. There the verdicts judge the app's CPU share, which does not.
+//! host. There the verdicts judge the app's CPU share, which does not depend on the host.
 
 use limelight_apps::scenario::{Boost, Helper, Place, Spin};
 
@@ -49,8 +49,8 @@ const HELPER: &str = "helper-known";
 const UNKNOWN: &str = "helper-unknown";
 /// Number of frames that the helper draws in a run.
 const HELPER_FRAMES: u32 = 100;
-/// The same for a helper that the daemon does not know. Fewer, because each frame then takes a
-/// third of a second, as it also does with a weight set by hand.
+/// Number of frames that a helper draws in a run if the daemon does not know the helper. It is
+/// lower, because each frame then takes a third of a second, also with a weight set by hand.
 const UNKNOWN_FRAMES: u32 = 20;
 const SWITCHES: &str = "switches";
 
@@ -146,7 +146,7 @@ fn fast(seen: &Seen<'_>, arm: ArmOn, speed: f64) -> Verdict {
     seen.verdict(
         format!("{arm} keeps at least {promised} of the idle machine's speed"),
         speed >= promised,
-        format!("{speed:.4}"),
+        format!("{speed:.4} of the speed"),
     )
 }
 
@@ -199,14 +199,14 @@ pub const EXACT: Spec = Spec {
     time_limit_s: 120,
     must_hold: |aggregates| judge(aggregates, by_time),
     metrics: &[&[
-        Metric::lower("run_us", "run"),
+        Metric::lower("run_us", "mean time of a run"),
         Metric::higher("cpu_percent", "% of a processor"),
         Metric::higher("mflops", "MFLOPS"),
         Metric::lower("wake_p50_us", "wake-up p50"),
         Metric::lower("wake_p99_us", "wake-up p99"),
         Metric::lower("frame_p50_us", "frame p50"),
         Metric::lower("frame_p99_us", "frame p99"),
-        Metric::lower("missed_frames_percent", "% missed"),
+        Metric::lower("missed_frames_percent", "% of frames missed"),
         Metric::lower("daemon_percent", "daemon's % of a processor"),
         Metric::lower("switch_p50_us", "boost moved p50"),
         Metric::lower("switch_max_us", "boost moved, worst"),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Scenarios that only boot: each kernel, and repeatedly with the daemon.
+//! Scenarios that only boot: Debian's kernel and ours, and many boots with the daemon.
 
 use super::terms::*;
 
-/// Every kernel boots, runs a program, and reports back: the lab's own end-to-end test.
+/// Debian's kernel and ours boot, run a program, and report back: the lab's own end-to-end test.
 pub const BOOT: Spec = Spec {
     name: "boot",
-    about: "each kernel boots, mounts its disks, runs a program and powers off",
+    about: "Debian's kernel and ours boot, mount their disks, run a program and power off",
     variants: &[
         (&[Lru::TwoList], &[SwapKind::Disk], &["plain"]),
         (&[Lru::Mglru], &[SwapKind::Zram], &["plain"]),

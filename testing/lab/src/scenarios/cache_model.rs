@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Tests the cache model with programs whose accesses are known: the number of misses, their
-//! causes, and what evicted the missed lines. Interrupts and page tables add misses, hence the
-//! tolerances.
+//! Runs programs with known memory accesses, and checks what the cache model counts: the misses,
+//! the program whose access missed, and the program that evicted the missed line. Interrupts and
+//! page tables add misses and evict a few lines, hence the tolerances.
 
 use limelight_apps::scenario::CachePattern;
 
@@ -9,7 +9,7 @@ use super::terms::*;
 
 const LINES_IN_MIB: f64 = 16384.0;
 const LINES_IN_PAGE: f64 = 64.0;
-/// Number of zeroed pages: 8 MiB, the size of the last-level cache.
+/// Number of zeroed pages; together they are 8 MiB, the size of the last-level cache.
 const ZEROED: u32 = 2048;
 
 const TASKS: [(&str, CachePattern); 5] = [
@@ -28,15 +28,17 @@ fn expected() -> Vec<(&'static str, &'static str, f64, f64)> {
     let zeroed = f64::from(ZEROED) * LINES_IN_PAGE;
     let own = 6.0 * LINES_IN_MIB;
     vec![
-        // Only the first of 100 rounds misses.
+        // Each of 100 rounds reads every line once; the loop's own accesses come on top.
         (
             "inside-l1",
             "cache_app_accesses",
             small * 100.0,
             small * 250.0,
         ),
+        // The memory fits into L1, so only the first round misses.
         ("inside-l1", "cache_app_l1_misses", small, small * 4.0),
-        // Every round misses L2. The last-level cache keeps all lines except where a set is full.
+        // 4 MiB do not fit into L2, so every line misses there in each of 8 rounds. In the
+        // last-level cache, a line misses in the first round, and later only if its set is full.
         (
             "inside-llc",
             "cache_app_l2_misses",
@@ -92,7 +94,7 @@ fn expected() -> Vec<(&'static str, &'static str, f64, f64)> {
 /// The cache model with known access patterns.
 pub const CACHE_MODEL: Spec = Spec {
     name: "cache-model",
-    about: "the cache model counts the misses that known accesses must have",
+    about: "for known access patterns, the cache model counts the expected number of misses",
     variants: &[(&[Lru::Mglru], &[SwapKind::None], &["patterns"])],
     arms: &[STOCK_OURS],
     machine: |_| MachineSize {
@@ -112,7 +114,7 @@ pub const CACHE_MODEL: Spec = Spec {
                 Some(Verdict::new(
                     format!("{task}: {name} is from {from:.0} to {to:.0}"),
                     (from..=to).contains(&misses),
-                    format!("{misses}"),
+                    format!("{misses} counted"),
                 ))
             };
             expected().into_iter().filter_map(judge).collect::<Vec<_>>()

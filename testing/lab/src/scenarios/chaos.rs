@@ -2,14 +2,14 @@
 //! Everything that limelightd depends on fails in turn. The daemon, its watcher, a session's agent
 //! and its X server are killed; cgroups vanish; descriptors and disk space run out; /sys becomes
 //! read-only; the clock jumps; the machine suspends. The guest checks that the state is correct
-//! after each fault and that no changed value is left behind.
+//! after each failure and that no changed value is left behind.
 
 use limelight_apps::scenario::Chaos;
 
 use super::terms::*;
 
 const TASK: &str = "chaos";
-/// The faults that every machine supports.
+/// The failures that every machine supports.
 const EVERYWHERE: [&str; 14] = [
     "killed",
     "killed_for_good",
@@ -26,9 +26,9 @@ const EVERYWHERE: [&str; 14] = [
     "clock_ahead",
     "stopped",
 ];
-/// The fault that needs a session.
+/// The failure that needs a session.
 const SERVER_KILLED: &str = "server_killed";
-/// The fault that needs a machine that can suspend.
+/// The failure that needs a machine that can suspend.
 const SUSPENDED: &str = "suspended";
 const KINDS: u32 = EVERYWHERE.len() as u32;
 
@@ -41,8 +41,8 @@ fn tasks(steps: u32, sleep: bool) -> Vec<Task> {
     vec![Task::new(TASK, Work::Chaos(work))]
 }
 
-/// Verdict that each fault of `EVERYWHERE` and `further` has occurred at least once. The guest
-/// checks the state after each fault.
+/// Verdict that each failure of `EVERYWHERE` and `further` has occurred at least once. The guest
+/// checks the state after each failure.
 fn all_troubles_occur(aggregates: &Aggregates, further: &[&str]) -> Vec<Verdict> {
     let troubles = [&EVERYWHERE[..], further].concat();
     Seen::each_arm(aggregates, TASK, |seen, arm| {
@@ -65,7 +65,7 @@ fn all_troubles_occur(aggregates: &Aggregates, further: &[&str]) -> Vec<Verdict>
     })
 }
 
-/// Each fault once, without a session; part of every test run.
+/// Each failure once, without a session; part of every test run.
 pub const SHORT: Spec = Spec {
     name: "chaos-short",
     about: "everything around limelightd breaks once, and the state is correct afterwards",
@@ -76,7 +76,7 @@ pub const SHORT: Spec = Spec {
     ..Spec::TEST
 };
 
-/// Each fault once, with a user's session and Debian's X server.
+/// Each failure once, with a user's session and Debian's X server.
 pub const SESSION: Spec = Spec {
     name: "chaos-session",
     about: "the same beside a session with an X server and limelight-agent, which are killed too",
@@ -92,8 +92,8 @@ pub const SESSION: Spec = Spec {
     ..SHORT
 };
 
-/// Each fault once, and a suspend. This is separate from the other scenarios, because the emulator
-/// crashed during one such run. Our kernel is built without suspend.
+/// Each failure once, and a suspend. This is separate from the other scenarios, because the
+/// emulator crashed during one such run. Our kernel is built without suspend.
 pub const SLEEP: Spec = Spec {
     name: "chaos-sleep",
     about: "chaos-short on a machine that also suspends",
@@ -104,7 +104,7 @@ pub const SLEEP: Spec = Spec {
     ..SHORT
 };
 
-/// 400 faults in random order.
+/// 400 failures in random order.
 pub const LONG: Spec = Spec {
     name: "chaos",
     about: "everything around limelightd and a session breaks, 400 times in random order",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A topmost app needs more than all memory, or more than its cgroup's limit. Protection must
-//! yield, and limelightd must cause no kill that does not happen on stock.
+//! The topmost app needs more memory than the machine has, or more than its cgroup's limit.
+//! Protection must give up the app's pages, and the kernel must not kill more often with limelightd
+//! than without it (arm `stock` on our kernel).
 
 use limelight_apps::scenario::{HogMemory, SelfHog};
 
@@ -19,9 +20,9 @@ const SLOWER: f64 = 1.15;
 const LOAD: &str = "itself";
 const LIMITED_ANONYMOUS: &str = "limited-anonymous";
 
-/// Number of repetitions of the work with limited anonymous memory, where a wrong kill is a matter
-/// of chance: a defect in which reclaim gave up before the disk had answered killed the app in one
-/// of three runs.
+/// How often the task `limited-anonymous` runs in each repetition. A wrong kill happens there only
+/// by chance: if reclaim gives up before the disk has answered, the app dies in about a third of
+/// the runs.
 const CHANCES: u32 = 4;
 
 fn hog(name: &str, memory: HogMemory, mib: u32, rounds: u32, limit_mib: Option<u32>) -> Task {
@@ -44,7 +45,8 @@ fn limited_anonymous(name: &str, rounds: u32) -> Task {
     )
 }
 
-/// The tasks that the variant's swap allows.
+/// The tasks of a variant. Without swap, anonymous memory cannot exceed the machine's, so one task
+/// that must fail replaces the two anonymous ones.
 fn tasks(variant: &Variant, rounds: u32) -> Vec<Task> {
     use HogMemory::{Anonymous, Mapping};
     let mut all = vec![
@@ -58,7 +60,7 @@ fn tasks(variant: &Variant, rounds: u32) -> Vec<Task> {
         ),
     ];
     if variant.swap == SwapKind::None {
-        // Stock kills here, too. The task tests that the machine keeps running.
+        // The app is killed even without limelightd. The task tests that the machine keeps running.
         all.push(hog("anonymous-too-large", Anonymous, 2 * ANON_MIB, 1, None));
     } else {
         all.push(hog("anonymous", Anonymous, ANON_MIB, rounds, None));
@@ -78,7 +80,8 @@ fn each_task<V: IntoIterator<Item = Verdict>>(
     })
 }
 
-/// Judges counters: the work is completed as on stock, without more kills.
+/// Judges results, not times: the app must finish its work wherever it does without limelightd, and
+/// there must be no more OOM kills.
 pub const FALLBACK: Spec = Spec {
     name: "fallback",
     about: "a foreground app larger than memory or its limit runs as it does on stock",
@@ -105,7 +108,7 @@ pub const FALLBACK: Spec = Spec {
                 seen.verdict(
                     "the foreground app finishes its work whenever it does on stock",
                     ours >= stock,
-                    format!("done: stock {stock}, limelight {ours}"),
+                    format!("completed (0 or 1): stock {stock}, limelight {ours}"),
                 )
             });
             let kills = seen.no_new_kills(STOCK_OURS, LIMELIGHT);
@@ -133,16 +136,19 @@ pub const SELF_HOG: Spec = Spec {
         each_task(aggregates, |seen| {
             let ratio = seen.ratio("elapsed_us", LIMELIGHT, STOCK_OURS)?;
             Some(seen.verdict(
-                format!("at most {SLOWER} times as long as stock"),
+                format!("the foreground app takes at most {SLOWER} times as long as on stock"),
                 ratio <= SLOWER,
-                format!("{ratio:.3}"),
+                format!("{ratio:.3} times as long"),
             ))
         })
     },
     metrics: &[&[
-        Metric::lower("elapsed_us", "time"),
+        Metric::lower("elapsed_us", "the app's run time"),
         Metric::lower("major_faults", "major faults"),
-        Metric::lower("vmstat_limelight_protect_fallback", "pages given up"),
+        Metric::lower(
+            "vmstat_limelight_protect_fallback",
+            "protected pages evicted",
+        ),
         Metric::lower("oom_kills", "OOM kills"),
     ]],
     mode: Mode::Exact,

@@ -15,12 +15,13 @@ const FOOTPRINT: Footprint = Footprint {
     thumbnails_mib: 4,
     library_mib: 4,
 };
-/// Number of pages that only the app itself faulted in. The library is not counted, because another
-/// process shares it.
+/// Number of pages that are charged to the app. The library is left out: a helper process faults it
+/// in first, so it is charged to that process's cgroup.
 const OWN_PAGES: f64 = ((16 + 8 + 4) * 256) as f64;
+/// Lowest share of the second app's pages that must be in memory at the end.
 const KEPT: f64 = 0.95;
-/// Highest share of the first app's pages that may be left. A higher share means that the app is
-/// still protected.
+/// Highest share of the first app's pages that may still be in memory. A higher share means that
+/// the app is still protected.
 const LEFT: f64 = 0.60;
 
 /// Judges both apps' resident pages after a focus change.
@@ -35,7 +36,7 @@ pub const FOCUS: Spec = Spec {
     ..Spec::TEST
 };
 
-/// A task that moves the focus from one of two apps to the other under this variant's load.
+/// A task that moves the focus from one app to another, and then runs this variant's load.
 pub fn task(name: &str, variant: &Variant) -> Task {
     let work = FocusMove {
         footprint: FOOTPRINT,

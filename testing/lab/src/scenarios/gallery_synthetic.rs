@@ -4,7 +4,7 @@
 
 use limelight_apps::scenario::{Gallery, Pause};
 
-use super::gallery::{self, COPY, GROW, INDEX_MAPPING, INDEX_READ};
+use super::gallery::{self, COPY, GROW, INDEX_MAPPING, INDEX_READ, ROUNDS};
 use super::terms::*;
 
 const TASK: &str = "swipe";
@@ -91,11 +91,71 @@ pub const THINKING: Spec = Spec {
     metrics: &[
         gallery::METRICS,
         &[
-            Metric::lower("pause_200_worst_us", "worst after 0.2 s"),
-            Metric::lower("pause_1000_worst_us", "worst after 1 s"),
-            Metric::lower("pause_3000_worst_us", "worst after 3 s"),
-            Metric::lower("pause_10000_worst_us", "after 10 s"),
-            Metric::lower("pause_30000_worst_us", "after 30 s"),
+            Metric::lower("pause_200_worst_us", "worst response after 0.2 s"),
+            Metric::lower("pause_1000_worst_us", "worst response after 1 s"),
+            Metric::lower("pause_3000_worst_us", "worst response after 3 s"),
+            Metric::lower("pause_10000_worst_us", "response after 10 s"),
+            Metric::lower("pause_30000_worst_us", "response after 30 s"),
+        ],
+    ],
+    ..EXACT
+};
+
+/// The tasks of [`LUNCH_BREAK`]: name, time in ms for which the user is away, and whether
+/// protection ages.
+const LUNCH: [(&str, u32, bool); 8] = [
+    ("ageing-10s", 10_000, true),
+    ("ageing-1m", 60_000, true),
+    ("ageing-10m", 600_000, true),
+    ("ageing-60m", 3_600_000, true),
+    ("whole-10s", 10_000, false),
+    ("whole-1m", 60_000, false),
+    ("whole-10m", 600_000, false),
+    ("whole-60m", 3_600_000, false),
+];
+/// Completion time of a request to the swap disk: a slow disk, so that the load waits long enough
+/// to count as memory pressure although it works for only a small part of an hour.
+const LUNCH_SWAP_NSEC: u32 = 1_000_000;
+/// Pause before each other swipe, in milliseconds.
+const SWIPES_MS: u32 = 200;
+
+/// A long pause of the user, beside a program whose work fits into memory only without the viewer.
+pub const LUNCH_BREAK: Spec = Spec {
+    name: "gallery-lunch",
+    about: "the same viewer, exact, left in front for up to an hour beside periodic work",
+    variants: &[(&[Lru::TwoList, Lru::Mglru], &[SwapKind::Disk], &[ROUNDS])],
+    arms: &[STOCK, ON_DEBIAN, LIMELIGHT],
+    further_arms: &[IDLE, IDLE_OURS, STOCK_OURS, BEST_STOCK, BEST_STOCK_OURS],
+    machine: |_| MachineSize {
+        swap_nsec: LUNCH_SWAP_NSEC,
+        ..gallery::comparable_machine(SWAP_MIB)
+    },
+    tasks: |variant, arm| {
+        let ages = |&&(_, _, ages): &&(&str, u32, bool)| ages || arm.is_ours();
+        let task = |&(name, ms, ages): &(&'static str, u32, bool)| {
+            let work = Gallery {
+                windows: true,
+                // `swap` would swap out the load, which is a service, and hide what ageing does.
+                config: format!("[protect]\nageing = {ages}\n[swap]\nenabled = false\n"),
+                pauses: [(SWIPES_MS, 3), (ms, 1), (SWIPES_MS, 5)]
+                    .map(|(ms, swipes)| Pause { ms, swipes })
+                    .to_vec(),
+                ..alone_on_cpu(variant)
+            };
+            Task::new(name, Work::GallerySynthetic(work))
+        };
+        LUNCH.iter().filter(ages).map(task).collect()
+    },
+    time_limit_s: 3_900,
+    must_hold: |_| Vec::new(),
+    metrics: &[
+        gallery::METRICS,
+        &[
+            Metric::lower("load_rounds_ms", "milliseconds for a round of the load"),
+            Metric::lower("pause_10000_worst_us", "response after 10 s"),
+            Metric::lower("pause_60000_worst_us", "response after 1 min"),
+            Metric::lower("pause_600000_worst_us", "response after 10 min"),
+            Metric::lower("pause_3600000_worst_us", "response after 60 min"),
         ],
     ],
     ..EXACT
@@ -164,7 +224,7 @@ fn after_each_pause(aggregates: &Aggregates) -> Vec<Verdict> {
                     seen.variant
                 ),
                 ours <= stock * 0.05,
-                format!("{ours}, stock {stock}"),
+                format!("{ours} major faults, stock {stock}"),
             ))
         };
         THINK.into_iter().filter_map(verdict).collect::<Vec<_>>()

@@ -93,7 +93,7 @@ pub fn daemon_killed(variant: &Variant) -> Task {
 /// exact mode.
 pub const LEASE: Spec = Spec {
     name: "lease",
-    about: "a stopped limelightd loses the topmost set, and sets it again when it runs again",
+    about: "a suspended limelightd loses the topmost set, and sets it again when it resumes",
     variants: &[(&[Lru::Mglru], &[SwapKind::None], &["stopped"])],
     arms: &[LIMELIGHT],
     tasks: |_, _| vec![Task::new("rules", Work::Lease)],
@@ -155,7 +155,7 @@ pub const CLASS_RULES: Spec = Spec {
 };
 
 /// Several users on one machine: which users may claim the foreground, and what each user sees. No
-/// user can overload the daemon or stop it from noticing events.
+/// user can overload the daemon or keep it from finding other users' apps.
 pub const ACCESS_RULES: Spec = Spec {
     name: "access-rules",
     about: "users see and claim only their own apps, and no user keeps the daemon busy",
@@ -172,8 +172,7 @@ pub const ACCESS_RULES: Spec = Spec {
 };
 
 /// A machine without systemd. Apps have no cgroups of their own there, so the daemon creates them.
-/// On our kernel it does so only if configured, because the device also protects apps without a
-/// cgroup.
+/// On our kernel, boost alone needs these cgroups: the device also protects apps without a cgroup.
 pub const OWN_TREE: Spec = Spec {
     name: "own-tree",
     about: "without systemd, apps get cgroups in limelightd's own tree, and nothing of it is left \
@@ -191,7 +190,7 @@ pub const OWN_TREE: Spec = Spec {
 /// short.
 pub const GATE: Spec = Spec {
     name: "gate",
-    about: "a foreground app that shares its cgroup with background apps is never stopped or \
+    about: "a foreground app that shares its cgroup with background apps is never frozen or \
             killed",
     variants: &[(&[Lru::Mglru], &[SwapKind::Disk], &["shared-cgroup"])],
     machine: |_| MachineSize {
@@ -262,9 +261,9 @@ pub const WAKE_GRAPH: Spec = Spec {
     tasks: |_, _| vec![Task::new("24-moves", Work::Wakes)],
     time_limit_s: 300,
     metrics: &[&[
-        Metric::neutral("right", "guesses that were right"),
-        Metric::neutral("wrong", "wrong ones"),
-        Metric::neutral("none", "no guess"),
+        Metric::neutral("right", "right guesses"),
+        Metric::neutral("wrong", "wrong guesses"),
+        Metric::neutral("none", "focus moves without a guess"),
     ]],
     repetitions: 3,
     ..Spec::BENCHMARK

@@ -15,8 +15,8 @@ const DAYS: [(&str, Day); 3] = [
     ("home", Day::Home),
 ];
 
-/// Suffixes of the values for each app: whether it lost (defined in docs/lab.md), and whether the
-/// kernel's OOM killer killed it.
+/// Suffixes of the values for each app: whether the app lost something (defined in docs/lab.md),
+/// and whether the kernel's OOM killer killed the app.
 const LOST: &str = "_lost";
 const OOM: &str = "_oom";
 
@@ -51,8 +51,8 @@ pub const INNOCENTS: Spec = Spec {
     ..Spec::TEST
 };
 
-/// Verdicts that no app loses unless it also loses on stock, one for each situation; and verdicts
-/// on the OOM killer's kills, one for each arm.
+/// One verdict for each situation: no app loses something that it does not lose on stock. One
+/// verdict for each arm: on the OOM killer's kills.
 fn compare(aggregates: &Aggregates) -> Vec<Verdict> {
     let mut verdicts: Vec<Verdict> = OURS
         .iter()
@@ -89,7 +89,10 @@ fn compare_oom_kills(aggregates: &Aggregates, arm: ArmOn) -> Option<Verdict> {
             "the kernel's OOM killer takes at most one innocent app more on {arm} than on stock"
         ),
         ours <= stock + OOM_MORE,
-        format!("{ours} on {arm}, {stock} on stock, of {}", deaths.len()),
+        format!(
+            "apps killed: {ours} on {arm}, {stock} on stock, of {}",
+            deaths.len()
+        ),
     )
     .on_figure();
     (!deaths.is_empty()).then_some(verdict)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Time from the moment when a kill is due until the memory is free, on a machine that is busy and
-//! short of memory.
+//! Time from the daemon's last sample at which no kill was due until the memory is free, on a
+//! machine that is busy and short of memory.
 
 use limelight_apps::scenario::KillLatency;
 
@@ -9,6 +9,7 @@ use super::leak;
 use super::terms::*;
 
 const TASK: &str = "kills";
+/// Number of apps that leak, one after the other.
 const KILLS: u32 = 40;
 /// Limit for the 99th percentile, in microseconds.
 const P99_US: f64 = 100_000.0;
@@ -33,12 +34,12 @@ pub const KILL_LATENCY: Spec = Spec {
     time_limit_s: 1200,
     must_hold,
     metrics: &[&[
-        Metric::lower("kill_p50_us", "memory free, median"),
-        Metric::lower("kill_p99_us", "99th percentile"),
-        Metric::lower("kill_max_us", "longest"),
+        Metric::lower("kill_p50_us", "time until memory is free, median"),
+        Metric::lower("kill_p99_us", "time until memory is free, 99th percentile"),
+        Metric::lower("kill_max_us", "time until memory is free, longest"),
         Metric::neutral("kills", "kills"),
-        Metric::neutral("freed_p50_kib", "freed each"),
-        Metric::lower("innocent_dead", "innocent dead"),
+        Metric::neutral("freed_p50_kib", "memory freed by a kill, median"),
+        Metric::lower("innocent_dead", "dead apps that did not leak"),
         Metric::lower("oom_kills", "OOM kills"),
         Metric::lower("daemon_cpu_us", "the daemon's processor time"),
     ]],
@@ -63,7 +64,10 @@ fn must_hold(aggregates: &Aggregates) -> Vec<Verdict> {
                      killer"
                 ),
                 kills == f64::from(KILLS) && dead == 0.0 && oom == 0.0,
-                format!("{kills} of {KILLS}, {dead} innocent, {oom} OOM kills"),
+                format!(
+                    "{kills} of {KILLS} leaking apps killed, {dead} other apps dead, \
+                     {oom} OOM kills"
+                ),
             ),
             Verdict::new(
                 format!("{variant}: {arm} has freed the memory within 100 ms in 99 of 100 kills"),

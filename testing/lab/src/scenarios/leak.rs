@@ -8,7 +8,8 @@ use super::terms::*;
 
 const FAST: &str = "fast";
 const SLOW: &str = "slow";
-/// Name of a task, and of its variant, whose machine has additional memory for pinned page cache.
+/// Name of a task, and of its variant, whose machine has additional memory for pinned kernel
+/// caches.
 const PINNED: &str = "pinned";
 /// Rate of the slow leaks. Swap can keep up with it, but there is no time to ask the user.
 const SLOW_MIB_PER_S: u32 = 24;

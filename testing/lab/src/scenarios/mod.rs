@@ -23,12 +23,15 @@ mod premap;
 mod prezero;
 mod prezero_rules;
 mod protect;
+mod queued_start;
 mod readahead;
 mod rotation;
 mod soak;
 mod storm;
 mod swap_soak;
+mod terminal;
 mod terms;
+mod throttle;
 mod users_chaos;
 mod windows;
 
@@ -72,13 +75,16 @@ pub const fn all() -> &'static [&'static Spec] {
         &guest_checks::PROCESSORS,
         &gallery_synthetic::FAST,
         &gallery_synthetic::THINKING,
+        &gallery_synthetic::LUNCH_BREAK,
         &gallery_synthetic::EXACT,
         &gallery_real::GALLERY_REAL,
         &fallback::SELF_HOG,
         &boost::EXACT,
         &boost::TWO_PROCESSORS,
+        &terminal::EXACT,
         &readahead::SMALL_READS,
         &readahead::COLD_START,
+        &queued_start::QUEUED_START,
         &premap::PREMAP,
         &premap::PREMAP_TIME,
         &windows::ORACLE,
@@ -89,6 +95,7 @@ pub const fn all() -> &'static [&'static Spec] {
         &prezero::CACHE,
         &rotation::ROTATION,
         &kill_latency::KILL_LATENCY,
+        &throttle::THROTTLE,
         &rotation::RIVALS,
         &rotation::REAL,
         &package::DESKTOP,
@@ -120,7 +127,11 @@ mod tests {
                 "{}",
                 spec.name
             );
-            assert!(names.insert(spec.name), "{} is there twice", spec.name);
+            assert!(
+                names.insert(spec.name),
+                "two scenarios are called {}",
+                spec.name
+            );
             assert!(
                 !spec.about.is_empty() && spec.time_limit_s > 0,
                 "{}",

@@ -46,7 +46,7 @@ pub const OVERHEAD: Spec = Spec {
                         seen.variant
                     ),
                     ratio <= MORE,
-                    format!("{ratio:.5}"),
+                    format!("{ratio:.5} times the instructions"),
                 ))
             };
             FIGURES.into_iter().filter_map(judge).collect::<Vec<_>>()

@@ -7,7 +7,7 @@
 //! (ERMS). On real CPUs, both take about as long. Both are reported, and neither is a real CPU's
 //! time.
 
-use limelight_apps::scenario::{Engine, Mechanisms, Prezero, Program};
+use limelight_apps::scenario::{Engine, Mechanisms, Pages, Prezero, Program};
 
 use super::gallery_real::PACKAGES;
 use super::terms::*;
@@ -42,8 +42,8 @@ fn program(variant: &Variant) -> Program {
 /// The program's misses on lines that were evicted when a page fault of the task zeroed a page.
 const LOST_TO_ZEROING: &str = "cache_background_llc_misses_by_app_zeroing";
 
-/// Names of the task: `churn` in arms without an engine, the others by engine and mechanisms in
-/// Limelight's arm.
+/// Names of the task: [`TASK`] in arms without an engine. In Limelight's arm, the other names tell
+/// the engine and the mechanisms.
 const TASK: &str = "churn";
 const CPU: &str = "churn-cpu";
 const VIRTIO: &str = "churn-virtio";
@@ -52,6 +52,8 @@ const NVME: &str = "churn-nvme";
 const NVME_TRUSTED: &str = "churn-nvme-trusted";
 const PREMAP: &str = "churn-premap";
 const WITH_PREMAP: &str = "churn-cpu-premap";
+const PREMAP_FOLIOS: &str = "churn-premap-folios";
+const WITH_PREMAP_FOLIOS: &str = "churn-cpu-premap-folios";
 
 /// The machine's zero disks, in this order. QEMU generates the zeroes.
 const DISKS: [ZeroDisk; 2] = [
@@ -76,7 +78,7 @@ fn block(disk: u32, trusted: bool) -> Engine {
 }
 
 /// Limelight's tasks: prezero alone with each engine, all mechanisms but prezero, and all
-/// mechanisms.
+/// mechanisms; the last two also where the administrator permits folios of 64 KiB.
 fn engines() -> Vec<(&'static str, Engine, Mechanisms)> {
     vec![
         (CPU, Engine::Cpu, Mechanisms::PrezeroOnly),
@@ -86,6 +88,8 @@ fn engines() -> Vec<(&'static str, Engine, Mechanisms)> {
         (NVME_TRUSTED, block(1, true), Mechanisms::PrezeroOnly),
         (PREMAP, Engine::Cpu, Mechanisms::AllButPrezero),
         (WITH_PREMAP, Engine::Cpu, Mechanisms::All),
+        (PREMAP_FOLIOS, Engine::Cpu, Mechanisms::AllButPrezero),
+        (WITH_PREMAP_FOLIOS, Engine::Cpu, Mechanisms::All),
     ]
 }
 
@@ -102,6 +106,10 @@ fn tasks(arm: ArmOn, work: &Prezero, premap: bool) -> Vec<Task> {
             let work = Prezero {
                 engine,
                 mechanisms,
+                folios: match name {
+                    PREMAP_FOLIOS | WITH_PREMAP_FOLIOS => Pages::Madvise { kib: 64 },
+                    _ => Pages::Base,
+                },
                 ..work.clone()
             };
             Task::new(name, Work::Prezero(work))
@@ -124,13 +132,13 @@ fn pool_serves(seen: &Seen<'_>) -> Vec<Verdict> {
         seen.verdict(
             "at least 99 % of the pages come from the pool",
             served > 0.0 && served >= (served + missed) * SERVED,
-            format!("{served} of {}", served + missed),
+            format!("{served} of {} pages", served + missed),
         )
         .on_figure(),
         seen.verdict(
             "no page is zeroed ahead inside a window",
             inside == 0.0,
-            format!("{inside}"),
+            format!("{inside} pages zeroed inside windows"),
         ),
     ]
 }
@@ -157,6 +165,7 @@ pub const EXACT: Spec = Spec {
             engine: Engine::Cpu,
             mechanisms: Mechanisms::PrezeroOnly,
             cache_model: false,
+            folios: Pages::Base,
         };
         tasks(arm, &work, true)
     },
@@ -175,9 +184,9 @@ pub const EXACT: Spec = Spec {
         })
     },
     metrics: &[&[
-        Metric::lower("response_us", "a run"),
-        Metric::lower("response_mean_us", "a run, mean"),
-        Metric::lower("app_cpu_us", "processor time"),
+        Metric::lower("response_us", "median time of a run"),
+        Metric::lower("response_mean_us", "mean time of a run"),
+        Metric::lower("app_cpu_us", "the task's processor time"),
     ]],
     repetitions: 3,
     mode: Mode::Exact,
@@ -224,20 +233,23 @@ pub const CACHE: Spec = Spec {
             ),
             Metric::lower(
                 "cache_background_wait_us",
-                "time of its misses without overlap",
+                "time of the program's misses, if none overlap",
             ),
             Metric::lower("cache_app_llc_misses", "the task's LLC misses"),
-            Metric::lower("cache_app_zeroing_llc_misses", "its zeroing's LLC misses"),
+            Metric::lower(
+                "cache_app_zeroing_llc_misses",
+                "LLC misses of the task's zeroing",
+            ),
         ],
     ],
     ..BACKGROUND
 };
 
 const BACKGROUND_METRICS: &[Metric] = &[
-    Metric::lower("background_us", "the program"),
-    Metric::lower("background_cpu_us", "its processor time"),
+    Metric::lower("background_us", "the program's run time"),
+    Metric::lower("background_cpu_us", "the program's processor time"),
     Metric::neutral("runs", "runs of the task"),
-    Metric::lower("response_us", "a run"),
+    Metric::lower("response_us", "median time of a run"),
 ];
 
 fn machine() -> MachineSize {
@@ -278,6 +290,7 @@ fn task_beside(variant: &Variant, cache_model: bool) -> Prezero {
         engine: Engine::Cpu,
         mechanisms: Mechanisms::PrezeroOnly,
         cache_model,
+        folios: Pages::Base,
     }
 }
 
@@ -324,7 +337,7 @@ fn program_keeps_its_lines(seen: &Seen<'_>) -> Option<Verdict> {
     Some(seen.verdict(
         "the program misses fewer lines because of zeroing than on stock",
         ours < stock,
-        format!("{ours:.0} a run of the task, stock {stock:.0}"),
+        format!("{ours:.0} misses for each run of the task, stock {stock:.0}"),
     ))
 }
 
@@ -339,7 +352,7 @@ fn program_keeps_its_time(seen: &Seen<'_>) -> Option<Verdict> {
              processor time"
         ),
         ratio <= SLOWER,
-        format!("{ratio:.3}"),
+        format!("{ratio:.3} times as long"),
     ))
 }
 
@@ -354,6 +367,6 @@ fn stock_is_seen(seen: &Seen<'_>) -> Option<Verdict> {
             seen.variant
         ),
         alone == 0.0 && stock > 0.0,
-        format!("{stock}, without the task {alone}"),
+        format!("{stock} misses, without the task {alone}"),
     ))
 }

@@ -50,9 +50,8 @@ const FAMILIES: [(&str, bool, Family); 3] = [
 const OTHERS_PAGES: &str = "others-pages";
 /// Lowest share of the pages of each kind that must be resident at the end.
 const KEPT: f64 = 0.95;
-/// Lowest share of the library that locks must keep. It is lower than `KEPT`, because the load is
-/// already running when the app comes to the foreground. Pages evicted before they can be locked
-/// return only when they are used.
+/// Lowest share of the library that locks must keep. It is lower than `KEPT`, because a page that
+/// the load evicts before the daemon locks it returns only when the app uses it.
 const KEPT_BY_LOCKS: f64 = 0.9;
 
 /// Cases that no knob of a stock kernel covers: an app without a cgroup of its own, pages charged
@@ -91,8 +90,8 @@ pub const BEYOND_CGROUPS: Spec = Spec {
     metrics: &[
         gallery::METRICS,
         &[
-            Metric::higher("resident_library_pages", "shared pages kept"),
-            Metric::higher("resident_thumbnails_pages", "read-only pages kept"),
+            Metric::higher("resident_library_pages", "library pages kept"),
+            Metric::higher("resident_thumbnails_pages", "unmapped pages kept"),
         ],
     ],
     ..Spec::TEST

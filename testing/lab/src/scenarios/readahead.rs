@@ -13,7 +13,7 @@
 //! The limit is the time for the same file when it is already in the page cache. Readahead still
 //! has to fill the page cache, so a part of the gap to the limit remains with any kernel.
 
-use limelight_apps::scenario::{Access, ColdStart, Pattern, Reading};
+use limelight_apps::scenario::{Access, ColdStart, Pattern, Reading, StartedProgram};
 
 use super::gallery_real::PACKAGES;
 use super::terms::*;
@@ -64,7 +64,7 @@ fn works() -> Vec<(String, Reading)> {
 /// Small sequential reads and clusters.
 pub const SMALL_READS: Spec = Spec {
     name: "small-reads",
-    about: "30 MB read in 48 bytes, in pages and in clusters, from slow disks",
+    about: "30 MB read in pieces of 48 bytes, in pages and in clusters, from slow disks",
     variants: &[(&[Lru::Mglru], &[SwapKind::None], &[FAST_DISK, SLOW_DISK])],
     arms: &[IDLE, STOCK, BEST_STOCK, ON_DEBIAN, LIMELIGHT],
     machine: |variant| {
@@ -93,7 +93,7 @@ pub const SMALL_READS: Spec = Spec {
         })
     },
     metrics: &[&[
-        Metric::lower("read_us", "reading"),
+        Metric::lower("read_us", "time to read the file"),
         Metric::lower("requests", "disk requests"),
         Metric::lower("read_kib", "KiB from the disk"),
         Metric::neutral("background_requests", "a background reader's requests"),
@@ -124,7 +124,7 @@ fn gap_closed(seen: &Seen<'_>, arm: ArmOn) -> Option<Verdict> {
         seen,
         format!("{arm} closes at least half of stock's gap to a cached file"),
         closed >= CLOSED,
-        format!("{:.0} %", closed * 100.0),
+        format!("{:.0} % of the gap closed", closed * 100.0),
     ))
 }
 
@@ -135,7 +135,7 @@ fn requests_fewer(seen: &Seen<'_>, arm: ArmOn) -> Option<Verdict> {
         seen,
         format!("{arm} takes at most a quarter of stock's requests"),
         ours * FEWER <= stock,
-        format!("{ours} of {stock}"),
+        format!("{ours} requests, stock {stock}"),
     ))
 }
 
@@ -147,7 +147,7 @@ fn background_unchanged(seen: &Seen<'_>, arm: ArmOn) -> Option<Verdict> {
         seen,
         format!("{arm} leaves a background process's requests as they are"),
         (ours - stock).abs() <= stock * UNCHANGED,
-        format!("{ours}, stock {stock}"),
+        format!("{ours} requests of the background process, stock {stock}"),
     ))
 }
 
@@ -181,17 +181,25 @@ pub const COLD_START: Spec = Spec {
     },
     tasks: |variant, _| {
         let loads = if variant.load == ALONE { 0 } else { 5 };
-        let task = |name, record| Task::new(name, Work::ColdStart(ColdStart { loads, record }));
+        let task = |name, record| {
+            let work = ColdStart {
+                program: StartedProgram::Python,
+                loads,
+                record,
+                scheduler: None,
+            };
+            Task::new(name, Work::ColdStart(work))
+        };
         // On stock nothing is recorded, so both tasks are the same there.
         vec![task(FIRST, false), task(RECORDED, true)]
     },
     time_limit_s: 400,
     must_hold: starts_faster,
     metrics: &[&[
-        Metric::lower("start_us", "start"),
+        Metric::lower("start_us", "time of the start"),
         Metric::lower("requests", "disk requests"),
         Metric::lower("major_faults", "major faults"),
-        Metric::higher("load_kib_per_s", "loads"),
+        Metric::higher("load_kib_per_s", "throughput of the loads"),
     ]],
     repetitions: 3,
     mode: Mode::Exact,
@@ -209,7 +217,8 @@ fn starts_faster(aggregates: &Aggregates) -> Vec<Verdict> {
                 let seen = seen.of(task);
                 verdicts.extend(seen.ratio("start_us", arm, stock).map(|ratio| {
                     let what = format!("{arm} {promise}");
-                    seen.verdict(what, ratio <= most, format!("{ratio:.3}"))
+                    let figure = format!("{ratio:.3} times stock's time");
+                    seen.verdict(what, ratio <= most, figure)
                 }));
             }
         }

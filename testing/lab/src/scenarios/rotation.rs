@@ -89,11 +89,21 @@ pub const ROTATION: Spec = Spec {
     metrics: &[&[
         Metric::lower("launch_mean_us", "mean launch"),
         Metric::lower("launch_p50_us", "median launch"),
-        Metric::lower("launch_p95_us", "95 % of launches"),
-        Metric::lower("daemon_launch_us", "of it, limelightd"),
-        Metric::lower("keep_launch_mean_us", "keep"),
-        Metric::lower("normal_launch_mean_us", "normal"),
-        Metric::lower("disposable_launch_mean_us", "disposable"),
+        Metric::lower("launch_p95_us", "launch, 95th percentile"),
+        Metric::lower(
+            "daemon_launch_us",
+            "limelightd's processor time for a launch",
+        ),
+        Metric::lower(
+            "daemon_pause_us",
+            "limelightd's processor time until the next launch",
+        ),
+        Metric::lower("keep_launch_mean_us", "mean launch of class keep"),
+        Metric::lower("normal_launch_mean_us", "mean launch of class normal"),
+        Metric::lower(
+            "disposable_launch_mean_us",
+            "mean launch of class disposable",
+        ),
         Metric::lower("keep_kills", "keep killed"),
         Metric::lower("normal_kills", "normal killed"),
         Metric::lower("disposable_kills", "disposable killed"),
@@ -183,7 +193,7 @@ fn must_hold(aggregates: &Aggregates, task: &str) -> Vec<Verdict> {
                          average"
                     ),
                     ratio <= part,
-                    format!("{ratio:.3}"),
+                    format!("{ratio:.3} of {base}'s mean"),
                 )
             }));
         }

@@ -37,7 +37,7 @@ fn all_steps_were_made(aggregates: &Aggregates, steps: u32) -> Vec<Verdict> {
     })
 }
 
-/// A thousand steps on the kernel with KASAN, lockdep and the VM's assertions.
+/// A thousand steps on the debug kernel, which has KASAN, lockdep and further assertions.
 pub const LONG: Spec = Spec {
     name: "soak",
     about: "1,000 random focus changes, forks and exits under pressure on the debug kernel",

@@ -47,7 +47,7 @@ pub const SWAP_SOAK: Spec = Spec {
     must_hold,
     metrics: &[&[
         Metric::lower("daemon_rss_kib", "the daemon's memory"),
-        Metric::lower("daemon_cpu_percent", "its part of a processor"),
+        Metric::lower("daemon_cpu_percent", "the daemon's % of a processor"),
         Metric::neutral("kills", "kills"),
         Metric::lower("restarted", "apps restarted"),
         Metric::lower("oom_kills", "OOM kills"),
@@ -71,9 +71,9 @@ fn must_hold(aggregates: &Aggregates) -> Vec<Verdict> {
         let lost = get("keep_lost");
         [
             (
-                "takes less than 10 MiB",
+                "takes less than 10 MiB of memory",
                 rss < RSS_KIB,
-                format!("{rss} KiB"),
+                format!("at most {rss} KiB resident"),
             ),
             (
                 "takes less than 1 % of a processor in such an hour",
@@ -88,12 +88,12 @@ fn must_hold(aggregates: &Aggregates) -> Vec<Verdict> {
             (
                 "leaves no app to the kernel's OOM killer",
                 killed == 0.0,
-                format!("{killed} killed"),
+                format!("{killed} OOM kills"),
             ),
             (
                 "kills no app of the class keep",
                 lost == 0.0,
-                format!("{lost} lost"),
+                format!("{lost} apps of the class keep dead"),
             ),
         ]
         .map(|(what, held, figures)| {

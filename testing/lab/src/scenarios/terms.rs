@@ -8,8 +8,8 @@ pub use limelight_apps::scenario::Work;
 
 pub use crate::results::Aggregates;
 pub use crate::scenario::{
-    ArmOn, Kernel, Kind, Lru, MachineSize, Metric, Mode, Product, Spec, SwapKind, Task, Variant,
-    Verdict,
+    ArmOn, FlashSpeed, Kernel, Kind, Lru, MachineSize, Metric, Mode, Product, Spec, SwapKind, Task,
+    Variant, Verdict,
 };
 
 pub const IDLE: ArmOn = ArmOn::new(Arm::Idle, Kernel::Debian);
@@ -109,13 +109,14 @@ impl Seen<'_> {
         self.verdict(what, passed, seen).on_figure()
     }
 
-    /// Verdict that stock has enough faults for a meaningful comparison.
+    /// Verdict that the load causes enough faults on stock for a meaningful comparison. `idle` is
+    /// the number of major faults without the load.
     pub fn stock_is_hurt(&self, idle: f64, stock: ArmOn) -> Option<Verdict> {
         let faults = self.median(stock, "major_faults")?;
         Some(self.figure(
             format!("the load costs {stock} at least {FAULTS_MEANINGFUL} major faults"),
             faults - idle >= FAULTS_MEANINGFUL,
-            format!("{faults} major faults"),
+            format!("{faults} major faults, {idle} without the load"),
         ))
     }
 
@@ -134,7 +135,7 @@ impl Seen<'_> {
         Some(self.figure(
             format!("{arm} has at most 5 % of the load-caused {name} of {stock}"),
             left <= caused * FAULTS_LEFT,
-            format!("{left} of {caused}"),
+            format!("{left} of {caused} faults"),
         ))
     }
 
@@ -148,9 +149,9 @@ impl Seen<'_> {
         };
         let (caused, left) = (library(knob)?, library(arm)?);
         Some(self.figure(
-            format!("{arm} has at most 5 % of the library's major faults of {knob}"),
+            format!("{arm} has at most 5 % of the major faults in the library of {knob}"),
             caused > 0.0 && left <= caused * FAULTS_LEFT,
-            format!("{left} of {caused}"),
+            format!("{left} of {caused} faults"),
         ))
     }
 
@@ -158,9 +159,9 @@ impl Seen<'_> {
     pub fn response_near(&self, limit: ArmOn, arm: ArmOn) -> Option<Verdict> {
         let ratio = self.ratio("response_us", arm, limit)?;
         Some(self.verdict(
-            format!("{arm} responds within {RESPONSE:.2} of {limit}"),
+            format!("the response time of {arm} is at most {RESPONSE:.2} times that of {limit}"),
             ratio <= RESPONSE,
-            format!("{ratio:.3}"),
+            format!("{ratio:.3} times"),
         ))
     }
 
@@ -174,9 +175,9 @@ impl Seen<'_> {
             .filter_map(|name| {
                 let ratio = self.ratio(name, arm, base)?;
                 Some(self.verdict(
-                    format!("{name} on {arm} is at least {THROUGHPUT} of {base}"),
+                    format!("{name} on {arm} is at least {THROUGHPUT} times that of {base}"),
                     ratio >= THROUGHPUT,
-                    format!("{ratio:.3}"),
+                    format!("{ratio:.3} times"),
                 ))
             })
             .collect()
@@ -189,7 +190,7 @@ impl Seen<'_> {
         Some(self.figure(
             format!("{arm} keeps at least {:.0} % of {kept}", part * 100.0),
             pages >= of * part,
-            format!("{pages} of {of}"),
+            format!("{pages} of {of} pages"),
         ))
     }
 

@@ -102,7 +102,7 @@ fn agrees(seen: &Seen<'_>, arm: ArmOn) -> Vec<Verdict> {
         verdicts.push(Verdict::new(
             format!("{variant}: {arm} has one answer for each key"),
             keys == answers,
-            format!("{answers} of {keys}"),
+            format!("{answers} answers to {keys} keys"),
         ));
     }
     for name in ["p50", "p95"] {
@@ -151,7 +151,7 @@ pub const COST: Spec = Spec {
         ),
         Metric::lower("elapsed_us_per_window", "window, from request to answer"),
         Metric::lower("ioctl_us_per_window", "window, ioctls of the kernel"),
-        Metric::lower("ioctl_us_for_nothing", "two calls that do nothing"),
+        Metric::lower("ioctl_us_for_nothing", "two ioctls that do nothing"),
     ]],
     repetitions: 1,
     mode: Mode::Exact,

@@ -10,7 +10,8 @@ use crate::settings::BoostSettings;
 pub enum Standing {
     /// Set and effective.
     Live,
-    /// Effective, but not set because it is not needed or not wanted. Contains the reason.
+    /// Would be effective, but is not set because it is not needed or not wanted. Contains the
+    /// reason.
     Unused(String),
     /// Not set because it would have no effect. Contains the reason.
     Inert(String),
@@ -83,7 +84,7 @@ pub(super) fn may_weigh(view: &View) -> bool {
 fn cpu_weight(view: &View, home: Option<&Home>) -> Standing {
     if let Some(name) = &view.schedulers.sched_ext {
         return Standing::Inert(format!(
-            "the sched_ext scheduler {name} is loaded, and most of these ignore cgroups"
+            "the sched_ext scheduler {name} is loaded, and most such schedulers ignore cgroups"
         ));
     }
     match (own(home), &view.without_cpu) {
@@ -91,7 +92,8 @@ fn cpu_weight(view: &View, home: Option<&Home>) -> Standing {
         (Ok(home), Some(cgroup)) => {
             let why = match home.adopted && view.schedulers.realtime_groups {
                 true => {
-                    ", because with it no program there could be realtime (CONFIG_RT_GROUP_SCHED)"
+                    ", because if it were enabled, no program there could get a realtime priority \
+                     (CONFIG_RT_GROUP_SCHED)"
                 }
                 false => "",
             };
@@ -185,7 +187,7 @@ fn io_priority(view: &View) -> Standing {
     match has_bfq(view) {
         true => Standing::Live,
         false => Standing::Inert(format!(
-            "no disk uses BFQ, and other schedulers ignore levels ({})",
+            "no disk uses BFQ, and other schedulers ignore I/O priority levels ({})",
             disks(view)
         )),
     }

@@ -93,10 +93,10 @@ pub fn follow(snapshot: &Snapshot, used: u64) -> Option<Step> {
     let current = snapshot.in_force.reserved?;
     let topmost = snapshot.topmost.as_ref()?;
     let carried = carried(snapshot, current.bytes, used, Some(current));
-    let footprint = topmost.footprint.as_ref()?;
+    let footprint = topmost.protected()?;
     (carried != current.carried).then(|| Step::Reserve {
         reserve: Reserved { carried, ..current },
-        rule: Size::of(footprint, snapshot).rule(current.knob),
+        rule: Size::of(&footprint, snapshot).rule(current.knob),
     })
 }
 

@@ -5,8 +5,8 @@
 //! library is charged to the cgroup that read it first, often a cgroup without any reservation. If
 //! it is evicted, the app waits for the disk while it executes its own code. In the Limelight
 //! kernel, reclaim sees that the app maps such pages. On any other kernel the daemon can only lock
-//! them (`mlock2(2)`). A lock works whichever cgroup is charged, changes none of the system's
-//! files, and ends with the daemon.
+//! them (`mlock2(2)`). A lock works whichever cgroup is charged, changes no setting of the machine,
+//! and ends with the daemon.
 //!
 //! Reclaim cannot take locked pages, so the limit is small: at most a quarter of the budget, at
 //! most the part of the budget that the app's own memory leaves, and less with each step of the
@@ -25,7 +25,7 @@ const SHARE: u64 = 4;
 /// pressure changes the limit by at least a quarter.
 const SLACK: u64 = 5;
 
-/// The locks that this app should have.
+/// The locks that this app should have; `None`: none.
 pub(super) fn wanted(snapshot: &Snapshot, topmost: &Measured) -> Option<Locking> {
     let left = u64::from(STEPS - snapshot.lowered_steps.min(STEPS));
     let budget = snapshot.budget();
@@ -38,7 +38,7 @@ pub(super) fn wanted(snapshot: &Snapshot, topmost: &Measured) -> Option<Locking>
     let wanted = snapshot.settings.protect.lock_shared && !snapshot.device;
     (wanted && limit > 0 && !topmost.members.is_empty()).then(|| Locking {
         app: topmost.app.key,
-        members: topmost.members.clone(),
+        members: topmost.front(),
         limit,
     })
 }

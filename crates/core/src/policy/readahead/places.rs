@@ -3,10 +3,10 @@
 //! for.
 //!
 //! A file is divided into regions. After a single wait in a region, nothing is read. After a
-//! *second* wait, the rest of the region is read. A file is trusted once the app has returned to at
-//! least half of the regions in which it waited. From then on, a region is read at the first wait,
-//! except every eighth region: these show whether the trust is still justified. For an app that
-//! jumps about without returning, nothing is read.
+//! *second* wait within 5 s, the region is read. A file is trusted while the app returns to at
+//! least half of the regions that were not read at the first wait. In a trusted file, a region is
+//! read at the first wait. Every eighth time it is not, to see whether the app still returns to a
+//! region by itself. For an app that jumps about without returning, nothing is read.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -22,10 +22,12 @@ const FRESH: Duration = Duration::from_secs(5);
 /// Maximum number of remembered files.
 const FILES_MAX: usize = 64;
 
-/// Minimum number of tried regions before a file is trusted.
-const TRIED_MIN: u32 = 4;
-/// At this number of tried regions the counts are halved, so that newer regions weigh more.
-const TRIED_MAX: u32 = 64;
+/// Number of regions that must have been observed (not read at the first wait) before a file can be
+/// trusted.
+const OBSERVED_MIN: u32 = 4;
+/// When this many regions have been observed, both counts are halved, so that newer regions weigh
+/// more.
+const OBSERVED_MAX: u32 = 64;
 
 /// In a trusted file, one region in this many is not read at the first wait.
 const SAMPLE: u32 = 8;
@@ -47,24 +49,24 @@ struct Region {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Trust {
     /// Number of regions that were not read at the first wait.
-    tried: u32,
+    observed: u32,
     /// Number of these regions to which the app returned.
-    paid: u32,
+    returned: u32,
     /// Number of first waits while the file was trusted.
     early: u32,
 }
 
 impl Trust {
     fn holds(self) -> bool {
-        self.tried >= TRIED_MIN && self.paid * 2 >= self.tried
+        self.observed >= OBSERVED_MIN && self.returned * 2 >= self.observed
     }
 
-    fn try_one(&mut self) {
-        if self.tried >= TRIED_MAX {
-            self.tried /= 2;
-            self.paid /= 2;
+    fn observe_one(&mut self) {
+        if self.observed >= OBSERVED_MAX {
+            self.observed /= 2;
+            self.returned /= 2;
         }
-        self.tried += 1;
+        self.observed += 1;
     }
 }
 
@@ -78,8 +80,8 @@ pub struct Places {
 /// Region size in bytes. `read_ahead`: the device's own read-ahead in bytes; `factor`: the
 /// configured multiple of it for the topmost app.
 pub fn region(read_ahead: u64, factor: u8) -> u64 {
-    // The kernel reads `read_ahead` bytes around a fault. With the default factor 8 a region is
-    // twice as large: one half for the wait itself, one for the neighbours.
+    // The kernel itself reads `read_ahead` bytes around a fault. With the default factor 8, a
+    // region is 2 × `read_ahead`: about half is what the kernel has just read, the rest is new.
     (read_ahead * u64::from(factor) / 4)
         .next_power_of_two()
         .clamp(REGION_MIN, REGION_MAX)
@@ -129,7 +131,7 @@ impl Places {
             let first = !std::mem::replace(&mut region.done, true);
             if first {
                 if let Some(trust) = self.files.get_mut(&file) {
-                    trust.paid += 1;
+                    trust.returned += 1;
                 }
             }
             return first;
@@ -144,7 +146,7 @@ impl Places {
             early = !trust.early.is_multiple_of(SAMPLE);
         }
         if !early {
-            trust.try_one();
+            trust.observe_one();
         }
         if self.regions.len() >= REGIONS_MAX {
             self.regions.pop_front();
@@ -210,7 +212,7 @@ mod tests {
         };
         let early = (0..40).filter(|_| jump(&mut places, true)).count();
         assert!((25..=36).contains(&early), "{early}");
-        // The app stops returning, which every eighth region shows.
+        // The app stops returning. The regions that are left unread (every eighth) show that.
         let early: Vec<bool> = (0..200).map(|_| jump(&mut places, false)).collect();
         assert!(early.iter().rev().take(50).all(|early| !early));
     }
@@ -234,7 +236,9 @@ mod tests {
     proptest! {
         #[test]
         fn region_to_read_contains_the_wait(
-            waits in proptest::collection::vec((0u64..8, any::<u64>(), any::<u32>(), 0u64..4000), 1..80),
+            waits in proptest::collection::vec(
+                (0u64..8, any::<u64>(), any::<u32>(), 0u64..4000), 1..80
+            ),
             region in any::<u32>(),
         ) {
             let (mut places, mut now) = (Places::new(), Duration::ZERO);
@@ -246,7 +250,8 @@ mod tests {
                     let middle = offset + len / 2;
                     prop_assert!(start <= middle && middle < start + bytes);
                 }
-                prop_assert!(places.regions.len() <= REGIONS_MAX && places.files.len() <= FILES_MAX);
+                prop_assert!(places.regions.len() <= REGIONS_MAX);
+                prop_assert!(places.files.len() <= FILES_MAX);
             }
         }
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Finds the culprit of a shortage that no kill can remove: the foreground app, a service, or
-//! another user. Apps that do not leak are then spared, because killing one would only free memory
-//! for the culprit.
+//! Finds the culprit of a shortage in which killing a healthy app would only free memory for the
+//! culprit: the foreground app, a service, or another user. Apps that do not leak are then spared.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -64,7 +64,8 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
             return Some((known, rule));
         }
         promised = promised.saturating_add(known.found.memory.allocated());
-        // An app that is swapped need not be killed.
+        // While memory is low, apps lose this exemption: an app that can be swapped need not be
+        // killed.
         let stays = promised > bearable && !low && front != Some(known.key());
         let room = kept.saturating_add(known.found.memory.allocated()) <= most;
         (stays && room).then(|| {

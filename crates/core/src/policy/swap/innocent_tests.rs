@@ -236,7 +236,7 @@ fn with_taker(class: Class) -> Snapshot {
 #[test]
 fn disposable_app_of_another_user_is_not_killed_before_memory_is_exhausted() {
     let machine = with_taker(Class::Disposable);
-    // Leaves out the growing app: then only its class could make the other user's app the victim.
+    // Without the growing app in the list, the healthy app could be picked only for its class.
     let all = candidates(&machine);
     let held: Vec<u64> = all.iter().map(|one| one.held).collect();
     let healthy: Vec<_> = all.iter().filter(|one| !one.leaks).copied().collect();

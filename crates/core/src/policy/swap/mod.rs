@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `swap`: manages background apps when memory is short (SWAP).
 //!
-//! Five kinds of steps; each kind is easier to undo than the next:
+//! Six kinds of steps; each kind is easier to undo than the next:
 //!
 //! 1. *Exempt*: disposable apps are not swapped, because they restore themselves from little data,
 //!    so swapping them out would cost the storage more than a new start. With `[swap] by_cost`, one
@@ -9,13 +9,14 @@
 //!    may be swapped, only as many are swapped as the storage can hold, least recently used first.
 //!    An app with only its working set in memory keeps the working set, as far as there is room.
 //! 2. *Ask*: listening apps are asked to free memory.
-//! 3. *Squeeze*: pages of the least recently used app are reclaimed, before reclaim takes pages
+//! 3. *Throttle*: an app that leaks in the background may grow only slowly.
+//! 4. *Squeeze*: pages of the least recently used app are reclaimed, before reclaim takes pages
 //!    from all apps. While the user is not waiting, this is done in advance, so that the next
 //!    launch finds free memory and no writes on the disk.
-//! 4. *Freeze*: when nothing disposable is left or no app may be killed, the least recently used
-//!    app is frozen and squeezed dry, that is, including its working set. It thaws when it comes to
-//!    the foreground.
-//! 5. *Kill*: `Shortage` and [`order`] decide, and the thread that reads the gauge carries the kill
+//! 5. *Freeze*: when nothing disposable is left or no app may be killed, the least recently used
+//!    app is frozen and squeezed dry, that is, including its working set. It thaws after at most
+//!    2 s, or earlier when it comes to the foreground.
+//! 6. *Kill*: `Shortage` and [`order`] decide, and the thread that reads the gauge carries the kill
 //!    out without delay. The policy plans only which apps may be killed.
 //!
 //! An app that comes to the foreground again is *returned*: it is thawed, and its memory is read
@@ -27,6 +28,7 @@ pub mod culprit;
 mod eligible;
 pub mod order;
 mod services;
+mod throttle;
 
 pub use eligible::DISPOSABLE;
 
@@ -39,13 +41,14 @@ use crate::model::protected::Harm;
 use crate::model::shortage::Level;
 use crate::model::snapshot::Snapshot;
 
-/// Minimum time between two squeezes of one app, and between two freezes of any apps.
+/// Minimum time between two squeezes of one app.
 const SQUEEZE_AGAIN: Duration = Duration::from_secs(5);
+/// Minimum time between two freezes of any apps.
 const FREEZE_AGAIN: Duration = Duration::from_millis(500);
 /// Longest time that an app stays frozen. It is short, because another process may be waiting for
 /// the app, but suffices to squeeze the app dry.
 pub const FREEZE_MOST: Duration = Duration::from_secs(2);
-/// Minimum time between two freezes of one app.
+/// Minimum time from the thaw of an app to its next freeze.
 const FROZEN_AGAIN: Duration = Duration::from_secs(60);
 /// After an action on an app was refused, no further action on that app is planned for this time.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
@@ -53,7 +56,8 @@ const REFUSED_FOR: Duration = Duration::from_secs(5);
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 /// Minimum time between two warnings about the same app.
 const WARN_AGAIN: Duration = Duration::from_secs(30);
-/// Frozen apps are thawed after this time with plenty of memory.
+/// Time with plenty of memory after which frozen apps are thawed and listeners are told that the
+/// shortage is over.
 pub const CALM: Duration = Duration::from_secs(10);
 /// Reciprocal of the smallest share of memory that one squeeze reclaims, if the app has that much.
 /// Each squeeze costs a scan.
@@ -89,15 +93,32 @@ pub enum Step {
     Ask {
         /// The level.
         level: Level,
-        /// The app that would be killed next.
+        /// The app that would be killed next; `None` below [`Level::Crowded`], or if no app may be
+        /// killed.
         next: Option<AppKey>,
     },
     /// Warn the user that the foreground app takes the memory.
     Warn {
-        /// The app.
+        /// The foreground app.
         app: AppKey,
         /// Bytes by which the app grew within the last minute.
         grown: u64,
+    },
+    /// Limit the app's memory (`memory.high`), or raise its limit.
+    Throttle {
+        /// The app.
+        app: AppKey,
+        /// Its cgroup.
+        home: Home,
+        /// The limit in bytes.
+        limit: u64,
+        /// The reason, for display.
+        rule: String,
+    },
+    /// Undo [`Step::Throttle`].
+    Unthrottle {
+        /// The app.
+        app: AppKey,
     },
     /// Reclaim memory of the app.
     Squeeze {
@@ -114,7 +135,7 @@ pub enum Step {
         /// The reason, for display.
         rule: String,
     },
-    /// Stop the app's processes.
+    /// Freeze the app's processes.
     Freeze {
         /// The app.
         app: AppKey,
@@ -175,6 +196,11 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     let admitted = in_force.exempt.iter();
     let admitted = admitted.filter(|app| !exempt.contains(app) && (ends || known(**app)));
     steps.extend(admitted.map(|app| Step::Admit { app: *app }));
+    let lifted: Vec<AppKey> = match off(event, snapshot) {
+        true => in_force.throttled.iter().map(|one| one.app).collect(),
+        false => throttle::lifted(snapshot).collect(),
+    };
+    steps.extend(lifted.into_iter().map(|app| Step::Unthrottle { app }));
     steps
 }
 
@@ -224,6 +250,7 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     steps.extend(arm(snapshot));
     steps.extend(ask(snapshot));
     steps.extend(warn(snapshot));
+    steps.extend(throttle::limits(snapshot));
     let frozen = freeze(snapshot);
     match frozen {
         Some(frozen) => steps.extend(frozen),
@@ -413,7 +440,7 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
             (may && is_squeezable(known, snapshot)).then_some((known, dry))
         })
     };
-    // Both passes run first for the apps of the user whose growth makes memory short.
+    // Both passes run first for the apps of the user who accounts for most of the growth.
     let turns = [(true, false), (true, true), (false, false), (false, true)];
     let mut turns = turns.into_iter();
     let (known, dry) = turns.find_map(|(own, dry)| first(own, dry))?;
@@ -552,8 +579,8 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
         .count();
     if without > 0 {
         notes.push(format!(
-            "{without} apps have no cgroup of their own: they can be squeezed and closed process \
-             by process, but not kept out of swap or frozen"
+            "apps without a cgroup of their own: {without}; they can be squeezed and closed \
+             process by process, but not kept out of swap or frozen"
         ));
     }
     notes

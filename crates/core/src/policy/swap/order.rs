@@ -108,7 +108,7 @@ impl Candidate {
 
     /// Bytes by which it has grown since `least_at`, if it leaks and still grows; else `None`.
     /// `held_now`: its allocated memory now, in bytes; `total`: the machine's memory in bytes.
-    /// Detects the same leaks as a new scan would.
+    /// Detects a leak before the next scan does.
     pub fn burst(&self, held_now: u64, total: u64) -> Option<u64> {
         let fresh = held_now.saturating_sub(self.held);
         let grown = held_now.saturating_sub(self.least);
@@ -207,8 +207,8 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
 }
 
 /// Index of the candidate to kill in this situation, if any. `held_now`: allocated memory of each
-/// candidate now, in bytes, in the same order. While reclaim keeps up, an app may grow during its
-/// start. Allocates nothing.
+/// candidate now, in bytes, in the same order. At [`Level::Low`], where reclaim keeps up, an app is
+/// not picked for its growth while it starts. Allocates nothing.
 pub fn pick(candidates: &[Candidate], held_now: &[u64], now: &Situation) -> Option<usize> {
     if now.level < Level::Low {
         return None;

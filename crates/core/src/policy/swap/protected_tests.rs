@@ -158,6 +158,10 @@ proptest! {
         frozen in prop::collection::vec(0u64..16, 0..4),
     ) {
         let mut machine = with_topmost(snapshot(&specs, available, swap), front);
+        machine.settings.swap.throttle = true;
+        for known in &mut machine.apps {
+            known.found.started = S(1);
+        }
         let all = inside.iter().enumerate().map(|(place, (number, depth, why))| {
             let cgroup = home(*number) + &"/sub".repeat(usize::from(*depth));
             guarded(900 + place as i32, cgroup, *why)
@@ -173,6 +177,7 @@ proptest! {
             let (app, harm) = match &step {
                 Step::Exempt { app, .. } => (*app, Harm::Limit),
                 Step::Squeeze { app, home: Some(_), .. } => (*app, Harm::Squeeze),
+                Step::Throttle { app, .. } => (*app, Harm::Throttle),
                 Step::Freeze { app, .. } => (*app, Harm::Freeze),
                 _ => continue,
             };

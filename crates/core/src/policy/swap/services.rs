@@ -18,7 +18,7 @@ pub fn pending(snapshot: &Snapshot) -> Option<&Service> {
 }
 
 /// The service to squeeze, and the number of bytes to reclaim from it: at most half of its resident
-/// anonymous memory at once, because it is running.
+/// anonymous memory at once, because the service keeps running and needs the rest.
 fn next(snapshot: &Snapshot, missing: u64) -> Option<(&Service, u64)> {
     let shortage = &snapshot.shortage;
     if shortage.level() < Level::Swap || !may_squeeze(snapshot) {

@@ -16,7 +16,7 @@ use crate::model::snapshot::Measured;
 use crate::model::storage::{Area, Medium, Storage};
 
 pub(super) const MIB: u64 = 1 << 20;
-/// A time after the start of every app.
+/// A time at which no app counts as starting.
 const LATER: Duration = Duration::MAX;
 pub(super) const S: fn(u64) -> Duration = Duration::from_secs;
 
@@ -163,6 +163,7 @@ pub(super) fn with_topmost(mut snapshot: Snapshot, number: u64) -> Snapshot {
         app: known.found.app.clone(),
         members: Vec::new(),
         footprint: None,
+        terminal: None,
     });
     snapshot
 }
@@ -273,7 +274,7 @@ fn leak_is_detected_independently_of_the_sampling_phase() {
     };
     assert!(!all[1].leaks);
     assert_eq!(all[1].held - all[1].least, 7 * MIB);
-    assert_eq!(picked(0), Some(0), "it has stopped");
+    assert_eq!(picked(0), Some(0), "the app has stopped growing");
     assert_eq!(picked(5), Some(0));
     assert_eq!(picked(7), Some(1));
 }
@@ -332,7 +333,7 @@ fn no_exemption_for_foreground_or_very_large_apps_or_in_a_severe_shortage() {
     assert_eq!(
         eligible::exempt(&machine).count(),
         0,
-        "it is most of memory"
+        "the app takes most of the memory"
     );
     apps[1].mib = 60;
     let mut machine = snapshot(&apps, 100, 128);
@@ -501,7 +502,11 @@ fn working_sets_are_kept_as_far_as_there_is_room() {
     // A third of 256 MiB.
     assert_eq!(exempt(&machine), [0, 1].map(key).into());
     machine.in_force.swapping.exempt = vec![key(1), key(3)];
-    assert_eq!(exempt(&machine), [1, 3].map(key).into(), "always the same");
+    assert_eq!(
+        exempt(&machine),
+        [1, 3].map(key).into(),
+        "the same apps stay exempt"
+    );
     let front = with_topmost(machine.clone(), 3);
     assert_eq!(exempt(&front), [1, 3].map(key).into());
     let mut crammed = machine.clone();
@@ -650,7 +655,7 @@ fn end_of_a_shortage_is_notified_after_a_calm_time() {
     let mut machine = snapshot(&[one(Class::Disposable, 1)], 200, 100);
     machine.in_force.swapping.asked = Some((Level::Kill, S(900)));
     let asks = |machine: &Snapshot| ask(machine).is_some();
-    assert!(asks(&machine), "plenty since the start");
+    assert!(asks(&machine), "there was plenty of memory from the start");
     let short = snapshot(&[], 5, 100).shortage;
     machine.shortage = short;
     let gauge = |at| Gauge {

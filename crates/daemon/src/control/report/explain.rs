@@ -63,28 +63,32 @@ pub(crate) fn explain(view: View<'_>, pid: i32) -> Result<Explain, Refusal> {
 fn notes(view: &View<'_>, role: Role, id: ProcessId, app: Option<&App>) -> Vec<String> {
     let viewer = view.viewer;
     let daemon = viewer.reconciler;
+    let part = boost::part_note(&daemon.model.last, id);
     let mut notes = match role {
+        // A tab in a cgroup of its own.
+        Role::Background if part.is_some() => Vec::new(),
         Role::Topmost => topmost_notes(view, id),
         Role::Previous => {
             vec![
-                "this app was in the foreground before; limelightd does nothing for it now"
+                "this app was in the foreground before; limelightd does not favour it now"
                     .to_owned(),
             ]
         }
         Role::Background => vec![match daemon.model.topmost.front() {
             Some(front) if viewer.sees_app(&front.app) => {
                 format!(
-                    "limelightd does nothing for this process: {} is in the foreground",
+                    "limelightd does not favour this process: {} is in the foreground",
                     front.app.name
                 )
             }
             None if viewer.speaker.sees_all() => {
-                "limelightd does nothing for this process: no app is in the foreground".to_owned()
+                "limelightd does not favour this process: no app is in the foreground".to_owned()
             }
             // Another user's app may be topmost.
-            _ => "limelightd does nothing for this process: it is not in the foreground".to_owned(),
+            _ => "limelightd does not favour this process: it is not in the foreground".to_owned(),
         }],
     };
+    notes.extend(part);
     notes.extend(app.and_then(|app| swap::refusal_note(viewer, app.key)));
     if daemon.dry_run {
         notes.push("this is a dry run: nothing was changed".to_owned());

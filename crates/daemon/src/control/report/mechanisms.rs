@@ -61,7 +61,7 @@ fn protect(view: &View<'_>) -> MechanismStatus {
         State::Unavailable => {
             let lack = daemon.system.proc.lack_of("memory").unwrap_or(Lack::Hidden);
             let cure = lack.cure();
-            let detail = format!("no memory can be reserved: no /dev/limelight, and no memory controller in cgroup v2, {lack}: {cure}");
+            let detail = format!("no memory can be reserved: /dev/limelight is missing, and so is cgroup v2's memory controller ({lack}): {cure}");
             (detail, String::new())
         }
         _ => {

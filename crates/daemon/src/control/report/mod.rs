@@ -135,7 +135,7 @@ fn sources(view: &View<'_>) -> Vec<SourceStatus> {
     let top_app_state = match (view.sources.top_app.group(), config.top_app) {
         (Some(_), _) => active(view.sources.top_app.speaks() && model.topmost.hears_inferred()),
         (None, false) => State::Off,
-        // The cpuset exists on Android only; elsewhere its absence is not a defect.
+        // The cpuset exists on Android only; on other systems its absence is not a defect.
         (None, true) => State::Idle,
     };
     vec![

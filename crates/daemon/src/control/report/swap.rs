@@ -23,7 +23,7 @@ pub(super) fn refusal_note(viewer: Viewer<'_>, app: AppKey) -> Option<String> {
         false => "a protected process needs it",
     };
     let ago = now().saturating_sub(*at).as_secs();
-    Some(format!("{ago} s ago it was not {harm}: {why}"))
+    Some(format!("{ago} s ago the app was not {harm}: {why}"))
 }
 
 /// `swap` in `status`.
@@ -69,12 +69,13 @@ fn state(reconciler: &Reconciler) -> (State, String, String) {
                 mib(thresholds.kill)
             ),
             format!(
-                "{} apps ({} keep, {} normal, {} disposable), {} of them kept out of swap, {} stopped, {} may be killed",
+                "{} apps ({} keep, {} normal, {} disposable), {} of them kept out of swap, {} throttled, {} frozen, {} may be killed",
                 known.len(),
                 of(Class::Keep),
                 of(Class::Normal),
                 of(Class::Disposable),
                 swapping.exempt.len(),
+                swapping.throttled.len(),
                 swapping.frozen.len(),
                 swapping.armed.len()
             ),
@@ -82,7 +83,7 @@ fn state(reconciler: &Reconciler) -> (State, String, String) {
         ];
     for (on, what) in [
         (settings.kill, "no app is killed ([swap] kill)"),
-        (settings.freeze, "no app is stopped ([swap] freeze)"),
+        (settings.freeze, "no app is frozen ([swap] freeze)"),
     ] {
         if !on {
             parts.push(what.to_owned());

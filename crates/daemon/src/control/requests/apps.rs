@@ -135,7 +135,7 @@ pub(super) fn set_class(
 }
 
 /// Checks what an app's owner may set: no class above the class that the app has without an
-/// override, and no class at all if root has set one.
+/// override. If root has set a class, the owner may set none.
 fn may_lower(
     source: &AppsSource,
     key: AppKey,

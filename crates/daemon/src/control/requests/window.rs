@@ -90,7 +90,8 @@ pub(super) fn report(
     Ok(Response::Ok { message })
 }
 
-/// Checks that this user may report on the topmost app, and remembers it for later reports.
+/// Checks that this user may report on the topmost app, and caches the permission for later
+/// reports.
 fn may_tell(
     control: &mut ControlSource,
     reconciler: &mut Reconciler,

@@ -20,7 +20,7 @@ use crate::system::System;
 /// Shortest time between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_millis(400);
 
-/// CPUs count as contended if tasks wait for one during at least this percentage of the time.
+/// CPUs count as contended if some task waits for one during at least this percentage of the time.
 const WAITED_PERCENT: u64 = 10;
 
 /// Shortest time between two readings of the CPU pressure. The kernel adds up waits every 2 s
@@ -55,19 +55,21 @@ pub struct Competitors {
     waited: Option<(Duration, Duration)>,
     /// CPU time of each process at the last sample, in clock ticks.
     used: BTreeMap<ProcessId, u64>,
-    /// The last measurement of each process that was running or runnable at a sample, or had used
-    /// CPU time since the previous one: when it was taken, and how long the main thread had run or
-    /// waited for a CPU by then.
+    /// The last measurement of each process that was not idle at a sample: when it was taken, and
+    /// how long the main thread had run or waited for a CPU by then. A process is idle if it was
+    /// not runnable and had used no CPU time since the previous sample.
     demanded: BTreeMap<ProcessId, (Duration, Duration)>,
     /// Number of samples in a row that found no new competitor.
     settled: u8,
+    /// The competitors found so far, ascending.
     found: Vec<ProcessId>,
+    /// Whether tasks waited for a CPU at the last reading of the pressure, or this is unknown.
     contended: bool,
 }
 
 impl Competitors {
-    /// Whether tasks waited for a CPU at the last sample and further samples may find more
-    /// competitors.
+    /// Whether tasks waited for a CPU at the last sample, and fewer than [`SETTLED`] samples in a
+    /// row have found no new competitor.
     pub fn is_contended(&self) -> bool {
         self.contended && self.settled < SETTLED
     }
@@ -178,8 +180,8 @@ fn percent_of(part: Duration, all: Duration) -> u64 {
     us(part).saturating_mul(100) / us(all).max(1)
 }
 
-/// Whether a busy process may be slowed down in favour of the app: it belongs to the app's user,
-/// the gate does not protect it, and no `cpu.weight` applies to it.
+/// Whether a busy process may be slowed down in favour of the app. It must belong to the app's
+/// user, the gate must not protect it, and no `cpu.weight` may apply to it.
 fn competes(system: &System, gate: &Gate, id: ProcessId, owner: u32) -> bool {
     let Some(process) = system.same_process(id) else {
         return false;

@@ -23,7 +23,7 @@ fn change(
     let proc = context.system.roots.proc.display();
     let knob = format!("{proc}/{}/autogroup", group.process.pid);
     let from = format!("nice {from}");
-    let to = format!("nice {to} (session group {})", group.number);
+    let to = format!("nice {to} (autogroup {})", group.number);
     let rule =
         "boost: the foreground app's session is one scheduling group (autogroup), which runs \
          before others";
@@ -48,8 +48,8 @@ pub(super) fn regroup(
     groups: &[Autogroup],
     context: Context<'_>,
 ) {
-    // Restore sessions that are no longer listed: their helper has exited, or their process has
-    // left.
+    // Restore sessions that are no longer listed: the helper has exited, or the process has left
+    // the session.
     put_groups_back(shared, context, |number| {
         !groups.iter().any(|group| group.number == number)
     });
@@ -84,7 +84,7 @@ pub(super) fn regroup(
             .changes
             .note(Reach::App(app), Kind::Autogroup, change);
     }
-    // Groups that failed are not noted as done, so the next scan retries them.
+    // Groups that failed are not noted as done, so the next plan retries them.
     shared.in_force.regrouped = (!done.is_empty()).then_some((app, done));
 }
 
@@ -98,7 +98,7 @@ fn put_groups_back(shared: &mut Shared, context: Context<'_>, which: impl Fn(u64
             Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
             Undone::Theirs { found } => {
                 tracing::info!(
-                    "not put back, because another program has changed it ({found}): {entry}"
+                    "not put back: {entry}; another program has since set it to {found}"
                 );
             }
             Undone::Restored | Undone::Gone => {}

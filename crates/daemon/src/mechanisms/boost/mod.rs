@@ -3,6 +3,7 @@
 
 pub mod competitors;
 pub mod groups;
+mod role_changes;
 mod surroundings;
 pub mod threads;
 pub mod weights;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use limelight_core::model::boost::{Autogroup, Disk, Helper, Role, Schedulers, Threads, View};
 use limelight_core::model::snapshot::Measured;
+use limelight_core::model::terminal::Part;
 use limelight_core::model::{Home, ProcessId};
 use limelight_core::settings::BoostSettings;
 use limelight_sys::cgroup::{CgroupPath, WeightKnob};
@@ -38,6 +39,7 @@ pub struct Surroundings {
     looked_at: Option<Duration>,
     schedulers: Schedulers,
     helpers: Vec<Known>,
+    /// Whether the scheduler treats each session as a group (autogroup).
     autogroups: bool,
     /// Whether realtime tasks are scheduled in groups. Determined once, and only where Limelight
     /// owns the cgroup tree, because the search in the kernel's list of functions takes long.
@@ -45,7 +47,7 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// Scans again if the last scan is too old.
+    /// Scans again if the last scan is too old and `boost` is enabled.
     pub fn look(&mut self, system: &System, settings: &BoostSettings, now: Duration) {
         let fresh = |then: Duration| now.saturating_sub(then) < LOOK_EVERY;
         if !settings.enabled || self.looked_at.is_some_and(fresh) {
@@ -106,8 +108,8 @@ impl Surroundings {
 
     /// What the policy needs to know about this app, and about another app that is starting
     /// meanwhile. Does not fill in the competitors.
-    pub fn view(&self, system: &System, first: &Measured, starting: Option<&Measured>) -> View {
-        let (app, members) = (&first.app, first.members.as_slice());
+    pub fn view(&self, system: &System, measured: &Measured, starting: Option<&Measured>) -> View {
+        let (app, members) = (&measured.app, measured.members.as_slice());
         let home = app.own_home();
         let io = match self.schedulers.disks.iter().any(|disk| disk.cost) {
             true => WeightKnob::Io,
@@ -130,13 +132,15 @@ impl Surroundings {
             true => {
                 let more = starting.map_or(&[][..], |starting| &starting.members);
                 let serving = helpers.iter().map(|helper| &helper.threads.process);
-                autogroups(system, members.iter().chain(more).chain(serving))
+                // A tab is a session of its own, with its builds in it.
+                let windows = members.iter().filter(|id| in_window(measured, **id));
+                autogroups(system, windows.chain(more).chain(serving))
             }
             false => Vec::new(),
         };
-        let threads_of = |members: &[ProcessId]| {
-            let all = members.iter();
-            all.filter_map(|id| threads(system, *id, Role::App))
+        let threads_of = |measured: &Measured| {
+            let all = roles(measured).into_iter();
+            all.filter_map(|(id, role)| threads(system, id, role))
                 .collect()
         };
         View {
@@ -145,12 +149,26 @@ impl Surroundings {
             without_io: without(io),
             autogrouped: groups.iter().any(|group| members.contains(&group.process)),
             autogroups: groups,
-            threads: threads_of(members),
-            starting: starting.map_or_else(Vec::new, |starting| threads_of(&starting.members)),
+            threads: threads_of(measured),
+            starting: starting.map_or_else(Vec::new, threads_of),
             helpers,
             competitors: Vec::new(),
         }
     }
+}
+
+/// The processes of an app that `boost` changes, with their roles.
+fn roles(measured: &Measured) -> Vec<(ProcessId, Role)> {
+    let members = measured.members.iter();
+    match &measured.terminal {
+        Some(terminal) => terminal.roles().collect(),
+        None => members.map(|process| (*process, Role::App)).collect(),
+    }
+}
+
+fn in_window(measured: &Measured, process: ProcessId) -> bool {
+    let terminal = measured.terminal.as_ref();
+    terminal.is_none_or(|terminal| terminal.part(process) == Some(Part::Window))
 }
 
 /// The threads of these processes, in the role of competitors.
@@ -243,13 +261,8 @@ mod tests {
         Stat {
             pid,
             comm: comm.to_owned(),
-            state: 'S',
             ppid,
-            session: 0,
-            minor_faults: 0,
-            major_faults: 0,
-            cpu_ticks: 0,
-            start_ticks: 1,
+            ..Stat::default()
         }
     }
 

@@ -2,12 +2,16 @@
 //! Sets the nice value, slice and I/O priority of each thread.
 //!
 //! A thread inherits all three from its creator. So a thread that is created while the app is
-//! topmost is boosted from the start; the next scan only records it. A recorded thread is never
-//! changed again: a renice in the meantime takes precedence.
+//! topmost is boosted at once; the next plan only adds it to the restore record. A recorded thread
+//! is never changed again: a renice in the meantime takes precedence.
+//!
+//! The children of a shell or a command in a terminal get nothing: the kernel resets their nice
+//! value to 0 and their slice to its own. So a shell or command that has other values than these is
+//! left alone. A process whose role changes gets its original values back first.
 //!
 //! The nice values of an app's process are not lowered if its main thread has a value below 0 that
-//! the record does not explain. Either a privileged program set that value, or the thread inherited
-//! it from Limelight unnoticed.
+//! the restore record does not explain. Either a privileged program set that value, or the thread
+//! inherited it from Limelight unnoticed.
 
 use limelight_core::model::boost::{Role, Threads, Tuning};
 use limelight_core::model::{AppKey, ProcessId};
@@ -16,6 +20,7 @@ use limelight_sys::process::Process;
 use limelight_sys::sched::IoPriority;
 use limelight_sys::tree::ProcessTree;
 
+use crate::mechanisms::boost::role_changes::{disinherit, put_role_changes_back};
 use crate::mechanisms::changes::{Kind, Reach};
 use crate::mechanisms::shared::{failed, Context, Shared};
 use crate::restore::undo::threads::heirs::{Family, Inheritance};
@@ -26,9 +31,18 @@ use crate::system::System;
 
 /// The values to give to a thread that would have the values `found` without Limelight.
 fn tuned(tuning: Tuning, role: Role, found: Asking) -> Asking {
+    // The kernel resets to these values only.
+    let is_default = (found.nice, found.slice_ns) == (0, 0) && !found.resets_on_fork;
+    if role == Role::Tab && !is_default {
+        return found;
+    }
     let slice_ns = u64::from(tuning.slice_us(role)) * 1000;
     let io_priority = match tuning.io_level {
-        Some(level) if role != Role::Competitor && IoPriority(found.io_priority).is_ordinary() => {
+        // A child of a tab's shell would inherit it.
+        Some(level)
+            if !matches!(role, Role::Competitor | Role::Tab | Role::Job)
+                && IoPriority(found.io_priority).is_ordinary() =>
+        {
             IoPriority::best_effort(level).0
         }
         _ => found.io_priority,
@@ -41,6 +55,7 @@ fn tuned(tuning: Tuning, role: Role, found: Asking) -> Asking {
             slice => slice,
         },
         io_priority,
+        resets_on_fork: found.resets_on_fork || role == Role::Tab,
     }
 }
 
@@ -58,8 +73,9 @@ fn without_us(family: &Family, found: Asking) -> Asking {
     wanted(&tuned, found).0
 }
 
-/// The tuning for a process's threads. `originals`: the TID of each thread, and its values without
-/// Limelight.
+/// The tuning for a process's threads: without lower nice values for an app's process whose main
+/// thread has an unexplained value below 0. `originals`: the TID of each thread, and its values
+/// without Limelight.
 fn tuning_for(
     tuning: Tuning,
     listed: &Threads,
@@ -68,10 +84,14 @@ fn tuning_for(
     let main = originals.find(|(tid, _)| *tid == listed.process.pid);
     // Helpers are exempt: they are identified by name, and their configuration may set a negative
     // nice value.
-    let unknown = listed.role == Role::App && main.is_some_and(|(_, main)| main.nice < 0);
-    Tuning {
-        nice_points: if unknown { 0 } else { tuning.nice_points },
-        ..tuning
+    let of_app = matches!(listed.role, Role::App | Role::Window);
+    match of_app && main.is_some_and(|(_, main)| main.nice < 0) {
+        true => Tuning {
+            nice_points: 0,
+            among_points: 0,
+            ..tuning
+        },
+        false => tuning,
     }
 }
 
@@ -85,7 +105,11 @@ fn words(asking: Asking) -> String {
         0 => String::new(),
         packed => format!(", I/O {}", IoPriority(packed)),
     };
-    format!("nice {}, {slice}{io}", asking.nice)
+    let fork = match asking.resets_on_fork {
+        true => ", not inherited",
+        false => "",
+    };
+    format!("nice {}, {slice}{io}{fork}", asking.nice)
 }
 
 fn change(
@@ -104,8 +128,12 @@ fn change(
     let to = format!("{} ({} threads)", word(|tuned| tuned.ours), threads.len());
     let rule = match role {
         Role::Competitor => {
-            "boost: it competes with the foreground app for processor time, and no cgroup weight \
+            "boost: this program competes with the foreground app for processor time, and no weight \
              separates the two"
+        }
+        Role::Window | Role::Tab => {
+            "boost: the processes of a terminal that answer keys run first; what they start has \
+             ordinary priority"
         }
         _ => "boost: threads of the foreground app and of its helpers run first",
     };
@@ -138,7 +166,9 @@ impl Fresh {
         let tuning = tuning_for(tuning, listed, main);
         for (thread, original) in all {
             let ours = tuned(tuning, listed.role, *original);
-            if ours != *original {
+            // A tab's shell that keeps its own values must not pass on what it has inherited.
+            let inherits = listed.role == Role::Tab && thread.asking != ours;
+            if ours != *original || inherits {
                 self.new.push(Tuned {
                     tid: thread.tid,
                     starttime: thread.starttime,
@@ -176,8 +206,8 @@ fn unknown_threads(process: &Process, listed: &Threads, known: &[Tuned], slice: 
 /// Determines the values that threads would have without Limelight.
 struct Origins<'a> {
     inheritance: Inheritance<'a>,
-    /// The time and the process tree from before any value is changed. They are read at the first
-    /// new thread, because most scans find no new thread.
+    /// The time and the process tree before any value is changed. They are read at the first new
+    /// thread, because most plans find no new thread.
     start: Option<(Moment, ProcessTree)>,
 }
 
@@ -205,6 +235,7 @@ pub(super) fn tune(
     context: Context<'_>,
 ) {
     let system = context.system;
+    put_role_changes_back(shared, threads, context);
     let slice = own_slice_ns();
     let home = context.front.and_then(|app| app.own_home());
     let home = home.map(Place::from);
@@ -215,7 +246,10 @@ pub(super) fn tune(
     };
     let mut given = Vec::new();
     let mut all = Vec::new();
-    for listed in threads {
+    if !shared.is_dry_run() {
+        disinherit(threads, &origins.inheritance, context);
+    }
+    for listed in threads.iter().filter(|listed| listed.role != Role::Job) {
         let entry = recorded
             .iter()
             .find(|entry| entry.process() == Some(listed.process));
@@ -244,8 +278,7 @@ pub(super) fn tune(
         }
         let (lineage, family) = match origins.of(system, (listed.process, &process)) {
             Ok(origin) => origin,
-            // Inherited and chosen values cannot be distinguished now; the next scan may
-            // succeed.
+            // Inherited and chosen values cannot be distinguished now; the next plan may succeed.
             Err(error) => {
                 tracing::debug!("threads are not boosted: {error}");
                 continue;
@@ -259,8 +292,8 @@ pub(super) fn tune(
             new: Vec::new(),
         };
         fresh.add(&found, (tuning, listed), &family);
-        // `kswapd` has no children that could inherit the values.
-        if listed.role != Role::Reclaim {
+        // `kswapd` has no children that could inherit the values, and those of a tab's shell do not.
+        if !matches!(listed.role, Role::Reclaim | Role::Tab) {
             given.extend(fresh.new.iter().map(|thread| Entry::AskingGiven {
                 lineage,
                 original: thread.original,
@@ -316,7 +349,7 @@ fn write_threads(
             if recorded.is_err() {
                 break;
             }
-            // Check again: the TID may have been reused since the scan.
+            // Check again: the TID may have been reused since the threads were listed.
             if !is_same(&fresh.process, thread) {
                 continue;
             }
@@ -351,8 +384,8 @@ fn write_threads(
     }
 }
 
-/// Drops ended processes from the record, and processes that are no longer listed from the reported
-/// changes.
+/// Drops ended processes from the restore record, and processes that are no longer listed from the
+/// reported changes.
 fn forget_ended(shared: &mut Shared, threads: &[Threads], context: Context<'_>) {
     let listed = |id: ProcessId| threads.iter().any(|threads| threads.process == id);
     let gone: Vec<Entry> = recorded_threads(shared)
@@ -373,12 +406,12 @@ pub(super) fn untune(shared: &mut Shared, context: Context<'_>) {
     for (entry, undone) in shared.undo(context.system, Entry::is_asking) {
         match undone {
             Undone::Failed { why } if entry.lineage().is_some() => {
-                tracing::info!("not put back yet, {entry}: {why}");
+                tracing::info!("not put back yet: {entry}; {why}");
             }
             Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
             Undone::Theirs { found } => {
                 tracing::info!(
-                    "not put back, because another program has changed it ({found}): {entry}"
+                    "not put back: {entry}; another program has since set it to {found}"
                 );
             }
             Undone::Restored | Undone::Gone => {}
@@ -405,8 +438,7 @@ mod tests {
     fn thread_keeps_its_own_slice_and_idle_io_priority() {
         let plain = Asking {
             nice: 0,
-            slice_ns: 0,
-            io_priority: 0,
+            ..Asking::default()
         };
         let given = tuned(ALL, Role::App, plain);
         assert_eq!((given.nice, given.slice_ns), (-20, 300_000));
@@ -418,6 +450,7 @@ mod tests {
             nice: 10,
             slice_ns: 5_000_000,
             io_priority: idle,
+            ..Asking::default()
         };
         let given = tuned(ALL, Role::App, chosen);
         assert_eq!(
@@ -425,5 +458,28 @@ mod tests {
             (-10, 5_000_000, idle)
         );
         assert_eq!(tuned(Tuning::default(), Role::App, chosen), chosen);
+    }
+
+    #[test]
+    fn tab_passes_nothing_on_and_keeps_values_that_a_reset_would_lose() {
+        let plain = Asking::default();
+        let given = tuned(ALL, Role::Tab, plain);
+        assert_eq!((given.nice, given.slice_ns), (-20, 300_000));
+        assert!(given.resets_on_fork && given.io_priority == 0);
+        for chosen in [
+            Asking { nice: 5, ..plain },
+            Asking {
+                slice_ns: 900_000,
+                ..plain
+            },
+            Asking {
+                resets_on_fork: true,
+                ..plain
+            },
+        ] {
+            assert_eq!(tuned(ALL, Role::Tab, chosen), chosen);
+        }
+        let window = tuned(ALL, Role::Window, plain);
+        assert!(window.nice == -20 && !window.resets_on_fork);
     }
 }

@@ -60,7 +60,8 @@ pub(super) fn weigh(shared: &mut Shared, app: AppKey, weights: &[Weight], contex
     shared.in_force.weighed = Some((app, weights.to_vec()));
 }
 
-/// Writes one weight. Returns the weight before Limelight, and the outcome.
+/// Writes one weight. Returns the weight before Limelight (0 if it cannot be read), and the
+/// outcome.
 fn write_weight(shared: &mut Shared, weight: &Weight, context: Context<'_>) -> (u32, Outcome) {
     let file = knob(weight.file);
     let cgroup = match open(weight, context) {
@@ -108,9 +109,9 @@ fn write_weight(shared: &mut Shared, weight: &Weight, context: Context<'_>) -> (
     if found == wanted {
         return (original, shared.done());
     }
-    // One Limelight weight replaces another: restore the original first. If the daemon died between
-    // the record and the write, the old weight would still be in force, and the new record would
-    // attribute it to another program.
+    // One Limelight weight replaces another: restore the original first. If the daemon died after
+    // the new entry was recorded and before the new weight was written, the old weight would still
+    // be in force. It would then count as another program's.
     if recorded.is_some_and(|(original, ours)| ours != wanted && found == ours && found != original)
     {
         if let Err(error) = cgroup.set_weight(file, original) {

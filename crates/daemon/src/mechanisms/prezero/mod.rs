@@ -42,9 +42,11 @@ const FILE_MAX_BYTES: u64 = 64 << 10;
 pub struct Prezero {
     /// The pages that each app takes in a window, kept on disk across restarts of the daemon.
     demand: Demand,
+    /// The topmost app at the last observation.
     front: Option<AppKey>,
     /// The demand file; `None`: the demand is not kept on disk, as in a dry run.
     file: Option<PathBuf>,
+    /// The demand as the file holds it.
     written: Vec<(String, u64)>,
     written_at: Option<Duration>,
     /// The disk from which zeroes are read.

@@ -80,7 +80,7 @@ pub(super) fn switch(
 pub(super) fn change(step: &Step, context: Context<'_>) -> Change {
     let Step::Switch { pool } = step;
     let to = |pool: &Pool| format!("on, {} pages by {}", pool.target, pool.engine.name());
-    let rule = "prezero: pages are zeroed in advance, as many as the foreground app takes in one \
+    let rule = "prezero: pages are zeroed in advance, as many as any known app takes in one \
                 response window plus a quarter";
     context.device_change("prezero", pool.as_ref().map(to), rule)
 }

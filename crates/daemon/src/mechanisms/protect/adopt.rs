@@ -3,7 +3,7 @@
 //! `/limelight.slice/app-PID-STARTTIME.scope`.
 //!
 //! Only memory that is charged after the move can be reserved. Therefore the app stays in the new
-//! cgroup when it is no longer topmost. It is moved back when Limelight stops.
+//! cgroup when it is no longer topmost. It is moved back when the daemon stops.
 
 use limelight_core::model::{App, AppKey, Home, ProcessId};
 use limelight_proto::{Change, Outcome};
@@ -22,7 +22,7 @@ use crate::system::{System, MEMORY};
 const PASSES: usize = 8;
 
 fn change(context: Context<'_>, root: ProcessId, from: &str, to: &str, outcome: Outcome) -> Change {
-    let rule = "protect: memory can be reserved only for an app with a cgroup of its own ([protect] adopt); pages charged before the move stay behind";
+    let rule = "protect: memory can be reserved only for an app with a cgroup of its own ([protect] adopt); pages charged before the move stay charged to the old cgroup";
     let knob = format!(
         "{}/{}/cgroup",
         context.system.roots.proc.display(),
@@ -179,7 +179,7 @@ fn dissolve(shared: &mut Shared, system: &System, scope: &str) -> Vec<(Entry, Un
     )
 }
 
-/// Creates a cgroup, or opens one that an earlier run of the daemon could not remove.
+/// Creates a cgroup, or opens the existing one.
 fn make_cgroup(
     shared: &mut Shared,
     path: &str,
@@ -204,6 +204,7 @@ fn make_cgroup(
     }
 }
 
+/// Moves an adopted app back to its old cgroup, and removes the new one.
 pub(super) fn release(shared: &mut Shared, key: AppKey, context: Context<'_>) {
     if let AppKey::Tree(root) = key {
         let scope = format!("{SLICE}/{}", scope_name(root));
@@ -219,7 +220,7 @@ pub(super) fn release(shared: &mut Shared, key: AppKey, context: Context<'_>) {
         .drop_where(|reach, kind| (reach, kind) == (Reach::App(key), Kind::Home));
 }
 
-/// Removes the cgroups of adopted apps that have ended.
+/// Removes the cgroups of adopted apps that have ended, except a cgroup with a reservation.
 pub fn remove_empty_scopes(shared: &mut Shared, context: Context<'_>) {
     for key in shared.in_force.adopted.clone() {
         let AppKey::Tree(root) = key else { continue };

@@ -4,8 +4,8 @@
 //! The protection of a cgroup is capped by that of every ancestor. The kernel divides an ancestor's
 //! protection among its children in proportion to the used parts of their reservations. Each
 //! ancestor's reservation is therefore raised to the amount that the app needs, plus the amount
-//! that the siblings use of their own reservations. The memory controller is enabled where it is
-//! missing.
+//! that the ancestor's other children use of their own reservations. The memory controller is
+//! enabled where it is missing.
 
 use limelight_core::model::snapshot::{Knob, Reserved};
 use limelight_core::model::{AppKey, Home};
@@ -20,8 +20,8 @@ use crate::restore::undo::{open_place, Undone};
 use crate::restore::{Entry, Ledger, Place};
 use crate::system::{System, MEMORY};
 
-/// Maximum number of times that a reservation is made again after another program has overwritten
-/// it.
+/// Maximum number of times that a reservation is made again after another program has reset the
+/// value to the original.
 const DISTURBANCES_MAX: u8 = 3;
 
 fn memory_knob(knob: Knob) -> MemoryKnob {
@@ -34,16 +34,19 @@ fn memory_knob(knob: Knob) -> MemoryKnob {
 /// The app's cgroup or one of its ancestors below the root, with its target value.
 struct Target {
     cgroup: Cgroup,
+    /// The present value.
     found: Limit,
     /// The value before Limelight.
     original: Limit,
     /// Values that Limelight has written.
     ours: Vec<String>,
+    /// The value to write.
     wanted: Limit,
 }
 
 impl Target {
-    /// Whether another program has changed the value since Limelight wrote it.
+    /// Whether the value now is neither the original nor one that Limelight wrote, so another
+    /// program has set it.
     fn is_theirs(&self) -> bool {
         !self.ours.is_empty()
             && self.found != self.original
@@ -66,7 +69,7 @@ fn targets(
         return Err(format!("{} is no longer the app's cgroup", home.path));
     }
     let mut need = Limit::Bytes(reserve.carried);
-    let mut below: Option<u64> = None;
+    let mut below: Option<String> = None;
     let mut targets = Vec::new();
     for cgroup in chain.into_iter().rev() {
         let found = cgroup.limit(knob).map_err(text)?;
@@ -74,15 +77,15 @@ fn targets(
             Some((original, ours)) => (original, ours),
             None => (found, Vec::new()),
         };
-        let own = match below {
+        let own = match &below {
             None => Limit::Bytes(reserve.bytes),
             Some(child) => plus(need, siblings_use(&cgroup, child, knob).map_err(text)?),
         };
-        need = match below {
+        need = match &below {
             None => need.max(original),
             Some(_) => own.max(original),
         };
-        below = Some(cgroup.id().0);
+        below = Some(cgroup.path().name().to_owned());
         targets.push(Target {
             cgroup,
             found,
@@ -107,13 +110,22 @@ fn plus(limit: Limit, bytes: u64) -> Limit {
     }
 }
 
-/// How many bytes of their own reservations the other children of `parent` use.
-fn siblings_use(parent: &Cgroup, child: u64, knob: MemoryKnob) -> limelight_sys::Result<u64> {
+/// How many bytes of their own reservations the other children of `parent` use. Most have none, and
+/// there may be many, so only the file of the reservation is opened.
+fn siblings_use(parent: &Cgroup, child: &str, knob: MemoryKnob) -> limelight_sys::Result<u64> {
     let mut sum = 0;
-    for sibling in parent.children()? {
-        let sibling = sibling?;
-        if sibling.id().0 != child {
-            sum += in_use(&sibling, sibling.limit(knob).unwrap_or(Limit::ZERO));
+    for name in parent.dir().directories()? {
+        if name == child {
+            continue;
+        }
+        let text = match parent.dir().read_text(format!("{name}/{}", knob.file())) {
+            Err(error) if error.is_exhausted() => return Err(error),
+            text => text.ok(),
+        };
+        let limit = text.and_then(|text| text.parse().ok());
+        let limit = limit.filter(|limit| *limit != Limit::ZERO);
+        if let (Some(limit), Ok(sibling)) = (limit, parent.open_child(&name)) {
+            sum += in_use(&sibling, limit);
         }
     }
     Ok(sum)
@@ -128,6 +140,8 @@ fn in_use(cgroup: &Cgroup, limit: Limit) -> u64 {
     }
 }
 
+/// The original value of a knob and the values that Limelight has written; `None` if the knob is
+/// not in the restore record.
 fn recorded(ledger: &Ledger, inode: u64, knob: MemoryKnob) -> Option<(Limit, Vec<String>)> {
     ledger.entries().iter().find_map(|entry| match entry {
         Entry::Limit {
@@ -142,9 +156,9 @@ fn recorded(ledger: &Ledger, inode: u64, knob: MemoryKnob) -> Option<(Limit, Vec
     })
 }
 
-/// Bytes that are reserved for other cgroups and in use. `knob` is the file that is effective under
-/// the kernel's LRU: with [`Knob::Min`] only `memory.min` counts, with [`Knob::Low`] the larger of
-/// both.
+/// Bytes in use of reservations that Limelight did not make, summed over the top-level cgroups.
+/// `knob` is the file that is effective under the kernel's LRU: with [`Knob::Min`] only
+/// `memory.min` counts, with [`Knob::Low`] the larger of both.
 pub fn protected_by_others(system: &System, ledger: &Ledger, knob: Knob) -> u64 {
     let Ok(root) = system.cgroups.open(&CgroupPath::root()) else {
         return 0;
@@ -166,6 +180,7 @@ pub fn protected_by_others(system: &System, ledger: &Ledger, knob: Knob) -> u64 
         .sum()
 }
 
+/// The entry of this knob in the restore record.
 fn limit_entry(ledger: &Ledger, cgroup: &Cgroup, knob: Knob) -> Option<Entry> {
     let mut entries = ledger.entries().iter();
     let same = |entry: &&Entry| {
@@ -249,8 +264,8 @@ impl Reservation {
             shared.changes.note(reach, Kind::Reservation, change);
         }
         if !reserved {
-            // With no reservation in force, no later step restores the values that were written
-            // here or by an earlier run of the daemon. So their restores are scheduled now.
+            // With no reservation in force, no later step restores the values that Limelight has
+            // already written. So their restores are scheduled now.
             for target in &targets {
                 let entry = limit_entry(&shared.ledger, &target.cgroup, reserve.knob);
                 shared.ledger.owe(entry);
@@ -260,8 +275,9 @@ impl Reservation {
         effect
     }
 
-    /// Checks that the reservation is still in place. A service manager that reloads its units sets
-    /// its own values; then the reservation is made again, up to `DISTURBANCES_MAX` times.
+    /// Checks whether another program has overwritten a value of the reservation. If so, the next
+    /// plan makes the reservation again. A value that was reset to the original, as a service
+    /// manager does when it reloads its units, is written again up to `DISTURBANCES_MAX` times.
     pub fn check(&mut self, shared: &mut Shared, system: &System) {
         if shared.in_force.reserved.is_none() {
             return;

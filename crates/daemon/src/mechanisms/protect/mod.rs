@@ -32,14 +32,15 @@ pub struct Protect {
     pub tracker: ReservationTracker,
     /// The locks on pages that are charged to other cgroups.
     pub shared_pages: SharedPages,
-    /// The memory of the app that was topmost last.
+    /// The memory use of the app that was measured last.
     footprint: Option<(AppKey, Footprint)>,
     /// Apps that could not be moved into a cgroup of their own.
     not_adoptable: BTreeSet<AppKey>,
 }
 
 impl Protect {
-    /// Measures the topmost app's memory.
+    /// Measures the topmost app's memory; `None` if the app has no cgroup of its own with the
+    /// memory controller.
     pub fn measure(&mut self, system: &System, app: &App) -> Option<Footprint> {
         match (&mut self.footprint, identify::usage(system, app)) {
             (Some((key, footprint)), Some(usage)) if *key == app.key => footprint.observe(usage),

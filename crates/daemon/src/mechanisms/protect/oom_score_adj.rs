@@ -6,8 +6,8 @@
 //! value above the original while it is topmost, Limelight neither lowers it again nor restores the
 //! original.
 //!
-//! A value below 0 that the record does not explain is not lowered further. Either a privileged
-//! program set it, or the process inherited it from Limelight unnoticed.
+//! A value below 0 that the restore record does not explain is not lowered further. Either a
+//! privileged program set it, or the process inherited it from Limelight unnoticed.
 
 use limelight_core::model::{AppKey, ProcessId};
 use limelight_proto::{Change, Outcome};
@@ -23,12 +23,13 @@ use crate::restore::{Entry, Moment, Place};
 /// Lowest value that is written. -1000 would exempt a process from the OOM killer altogether.
 const LOWEST: i16 = -999;
 
-fn lowered(found: i16, points: u16) -> i16 {
-    if found < 0 {
-        return found;
+/// The value to write for a process, given its value without Limelight. A value below 0 stays.
+fn lowered(original: i16, points: u16) -> i16 {
+    if original < 0 {
+        return original;
     }
     let points = i16::try_from(points).unwrap_or(1000);
-    found.saturating_sub(points).max(LOWEST)
+    original.saturating_sub(points).max(LOWEST)
 }
 
 fn change(context: Context<'_>, id: ProcessId, from: i16, to: i16, points: u16) -> Change {
@@ -45,14 +46,18 @@ fn change(context: Context<'_>, id: ProcessId, from: i16, to: i16, points: u16) 
 struct Fresh {
     id: ProcessId,
     process: Process,
+    /// The present value.
     found: i16,
+    /// The value without Limelight.
     original: i16,
+    /// The value to write.
     ours: i16,
     entry: Entry,
 }
 
-/// The processes of `members` that are not recorded yet, and the entries for the values that their
-/// children will inherit. `None` if inherited and chosen values cannot be distinguished now.
+/// Those processes of `members` that are not recorded yet and whose value is to be lowered, and the
+/// entries for the values that their children will inherit. `None` if inherited and chosen values
+/// cannot be distinguished because the daemon lacks memory or descriptors.
 fn fresh(
     shared: &mut Shared,
     members: &[ProcessId],
@@ -64,8 +69,8 @@ fn fresh(
     let home = context.front.and_then(|app| app.own_home());
     let home = home.map(Place::from);
     let inheritance = Inheritance::new(recorded, &[]);
-    // The time and the process tree from before any change. They are read at the first new process,
-    // because most scans find no new process.
+    // The time and the process tree before any change. They are read at the first new process,
+    // because most plans find no new process.
     let mut start: Option<(Moment, ProcessTree)> = None;
     let mut given = Vec::new();
     let mut fresh = Vec::new();
@@ -89,7 +94,7 @@ fn fresh(
         });
         let (found, original, lineage) = match origin {
             Ok(origin) => origin,
-            // Inherited and chosen values cannot be distinguished now; the next scan may succeed.
+            // The daemon lacks memory or descriptors; the next plan may succeed.
             Err(error) if error.is_exhausted() => {
                 tracing::debug!("no oom_score_adj is lowered: {error}");
                 return None;
@@ -167,7 +172,8 @@ pub(super) fn shield(
     if intended.is_err() {
         return;
     }
-    // Values that an ended process passed on stay in the record: its children may still run.
+    // Values that an ended process passed on stay in the restore record: its children may still
+    // run.
     let is_member = |id: ProcessId| members.binary_search(&id).is_ok();
     let ended = |entry: &&Entry| {
         let process = entry.process();
@@ -185,7 +191,7 @@ pub(super) fn unshield(shared: &mut Shared, context: Context<'_>) {
     for (entry, undone) in shared.undo(context.system, Entry::is_score) {
         match undone {
             Undone::Failed { why } if entry.lineage().is_some() => {
-                tracing::info!("not put back yet, {entry}: {why}");
+                tracing::info!("not put back yet: {entry}; {why}");
             }
             Undone::Failed { why } => tracing::error!("cannot put back {entry}: {why}"),
             _ => {}

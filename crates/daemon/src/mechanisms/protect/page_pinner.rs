@@ -25,18 +25,23 @@ use tracing::debug;
 
 use crate::system::same_process;
 
-/// Shortest and longest time between two scans of an app. The interval is short at first, while the
-/// app starts to work, and for as long as scans find new pages. Pages that were evicted before the
-/// app became topmost are read back on demand, and may be evicted again before a scan locks them.
+/// Shortest and longest time between two scans of an app. The interval is short at first, when an
+/// app often maps more pages, and for as long as scans find new pages. Pages that were evicted
+/// before the app became topmost are read back on demand, and may be evicted again before a scan
+/// locks them.
 const SOON: Duration = Duration::from_millis(125);
 const LATE: Duration = Duration::from_secs(16);
 
-/// After this many scans at the longest interval have found nothing, the thread scans only when the
-/// event loop does: see [`PagePinner::look`].
+/// Delay of the first scan of an app. Until then the app probably responds to the switch, and reading
+/// its page tables would delay the response.
+const FIRST: Duration = Duration::from_secs(1);
+
+/// After this many scans at the longest interval have found no page to lock, the thread scans only
+/// when the event loop does: see [`PagePinner::look`].
 const LATE_LOOKS: u32 = 4;
 
-/// The pause after a scan is at least this many times the CPU time of the scan, because the app
-/// needs the CPU itself.
+/// Minimum time between the starts of two scans, as a multiple of the first scan's CPU time. The
+/// app needs the CPU itself.
 const LOOK_PART: u32 = 16;
 
 /// Pages of a file within this distance (in pages) were probably read together: the kernel reads
@@ -53,7 +58,7 @@ pub struct Order {
     pub app: AppKey,
     /// Processes whose mappings are scanned.
     pub members: Vec<ProcessId>,
-    /// Cgroups that a reservation protects, by inode number.
+    /// Cgroups that a reservation protects, by inode number. Pages charged to them are not locked.
     pub reserved: BTreeSet<u64>,
     /// Maximum locked memory, in bytes.
     pub limit: u64,
@@ -114,8 +119,8 @@ impl PagePinner {
     }
 
     fn say(&self, word: Command) {
-        // The thread ends only when this value is dropped, or when it panics. A panic unlocks
-        // everything.
+        // The thread ends only when this handle is dropped, or when the thread panics. Its end
+        // unlocks everything.
         if self.words.send(word).is_err() {
             debug!("the thread that locks pages has ended");
         }
@@ -134,15 +139,19 @@ fn run(proc: &str, words: &Receiver<Command>, shelf: &Mutex<Locked>) {
     let mut pace = Pace::default();
     let mut cost = Duration::ZERO;
     let mut looked = Instant::now();
+    let mut unable = None;
+    // Whether the present app has been scanned.
+    let mut known = false;
     loop {
-        let word = match pace.pause().filter(|_| order.is_some()) {
-            Some(pause) => {
-                let left = pause.max(cost * LOOK_PART).saturating_sub(looked.elapsed());
-                words.recv_timeout(left)
-            }
+        let pause = match known {
+            true => pace.pause().map(|pause| pause.max(cost * LOOK_PART)),
+            false => Some(FIRST),
+        };
+        let word = match pause.filter(|_| order.is_some()) {
+            Some(pause) => words.recv_timeout(pause.saturating_sub(looked.elapsed())),
             None => words.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
-        match word {
+        let scans = match word {
             Ok(Command::Order(fresh)) => {
                 // Only the latest order counts.
                 let later = words.try_iter().filter_map(|word| match word {
@@ -155,30 +164,37 @@ fn run(proc: &str, words: &Receiver<Command>, shelf: &Mutex<Locked>) {
                 if !stays {
                     let limit = fresh.as_ref().map_or(0, |order| order.limit);
                     holdings.hand_over(limit);
-                    pace = Pace::default();
                 }
+                let app = |order: &Option<Order>| order.as_ref().map(|order| order.app);
+                if app(&order) != app(&fresh) {
+                    looked = Instant::now();
+                    known = false;
+                    unable = None;
+                }
+                pace = Pace::default();
                 order = fresh;
+                false
             }
-            Ok(Command::Look) if pace.pause().is_some() || order.is_none() => continue,
-            Ok(Command::Look) | Err(RecvTimeoutError::Timeout) => pace.looked(holdings.fresh),
+            Ok(Command::Look) if pause.is_some() || order.is_none() => continue,
+            Ok(Command::Look) | Err(RecvTimeoutError::Timeout) => {
+                if known {
+                    pace.looked(holdings.fresh);
+                }
+                true
+            }
             Err(RecvTimeoutError::Disconnected) => return,
-        }
-        looked = Instant::now();
-        let begun = thread_time();
-        let unable = order
-            .as_ref()
-            .and_then(|order| holdings.look(proc, order).err());
-        cost = thread_time().saturating_sub(begun);
-        let now = Locked {
-            bytes: holdings.bytes,
-            files: holdings
-                .files
-                .values()
-                .filter(|file| !file.locked.is_empty())
-                .count(),
-            full: holdings.full,
-            unable: unable.map(|error| error.to_string()),
         };
+        if let Some(order) = order.as_ref().filter(|_| scans) {
+            looked = Instant::now();
+            known = true;
+            let begun = thread_time();
+            unable = holdings
+                .look(proc, order)
+                .err()
+                .map(|error| error.to_string());
+            cost = thread_time().saturating_sub(begun);
+        }
+        let now = holdings.state(unable.clone());
         *shelf.lock().unwrap_or_else(PoisonError::into_inner) = now;
         if pace.pause().is_none() && holdings.fresh {
             pace.looked(true);
@@ -190,7 +206,7 @@ fn run(proc: &str, words: &Receiver<Command>, shelf: &Mutex<Locked>) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pace {
     pause: Duration,
-    /// Number of scans in a row at the longest interval that found nothing.
+    /// Number of scans in a row at the longest interval that found no page to lock.
     late: u32,
 }
 
@@ -209,7 +225,7 @@ impl Pace {
         (self.late < LATE_LOOKS).then_some(self.pause)
     }
 
-    /// Adapts the interval when another scan begins. `fresh`: the last scan locked something.
+    /// Adapts the interval to the result of the last scan. `fresh`: that scan locked a page.
     fn looked(&mut self, fresh: bool) {
         *self = match fresh {
             true => Pace {
@@ -251,13 +267,24 @@ struct Holdings {
     files: BTreeMap<(u64, u64), Holding>,
     /// Files of the previous app, until the first scan of the present one.
     former: BTreeMap<(u64, u64), Holding>,
+    /// Locked bytes in `files`.
     bytes: u64,
     full: bool,
-    /// Whether the last scan locked something.
+    /// Whether the last scan locked a page.
     fresh: bool,
 }
 
 impl Holdings {
+    fn state(&self, unable: Option<String>) -> Locked {
+        let files = self.files.values();
+        Locked {
+            bytes: self.bytes,
+            files: files.filter(|file| !file.locked.is_empty()).count(),
+            full: self.full,
+            unable,
+        }
+    }
+
     /// Switches to another app. Up to `limit` bytes stay locked until the next scan, which keeps
     /// the files that both apps map. Unlocking and relocking the files that all apps map would take
     /// longer than the rest of a scan.
@@ -298,6 +325,7 @@ impl Holdings {
         Ok(())
     }
 
+    /// Locks those pages of one mapping that need a lock and have none.
     fn settle(
         &mut self,
         process: &Process,

@@ -56,7 +56,7 @@ fn pages_that_the_next_app_maps_stay_locked() {
     assert_eq!((holdings.bytes, holdings.files.len()), (0, 0));
     holdings.look("/proc", &order).unwrap();
     assert_eq!((holdings.bytes, holdings.former.len()), (limit, 0));
-    assert!(!holdings.fresh, "nothing was locked again");
+    assert!(!holdings.fresh, "pages were locked again");
     holdings.hand_over(0);
     assert!(holdings.former.values().all(|file| file.locked.is_empty()));
     let no_members = Order {
@@ -91,7 +91,7 @@ fn wait(pinner: &PagePinner, holds: impl Fn(&Locked) -> bool) -> Locked {
         if holds(&locked) {
             return locked;
         }
-        assert!(Instant::now() < deadline, "{locked:?}");
+        assert!(Instant::now() < deadline, "timed out at {locked:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -24,19 +24,20 @@ pub struct ReservationTracker {
 }
 
 impl ReservationTracker {
-    /// Time of the next update, since boot.
+    /// Time of the next update, since boot; `None`: none is scheduled.
     pub fn next_look(&self) -> Option<Duration> {
         self.next.map(|(at, _)| at)
     }
 
-    /// Starts the updates. Called when the topmost app is about to take memory, or memory has
-    /// become short.
+    /// Schedules the updates if memory is short, unless an update is scheduled already. Called when
+    /// the topmost app is about to take memory, or memory has become short.
     pub fn begin(&mut self, system: &System, level: Level, at: Duration) {
         self.look_after(FIRST, system, level, at);
     }
 
-    /// Schedules one update after input, which may make the app grow. The update comes late enough
-    /// not to disturb the app's response.
+    /// Schedules one update if memory is short, unless an update is scheduled already. Called after
+    /// input, which may make the app grow. The update comes late enough not to disturb the app's
+    /// response.
     pub fn follow_use(&mut self, system: &System, level: Level, at: Duration) {
         self.look_after(LAST, system, level, at);
     }
@@ -57,7 +58,7 @@ impl ReservationTracker {
     }
 }
 
-/// Bytes that are charged to an app's own cgroup.
+/// Bytes that are charged to an app's own cgroup; `None` without one, or if it cannot be read.
 pub fn used_by(system: &System, app: &App) -> Option<u64> {
     let path = CgroupPath::parse(&app.own_home()?.path)?;
     system.cgroups.open(&path).ok()?.memory_current().ok()

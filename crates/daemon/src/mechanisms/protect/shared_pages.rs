@@ -32,7 +32,7 @@ fn inodes(cgroup: &Cgroup, found: &mut BTreeSet<u64>) {
 fn change(limit: u64, locked: &Locked, context: Context<'_>) -> Change {
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let full = match locked.full {
-        true => ", not enough for all",
+        true => ", which is too little for all pages",
         false => "",
     };
     let to = format!(
@@ -121,8 +121,8 @@ impl SharedPages {
         locker.map_or(0, |locker| locker.locked().bytes)
     }
 
-    /// Reports what the page pinner has locked, or why it cannot. Reports nothing before its first
-    /// result.
+    /// Reports what the page pinner has locked, or why it cannot lock pages. Reports nothing before
+    /// its first result, or while no page needs a lock.
     pub fn report(&mut self, shared: &mut Shared, context: Context<'_>) {
         let (Some(locker), Some(locking)) = (&self.pinner, &shared.in_force.locked) else {
             return;

@@ -3,10 +3,10 @@
 //! same program is executed again.
 //!
 //! When a program starts, it is unknown whether it will become an app that a person uses. So the
-//! most recently started programs are followed for as long as a start may take. The names of the
-//! files that they and their descendants opened are kept in memory only. When one of the programs
-//! becomes topmost, the cached parts of its files are recorded on disk, because its start has read
-//! them. The names that belong to the other programs are discarded.
+//! daemon *follows* the most recently started programs for as long as a start may take: it keeps
+//! the names of the files that they and their descendants open, in memory only. When one of the
+//! programs becomes topmost, the cached parts of its files are recorded on disk, because its start
+//! has read them. The names that belong to the other programs are discarded.
 //!
 //! A replay begins with the execution itself: the daemon watches for the first step of execve(),
 //! which is the open of the program's file.
@@ -48,10 +48,10 @@ const GRACE: Duration = Duration::from_secs(60);
 /// cached, and a program that a script starts in a loop is not an app.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// How long the result of the search for the followed program to which a process belongs is cached.
+/// How long [`ColdStart::young_of`] caches which followed program a process belongs to.
 const STRANGER: Duration = Duration::from_secs(1);
 
-/// Maximum number of cached results of that search.
+/// Maximum number of cached results of [`ColdStart::young_of`].
 const STRANGERS_MAX: usize = 512;
 
 /// Maximum number of apps whose starts are recorded at the same time.
@@ -62,13 +62,15 @@ const PENDING_MAX: usize = 8;
 struct Young {
     id: ProcessId,
     parent: i32,
+    /// Time of its first execution event.
     since: Duration,
     /// Time of its last execution.
     executed_at: Duration,
     /// Files that it executed, in order, such as a script, its interpreter and the loader.
     executed: Vec<Candidate>,
-    /// Files that it and its descendants opened, by device and inode.
-    opened: BTreeMap<(u64, u64), PathBuf>,
+    /// Files that it and its descendants opened, by device and inode: the position in the order of
+    /// all opens, and the path.
+    opened: BTreeMap<(u64, u64), (u64, PathBuf)>,
 }
 
 /// An app whose start is being recorded.
@@ -77,6 +79,7 @@ struct Pending {
     app: AppKey,
     root: ProcessId,
     since: Duration,
+    /// When the recording time is over.
     due: Duration,
     members: BTreeSet<i32>,
     /// The program that its first process runs.
@@ -106,10 +109,13 @@ pub struct ColdStart {
     /// `None`, and when that was determined.
     kin: HashMap<i32, (Option<i32>, Duration)>,
     pending: Vec<Pending>,
+    /// Number of files that followed programs have opened.
+    opens: u64,
     /// Time of the next check that the apps in `pending` still run.
     next_look: Duration,
     /// Names of the records.
     known: BTreeSet<String>,
+    /// When each record was last replayed, by name.
     replayed: HashMap<String, Duration>,
     /// Time since which no event was lost.
     whole_since: Duration,
@@ -123,6 +129,7 @@ impl ColdStart {
             young: HashMap::new(),
             kin: HashMap::new(),
             pending: Vec::new(),
+            opens: 0,
             next_look: now,
             known: replay::names(directory).into_iter().collect(),
             replayed: HashMap::new(),
@@ -151,13 +158,14 @@ impl ColdStart {
         name.is_some_and(|name| self.known.contains(&name))
     }
 
-    /// Notes that events were lost because the queue overflowed.
+    /// Notes that events were lost, so that recordings in progress count as partial.
     pub fn lost(&mut self, now: Duration) {
         self.whole_since = now;
     }
 
     /// Handles the execution of a program. Returns a replay if there is a record of the program's
-    /// start; the caller sets its `room`, which is 0 here.
+    /// start that was not replayed within the last 5 s. The caller sets the replay's `room`, which
+    /// is 0 here.
     pub fn executed(
         &mut self,
         pid: i32,
@@ -201,8 +209,8 @@ impl ColdStart {
         })
     }
 
-    /// The entry of a process. A new entry replaces an old one if the PID was reused, or if the
-    /// last execution was more than [`ONE_EXECUTION`] ago.
+    /// Returns the entry of a process, and adds one if there is none. A new entry replaces the old
+    /// one if the PID was reused, or if the last execution was more than [`ONE_EXECUTION`] ago.
     fn follow(&mut self, id: ProcessId, parent: i32, system: &System, now: Duration) -> &mut Young {
         let fresh = || Young {
             id,
@@ -276,6 +284,8 @@ impl ColdStart {
         let Some(pid) = self.young_of(pid, system, now) else {
             return Owner::Stranger;
         };
+        self.opens += 1;
+        let order = self.opens;
         let Some(young) = self.young.get_mut(&pid) else {
             return Owner::Stranger;
         };
@@ -286,7 +296,7 @@ impl ColdStart {
                 let key = (stat.id.device, stat.id.inode);
                 if stat.kind == FileKind::Regular && !young.opened.contains_key(&key) {
                     if let Some(path) = path_of(file) {
-                        young.opened.insert(key, path);
+                        young.opened.insert(key, (order, path));
                     }
                 }
             }
@@ -378,8 +388,9 @@ impl ColdStart {
         self.pending.iter().map(|pending| pending.due).min()
     }
 
-    /// Recordings of the starts whose recording time is over or whose app has ended. `complete`
-    /// returns whether all opens since a given time were watched.
+    /// Returns the recordings to make: of the starts whose recording time is over or whose app has
+    /// ended. Stops following their programs. `complete` returns whether all opens since a given
+    /// time were watched.
     pub fn finished(
         &mut self,
         system: &System,
@@ -425,35 +436,41 @@ impl ColdStart {
         executed.get(at.checked_sub(1)?).cloned()
     }
 
-    /// All files that these processes have executed, opened or mapped.
+    /// All files that these processes have executed, opened or mapped: first those that they
+    /// executed or opened before the execution event arrived, then the others as opened.
     fn files_of(&self, family: &BTreeSet<i32>, system: &System) -> Vec<Candidate> {
-        let mut files: BTreeMap<(u64, PathBuf), ()> = BTreeMap::new();
-        let mut add = |inode: u64, path: &Path| {
-            files.insert((inode, path.to_owned()), ());
+        let mut files: BTreeMap<(u64, PathBuf), u64> = BTreeMap::new();
+        let mut add = |inode: u64, path: &Path, order: u64| {
+            let first = files.entry((inode, path.to_owned())).or_insert(order);
+            *first = order.min(*first);
         };
         for pid in family {
             if let Some(young) = self.young.get(pid) {
                 for each in &young.executed {
-                    add(each.inode, &each.path);
+                    add(each.inode, &each.path, 0);
                 }
-                for ((_, inode), path) in &young.opened {
-                    add(*inode, path);
+                for ((_, inode), (order, path)) in &young.opened {
+                    add(*inode, path, *order);
                 }
-            }
-            // Files that were opened before the execution event arrived are not in `opened`; those
-            // that are still mapped are found here.
-            let mapped = system.proc.process(*pid).and_then(|p| p.mapped_files());
-            for file in mapped.unwrap_or_default() {
-                add(file.key.1, &file.path);
             }
         }
-        let files = files.into_keys();
-        files
-            .map(|(inode, path)| Candidate { inode, path })
-            .collect()
+        // Files that were opened before the execution event arrived are not in `opened`; those that
+        // are still mapped are found here.
+        for pid in family {
+            let mapped = system.proc.process(*pid).and_then(|p| p.mapped_files());
+            for file in mapped.unwrap_or_default() {
+                files.entry((file.key.1, file.path)).or_insert(0);
+            }
+        }
+        let mut files: Vec<(u64, Candidate)> = files
+            .into_iter()
+            .map(|((inode, path), order)| (order, Candidate { inode, path }))
+            .collect();
+        files.sort_by_key(|(order, _)| *order);
+        files.into_iter().map(|(_, file)| file).collect()
     }
 
-    /// Updates the known records after one was made or removed.
+    /// Updates the names of the records after a recording.
     pub fn kept(&mut self, kept: &replay::Kept) {
         self.known.extend(kept.name.clone());
         for name in &kept.removed {

@@ -21,6 +21,8 @@ pub struct Disk {
     pub request: u64,
     /// Largest request of pages that are not contiguous in memory, in bytes.
     pub scattered: u64,
+    /// Whether it has to move a head to another position, as a hard disk does.
+    pub rotational: bool,
 }
 
 impl Disk {
@@ -76,9 +78,8 @@ fn look(sys: &Path, device: u64) -> Disk {
     // A partition uses its disk's queue.
     let queues = [block.join("queue"), block.join("../queue")];
     let queue = |file| queues.iter().find_map(|queue| bytes(queue.clone(), file));
-    let segments = queues
-        .iter()
-        .find_map(|queue| figure(queue.clone(), "max_segments"));
+    let of_queue = |file| queues.iter().find_map(|queue| figure(queue.clone(), file));
+    let segments = of_queue("max_segments");
     // A file system on several devices has a device number of its own and no queue.
     let read_ahead = || {
         queue("read_ahead_kb")
@@ -93,6 +94,7 @@ fn look(sys: &Path, device: u64) -> Disk {
         scattered: segments
             .and_then(|segments| segments.checked_mul(page_bytes()))
             .map_or(request, |bytes| bytes.clamp(page_bytes(), request)),
+        rotational: of_queue("rotational") == Some(1),
     }
 }
 
@@ -113,6 +115,7 @@ mod tests {
         write("devices/sda/queue/max_sectors_kb", "1280\n");
         write("devices/sda/queue/max_segments", "128\n");
         write("devices/sda/sda1/partition", "1\n");
+        write("devices/sda/queue/rotational", "1\n");
         write("class/bdi/0:44/read_ahead_kb", "4096\n");
         std::fs::create_dir_all(temp.path().join("dev/block")).unwrap();
         for (number, to) in [("8:0", "sda"), ("8:1", "sda/sda1")] {
@@ -124,6 +127,7 @@ mod tests {
             read_ahead: 256 << 10,
             request: 1280 << 10,
             scattered: 128 * page_bytes(),
+            rotational: true,
         };
         assert_eq!(disks.get(makedev(8, 0)), disk);
         assert_eq!(disks.get(makedev(8, 1)), disk);
@@ -135,6 +139,7 @@ mod tests {
             read_ahead: ORDINARY,
             request: ORDINARY,
             scattered: ORDINARY,
+            rotational: false,
         };
         assert_eq!(disks.get(makedev(0, 45)), unknown);
     }

@@ -40,12 +40,12 @@ use replay::Replay;
 use streams::Streams;
 use waits::Waits;
 
-/// Interval between readings of the free memory while files are read ahead. A reading costs more
-/// than the poll of a stream.
+/// How long a determination of `room` is used while files are read ahead. Determining `room` costs
+/// more than the poll of a stream.
 const MEMORY_EVERY: Duration = Duration::from_millis(100);
 
-/// Maximum number of buffers of open events that are handled in one batch; each holds some 160
-/// events.
+/// Maximum number of buffers of open events that are handled in one turn of the event loop; each
+/// holds some 160 events.
 const BUFFERS: usize = 32;
 
 /// The watch on opens, or why there is none.
@@ -55,14 +55,14 @@ enum Eyes {
     Shut(String),
 }
 
-/// Totals since the start, for `status`.
+/// Totals since the mechanism was started or its configuration changed, for `status`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Starts that were replayed.
+    /// App starts whose files were read ahead.
     pub replays: u64,
-    /// Starts that were recorded.
+    /// App starts that were recorded.
     pub recordings: u64,
-    /// Bytes that replays requested.
+    /// Bytes requested for these starts.
     pub replayed_bytes: u64,
 }
 
@@ -85,7 +85,9 @@ pub struct Readahead {
     waits: Result<Waits, String>,
     /// The topmost app's processes, ascending.
     members: Vec<ProcessId>,
+    /// Whether the topmost app's streams are followed.
     follows: bool,
+    /// Steps by which the reservation was lowered, as of the last plan.
     lowered_steps: u8,
     /// How many bytes may still be read ahead, and when that was determined.
     room: Option<(u64, Duration)>,
@@ -94,7 +96,7 @@ pub struct Readahead {
 
 impl Readahead {
     /// Starts the watches that the configuration and the machine allow. Reads no file ahead yet.
-    /// `directory` holds the records of starts.
+    /// `directory` holds the records of app starts.
     pub fn start(
         system: &System,
         settings: &ReadaheadSettings,
@@ -184,7 +186,7 @@ impl Readahead {
         }
     }
 
-    /// When the next deadline is due.
+    /// Time of the next deadline; `None`: nothing is scheduled.
     pub fn next_deadline(&self) -> Option<Duration> {
         let opens = match &self.eyes {
             Eyes::Open(opens) => opens.next_deadline(),
@@ -199,8 +201,7 @@ impl Readahead {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Handles the result of a scan: another app may be topmost, or the app may have other
-    /// processes.
+    /// Takes the topmost app and its processes from a plan's snapshot: either may have changed.
     pub fn observe(&mut self, snapshot: &Snapshot, system: &System, now: Duration) {
         if self.readers.is_none() {
             return;
@@ -215,11 +216,12 @@ impl Readahead {
             self.stop_following();
             return;
         };
-        let new = !topmost.members.iter().any(|id| self.members.contains(id));
+        let front = topmost.front();
+        let new = !front.iter().any(|id| self.members.contains(id));
         if new || !self.follows {
             self.stop_following();
         }
-        self.members.clone_from(&topmost.members);
+        self.members = front;
         if self.follows {
             self.streams.look_through(&self.members, new, now);
             if let Ok(waits) = &mut self.waits {
@@ -229,7 +231,7 @@ impl Readahead {
         if self.settings.cold_start {
             let app: &App = &topmost.app;
             self.coldstart
-                .topmost(app, &self.members, system, &self.settings, now);
+                .topmost(app, &topmost.members, system, &self.settings, now);
         }
     }
 
@@ -241,7 +243,7 @@ impl Readahead {
     }
 
     /// Handles executions, and first reads of streams that stood still. Returns the PIDs of the
-    /// processes whose program has a record to replay.
+    /// processes whose program has a record of an earlier start.
     pub fn take_execs(&mut self, system: &System, now: Duration) -> Vec<i32> {
         let Eyes::Open(opens) = &mut self.eyes else {
             return Vec::new();
@@ -378,7 +380,7 @@ impl Readahead {
                             kept.files
                         );
                     } else {
-                        debug!("start of {}: nothing new", done.program);
+                        debug!("start of {}: no record written", done.program);
                     }
                     self.coldstart.kept(&kept);
                 }
@@ -485,7 +487,7 @@ fn start_readers(system: &System) -> Option<Readers> {
     match start() {
         Ok(readers) => Some(readers),
         Err(error) => {
-            warn!("nothing is read ahead, no thread could be started: {error}");
+            warn!("cannot start the reader threads: {error}; nothing is read ahead");
             None
         }
     }

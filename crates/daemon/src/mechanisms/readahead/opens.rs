@@ -3,9 +3,9 @@
 //! on disks.
 //!
 //! Executions are handled at once. The first read of a stream that stood still is handled at once
-//! too, through a watch on that one file. Opens can wait: a starting program opens hundreds of
-//! files, and on a busy CPU it would lose its turn to other tasks each time the daemon woke up for
-//! an open. So the first open sets a deadline, and all opens until then are handled together.
+//! too, through a watch on that one file. Opens can wait. A starting program opens hundreds of
+//! files. On a busy CPU, it would lose its turn to other tasks each time the daemon woke up for an
+//! open. So the first open sets a deadline, and all opens until then are handled together.
 //!
 //! The kernel cannot filter the queue by process, so the daemon receives the opens of all
 //! processes. One open costs the opener some hundred nanoseconds and the daemon a few microseconds,
@@ -55,8 +55,11 @@ struct Watch {
     kind: Kind,
     rate: Rate,
     on: bool,
+    /// Time since which it has been on, or was before the present pause.
     since: Duration,
+    /// Length of the next pause.
     pause: Duration,
+    /// When the present or last pause ends.
     resume: Duration,
 }
 
@@ -106,6 +109,7 @@ pub struct Opens {
     execs: Watch,
     /// Signals changes of the mount table; `None`: no file system is watched.
     changes: Option<OwnedFd>,
+    /// When the mount table is scanned next.
     look_for_mounts: Option<Duration>,
 }
 
@@ -181,8 +185,8 @@ impl Opens {
     pub fn detail(&self) -> String {
         let paused = match (self.opens.on, self.execs.on) {
             (true, true) => "",
-            (false, true) => ", opens paused: other programs open too many files",
-            (_, false) => ", paused: too many programs are started",
+            (false, true) => ", opens not watched for now: other programs open too many files",
+            (_, false) => ", executions not watched for now: too many programs are started",
         };
         format!("fanotify on {} file systems{paused}", self.mounts.len())
     }
@@ -222,7 +226,7 @@ impl Opens {
         }
     }
 
-    /// When the next deadline is due.
+    /// Time of the next deadline; `None`: nothing is scheduled.
     pub fn next_deadline(&self) -> Option<Duration> {
         let watches = [&self.opens, &self.execs];
         let resume = watches.iter().filter(|watch| !watch.on);
@@ -335,7 +339,7 @@ mod tests {
         let mut watch = Watch::new(Kind::Open, S(0));
         assert!(!watch.spend(BURST, S(0)));
         assert!(watch.spend(1, S(0)));
-        assert!(!watch.spend(1, S(0)), "switched off only once");
+        assert!(!watch.spend(1, S(0)), "a paused watch was paused again");
         assert!(!watch.due(S(9)) && watch.due(S(10)));
 
         watch.on = true;

@@ -33,7 +33,7 @@ pub enum Job {
     Piece {
         /// The file.
         file: Arc<File>,
-        /// The part of it to read.
+        /// The part of the file to read.
         range: Range,
         /// Bytes per call.
         chunk: u64,
@@ -150,7 +150,10 @@ mod tests {
             if let Some(answer) = answers.take().pop() {
                 break answer;
             }
-            assert!(Instant::now() < deadline, "no answer");
+            assert!(
+                Instant::now() < deadline,
+                "timed out waiting for the answer"
+            );
             std::thread::sleep(Duration::from_millis(5));
         };
         let Answer::Replayed(replayed) = answer else {

@@ -5,17 +5,19 @@ use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use limelight_core::model::coldstart::{
     Extent, FileExtents, FileVersion, Flaw, Record, FILES_MAX, TEXT_MAX,
 };
+use limelight_core::policy::readahead::flight::{Flight, SLOTS};
 use limelight_sys::files::{FileId, FileKind, FileStat};
-use limelight_sys::pagecache::{self, cached, read_ahead, Range};
+use limelight_sys::pagecache::{self, cached, pieces, read_ahead, wait_for, Range};
 use limelight_sys::proc::Proc;
 use tracing::debug;
 
-use crate::mechanisms::readahead::disk::Disks;
+use crate::mechanisms::readahead::disk::{Disk, Disks};
 
 /// Smallest amount of data, in bytes, for which a record of a start is made.
 const WORTH: u64 = 256 << 10;
@@ -27,12 +29,12 @@ const FILE_MAX: u64 = 8 << 30;
 /// Bytes that a replay reads between two checks of the machine's memory.
 const MEMORY_EVERY: u64 = 8 << 20;
 
-/// A record to be read ahead.
+/// A record of an app start, to be read ahead.
 #[derive(Debug, Clone)]
 pub struct Replay {
     /// The program, as shown to the user.
     pub program: String,
-    /// Its record.
+    /// The program's record.
     pub record: PathBuf,
     /// Maximum number of bytes to read.
     pub room: u64,
@@ -42,7 +44,7 @@ pub struct Replay {
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The record cannot be read.
-    #[error("{}: {error}", path.display())]
+    #[error("cannot read {}: {error}", path.display())]
     Unreadable {
         /// The record.
         path: PathBuf,
@@ -50,7 +52,7 @@ pub enum RecordError {
         error: io::Error,
     },
     /// The record's text is not valid.
-    #[error("{}: {flaw}", path.display())]
+    #[error("{} is not valid: {flaw}", path.display())]
     Invalid {
         /// The record.
         path: PathBuf,
@@ -118,9 +120,9 @@ pub struct Recording {
     /// The file that was executed right before the program. If it is a script, the record is made
     /// for the script.
     pub before: Option<Candidate>,
-    /// Files that the app opened or maps.
+    /// Files that the app executed, opened or maps.
     pub files: Vec<Candidate>,
-    /// Whether some of the files that the app opened were missed.
+    /// Whether some of the files that the app opened may have been missed.
     pub partial: bool,
     /// Directory of the records.
     pub directory: PathBuf,
@@ -151,11 +153,11 @@ pub struct Recorded {
 /// The record of a start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
-    /// Name of the record; `None`: too little was read to be worth one.
+    /// Name of the record; `None`: the start read too little data to be worth a record.
     pub name: Option<String>,
-    /// Files in it.
+    /// Files in the record.
     pub files: usize,
-    /// Bytes in it.
+    /// Bytes in the record.
     pub bytes: u64,
     /// Whether the record was written, because it is new or differs from the old one.
     pub written: bool,
@@ -163,7 +165,8 @@ pub struct Kept {
     pub removed: Vec<String>,
 }
 
-/// Requests all file ranges of a record. Parts that are cached already are not read again.
+/// Reads all file ranges of a record, a few requests at a time. Parts that are cached already are
+/// not read again.
 pub fn replay(job: &Replay, disks: &mut Disks, proc: &Path) -> Replayed {
     let outcome = load(&job.record).map(|record| {
         // The modification time of a record is the time of its last use.
@@ -189,34 +192,63 @@ fn read_all(record: &Record, room: u64, disks: &mut Disks, proc: &Path) -> Figur
     let started = Instant::now();
     let mut figures = Figures::default();
     let mut looked = 0;
-    for entry in &record.files {
+    let mut flight = Flight::new(SLOTS);
+    for entry in in_order(record, disks) {
         if figures.bytes + entry.bytes() > room || memory_is_short(proc, &mut looked, figures.bytes)
         {
             figures.stopped = true;
             break;
         }
         let file = match open(Path::new(&entry.path)) {
-            Ok((file, stat)) if version(&stat.id) == entry.version => file,
+            Ok((file, stat)) if version(&stat.id) == entry.version => Rc::new(file),
             _ => {
                 figures.changed += 1;
                 continue;
             }
         };
         figures.files += 1;
-        let chunk = disks.get(entry.version.device).chunk();
-        for extent in &entry.extents {
-            let range = Range {
-                offset: extent.offset,
-                len: extent.len,
-            };
-            match read_ahead(&file, range, chunk) {
-                Ok(()) => figures.bytes += extent.len,
+        let disk = disks.get(entry.version.device);
+        let ranges = entry.extents.iter().map(|extent| Range {
+            offset: extent.offset,
+            len: extent.len,
+        });
+        for piece in ranges.flat_map(|range| pieces(range, disk.chunk())) {
+            match request(&file, piece, disk, &mut flight) {
+                Ok(()) => figures.bytes += piece.len,
                 Err(error) => debug!("{}: {error}", entry.path),
             }
         }
     }
     figures.took = started.elapsed();
     figures
+}
+
+/// The files in the order of their replay. A rotating disk gets all requests at once, about in the
+/// order of their position, because seeks cost more than waiting in a queue.
+fn in_order<'a>(record: &'a Record, disks: &mut Disks) -> Vec<&'a FileExtents> {
+    let mut files: Vec<&FileExtents> = record.files.iter().collect();
+    files.sort_by_key(|file| {
+        let version = file.version;
+        disks.get(version.device).rotational.then_some(version)
+    });
+    files
+}
+
+/// Requests a piece of a file. Waits for the oldest request in flight if there are too many.
+fn request(
+    file: &Rc<fs::File>,
+    piece: Range,
+    disk: Disk,
+    flight: &mut Flight<(Rc<fs::File>, Range)>,
+) -> Result<(), limelight_sys::Error> {
+    read_ahead(&**file, piece, disk.chunk())?;
+    if disk.rotational {
+        return Ok(());
+    }
+    match flight.add((file.clone(), piece)) {
+        Some((file, oldest)) => wait_for(&*file, oldest),
+        None => Ok(()),
+    }
 }
 
 /// Whether less than an eighth of memory is available; checked every [`MEMORY_EVERY`] bytes.
@@ -388,7 +420,7 @@ fn prune(directory: &Path, most: usize) -> Vec<String> {
     surplus.into_iter().filter(gone).collect()
 }
 
-/// Names of all records.
+/// Names of the records in `directory`; empty if it cannot be listed.
 pub fn names(directory: &Path) -> Vec<String> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,

@@ -86,6 +86,35 @@ fn cached_parts_are_recorded_and_requested_again() {
 }
 
 #[test]
+fn files_are_replayed_in_their_order_but_a_hard_disk_is_read_by_inode() {
+    let temp = tempfile::tempdir().unwrap();
+    let queue = temp.path().join("dev/block/8:0/queue");
+    fs::create_dir_all(&queue).unwrap();
+    let file = |inode: u64| FileExtents {
+        version: FileVersion {
+            device: rustix::fs::makedev(8, 0),
+            inode,
+            size: 4096,
+            mtime_ns: 0,
+        },
+        path: format!("/{inode}"),
+        extents: vec![Extent {
+            offset: 0,
+            len: 4096,
+        }],
+    };
+    let files = vec![file(5), file(9), file(2)];
+    let record = Record::new("/app", files[0].version, files, u64::MAX);
+    for (rotational, expected) in [("0\n", [5, 9, 2]), ("1\n", [2, 5, 9])] {
+        fs::write(queue.join("rotational"), rotational).unwrap();
+        let mut disks = Disks::new(temp.path());
+        let order = in_order(&record, &mut disks);
+        let inodes: Vec<u64> = order.iter().map(|file| file.version.inode).collect();
+        assert_eq!(inodes, expected);
+    }
+}
+
+#[test]
 fn unchanged_start_is_not_written_again() {
     let place = Place::new();
     assert!(place.record(&place.recording()).written);

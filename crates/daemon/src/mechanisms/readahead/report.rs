@@ -9,8 +9,8 @@ use crate::mechanisms::readahead::{Eyes, Readahead, Totals};
 use crate::system::System;
 
 impl Readahead {
-    /// A sentence that says whether there is a record of how a process's program starts; `None`
-    /// where starts are not recorded.
+    /// A sentence that says whether the files that a process's program reads while it starts have
+    /// been recorded; `None` if starts are not recorded.
     pub fn note(&self, system: &System, id: ProcessId) -> Option<String> {
         if !self.settings.cold_start || !matches!(self.eyes, Eyes::Open(_)) {
             return None;
@@ -21,13 +21,13 @@ impl Readahead {
         let path = program.display();
         Some(if self.coldstart.knows(&program, user) {
             format!(
-                "the files that {path} reads at its start are recorded, and are read ahead at its \
-                 next start"
+                "there is a record of the files that {path} reads while it starts; they will be \
+                 read ahead when it starts next"
             )
         } else {
             format!(
-                "there is no record of the files that {path} reads at its start: one is made when \
-                 it enters the foreground within a minute of its start"
+                "there is no record of the files that {path} reads while it starts: a record is \
+                 made if the program comes to the foreground within a minute after it starts"
             )
         })
     }
@@ -40,10 +40,12 @@ impl Readahead {
             }
             Eyes::Shut(why) => format!("cold start: not recorded: {why}"),
             Eyes::Open(opens) if opens.is_blind() => {
-                "cold start: no file system on a disk is mounted".to_owned()
+                "cold start: not recorded: no mounted file system is on a disk".to_owned()
             }
             Eyes::Open(opens) => format!(
-                "cold start: {}; {} programs followed, {} records in {}, {} starts read ahead ({} MiB), {} recorded",
+                "cold start: {}; {} recently started programs watched, {} records in {}; since \
+                 [readahead] took effect, files of {} starts read ahead ({} MiB) and {} starts \
+                 recorded",
                 opens.detail(),
                 self.coldstart.young(),
                 self.coldstart.records(),
@@ -55,7 +57,7 @@ impl Readahead {
         }
     }
 
-    /// Totals since the start, by name.
+    /// Totals since the daemon started, by name.
     pub fn counters(&self) -> BTreeMap<String, u64> {
         let Totals {
             replays,
@@ -70,14 +72,17 @@ impl Readahead {
         all.map(|(name, value)| (name.to_owned(), value)).into()
     }
 
-    /// How streams and waits are followed, as text.
+    /// How sequential reads (streams) and waits for pages read at random are detected, as text.
     pub fn streams_detail(&self) -> String {
         let waits = match &self.waits {
-            Ok(waits) => format!("{} threads watched for waits", waits.watched()),
-            Err(why) => format!("waits are not detected: {why}"),
+            Ok(waits) => format!(
+                "{} threads watched for waits on file reads",
+                waits.watched()
+            ),
+            Err(why) => format!("waits not detected ({why})"),
         };
         format!(
-            "{} streams followed, {} of them idle, {waits}, {} MiB read ahead",
+            "{} streams followed ({} idle); {waits}; {} MiB read ahead since [readahead] took effect",
             self.streams.followed(),
             self.streams.resting(),
             self.streams.bytes() >> 20

@@ -48,7 +48,7 @@ const ROUND: Duration = Duration::from_secs(5);
 /// Number of polls in a row without movement after which a watch is set.
 const IDLE: u32 = 3;
 
-/// Time from setting a watch to the last poll.
+/// Time from setting a watch to the last poll of the stream.
 const LAST_LOOK: Duration = Duration::from_millis(1);
 
 /// After a read event, no watch is set for this time, because the reader may have been another
@@ -60,12 +60,15 @@ const OTHERS: Duration = Duration::from_secs(10);
 struct Followed {
     process: Process,
     id: ProcessId,
+    /// Number of the descriptor.
     number: i32,
     stat: FileStat,
     size: u64,
     file: Arc<File>,
     stream: Stream,
+    /// Bytes to request per call.
     chunk: u64,
+    /// Time of the next poll.
     due: Duration,
     /// Whether the next read of the file raises an event.
     watched: bool,
@@ -83,6 +86,7 @@ pub struct Streams {
     next_round: Duration,
     disks: Disks,
     rate: Rate,
+    /// Bytes requested so far.
     bytes: u64,
 }
 
@@ -110,7 +114,7 @@ impl Streams {
         resting.count()
     }
 
-    /// Bytes requested since the start.
+    /// Bytes requested since the mechanism was started or its configuration changed.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -122,7 +126,7 @@ impl Streams {
         }
         self.followed.clear();
         self.look_through.clear();
-        // The settings of the disks may change before they are used again.
+        // The disks' settings may change before the next stream is found.
         self.disks.forget();
     }
 
@@ -153,8 +157,9 @@ impl Streams {
         }
     }
 
-    /// Schedules a scan of the whole app when it has just become topmost or was not scanned for a
-    /// while: a process may get a descriptor without an open, for example by inheritance.
+    /// Schedules a scan of the whole app when it has just become topmost (`new`) or was not scanned
+    /// for a while. Scans find descriptors that a process got without an open, for example by
+    /// inheritance.
     pub fn look_through(&mut self, members: &[ProcessId], new: bool, now: Duration) {
         if !new && now < self.next_round {
             return;

@@ -82,7 +82,7 @@ impl Machine {
         (cached_bytes(&file) == 0).then_some(file)
     }
 
-    /// Runs a shell script with a copy of the shell, so that it has a record of its own.
+    /// Runs a shell script with a copy of the shell, so that its start gets a record of its own.
     fn start(&self, script: &str) -> App {
         let program = self.path("app");
         if !program.exists() {
@@ -119,6 +119,7 @@ impl Machine {
                 },
                 members: vec![id],
                 footprint: None,
+                terminal: None,
             }),
             ..Snapshot::default()
         };
@@ -129,7 +130,7 @@ impl Machine {
     fn until(&mut self, what: &str, holds: impl Fn(&Readahead) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !holds(&self.readahead) {
-            assert!(Instant::now() < deadline, "never: {what}");
+            assert!(Instant::now() < deadline, "timed out before {what}");
             self.readahead.take_execs(&self.system, now());
             self.readahead.notice_opens(now());
             self.readahead.take_opens(&self.system, now());
@@ -174,21 +175,30 @@ fn start_is_recorded_and_the_next_one_is_read_ahead() {
     let Some(mut machine) = Machine::new() else {
         return;
     };
+    // Its inode is lower than the library's, but the app opens it later.
+    let Some(_) = machine.uncached("settings", 1) else {
+        return;
+    };
     let Some(file) = machine.uncached("library", 2) else {
         return;
     };
-    // The shell itself opens the file: a child process that ended before the daemon scans would
+    // The shell itself opens the files: a child process that ended before the daemon scans would
     // leave no trace.
-    let script = "exec 3<library; cat <&3; read x";
+    let script = "exec 3<library; cat <&3; exec 4<settings; cat <&4; read x";
     let app = machine.start(script);
     machine.until("the start is seen", |all| all.coldstart.young() > 0);
     machine.focus(&app);
     machine.until("the start is recorded", |all| all.totals.recordings == 1);
     drop(app);
+    let records = fs::read_dir(machine.path("records")).unwrap();
+    let record = records.map(|entry| entry.unwrap().path()).next().unwrap();
+    let files = replay::load(&record).unwrap().files;
+    let at = |name: &str| files.iter().position(|file| file.path.ends_with(name));
+    assert!(at("/library") < at("/settings"), "{files:?}");
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     assert_eq!(cached_bytes(&file), 0);
 
-    // The same program, but it reads nothing.
+    // The same program, but this time it does not read the library.
     std::thread::sleep(Duration::from_millis(1));
     let _app = machine.start("read x");
     machine.until("the start is replayed", |all| all.totals.replays == 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Reads ahead in files that the topmost app reads at random offsets, by `pread()` or through
-//! mappings, on a kernel that cannot read neighbouring pages for one app alone.
+//! mappings. Needed on a kernel that cannot read neighbouring pages for one app alone.
 //!
 //! Pages that the app waits for enter the page cache in the context of its threads. The tracepoint
 //! for this is recorded for those threads alone ([`limelight_sys::perf`]), so cached pages and the
@@ -72,6 +72,7 @@ pub struct Waits {
     forget_at: Duration,
     list: List,
     places: Places,
+    /// When the waiting events are handled; `None`: there are none.
     due: Option<Duration>,
 }
 
@@ -128,7 +129,7 @@ impl Waits {
                 Ok(watch) => {
                     self.watches.insert(tid, watch);
                 }
-                Err(error) => debug!("{error}: its waits are not detected"),
+                Err(error) => debug!("the waits of thread {tid} are not detected: {error}"),
             }
         }
     }
@@ -336,8 +337,8 @@ impl List {
                 .entry(mapped.file)
                 .or_insert(Where::Mapped(id, mapped));
         }
-        // Descriptors replace mappings of the same file, because opening a mapping takes more
-        // privileges.
+        // Descriptors replace mappings of the same file, because opening a mapped file requires
+        // more privileges.
         for number in process.descriptors(DESCRIPTORS_MAX).unwrap_or_default() {
             let Ok(stat) = process.descriptor(number) else {
                 continue;
@@ -413,7 +414,7 @@ mod tests {
         let key = (program.id.device, program.id.inode);
         let found = find(key);
         if !rustix::process::geteuid().is_root() {
-            eprintln!("SKIPPED: opening what is mapped takes root");
+            eprintln!("SKIPPED: opening a mapped file requires root");
             return;
         }
         assert_eq!(FileStat::of(found.unwrap()).unwrap(), program);

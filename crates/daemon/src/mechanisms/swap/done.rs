@@ -7,7 +7,7 @@ use limelight_core::model::{AppKey, Harm};
 use limelight_proto::MemoryAction;
 
 use crate::mechanisms::shared::Shared;
-use crate::mechanisms::swap::guard::Report;
+use crate::mechanisms::swap::guard::{Report, Spared};
 use crate::mechanisms::swap::swapper::Done;
 use crate::mechanisms::swap::{pass_over, MemoryNotice, Swap};
 
@@ -41,13 +41,20 @@ impl Swap {
         }
     }
 
-    /// Notes the apps whose kill the gate refused, so that they are skipped for a while.
-    pub fn take_refused(&mut self, shared: &mut Shared, at: Duration) {
-        let refused = self.guard.as_ref().map(|guard| guard.refused());
-        for app in refused.into_iter().flatten() {
-            let why = "its cgroup holds a protected process";
-            tracing::info!("an app was not killed: {why}");
-            pass_over(shared, app, Harm::Kill, why.to_owned(), at);
+    /// Notes the victims that the guard spared. Those that the gate protects are skipped for a while.
+    pub fn take_spared(&mut self, shared: &mut Shared, at: Duration) {
+        let spared = self.guard.as_ref().map(|guard| guard.spared());
+        for (app, why) in spared.into_iter().flatten() {
+            match why {
+                Spared::Refused => {
+                    let why = "it contains a protected process";
+                    tracing::info!("an app was not killed: {why}");
+                    pass_over(shared, app, Harm::Kill, why.to_owned(), at);
+                }
+                Spared::NoShortage => tracing::info!(
+                    "an app that was asked to exit is not killed: memory is no longer short"
+                ),
+            }
         }
     }
 
@@ -85,7 +92,7 @@ impl Swap {
                             bytes: freed,
                             took: Some(took),
                             reason: format!(
-                                "{}; {} MiB of it went to swap",
+                                "{}; {} MiB of its memory went to swap",
                                 self.squeezing_for,
                                 swapped >> 20
                             ),
@@ -114,7 +121,7 @@ impl Swap {
                             bytes: swapped,
                             took: Some(took),
                             reason: format!(
-                                "it is in the foreground; {} MiB of its files were requested too",
+                                "the app is in the foreground again; {} MiB of its files were requested, too",
                                 files >> 20
                             ),
                             gauge: None,
@@ -125,7 +132,7 @@ impl Swap {
         }
     }
 
-    /// Recent returns of memory: bytes, and the time that each took.
+    /// Returns of memory since the last call: bytes read from swap, and the time that each took.
     pub fn take_returns(&mut self) -> Vec<(u64, Duration)> {
         std::mem::take(&mut self.returns)
     }
@@ -141,8 +148,9 @@ fn note_squeeze(squeezed: &mut Vec<(AppKey, Duration)>, app: AppKey, at: Duratio
     squeezed.push((app, at));
 }
 
-/// Records an app's working set. An app that is kept out of swap is left out: only missing pages
-/// are measured, so it would seem to need little.
+/// Stores an app's working set, in bytes. 0 is left out: nothing is known yet. An app that is kept
+/// out of swap is left out, too: only missing pages are measured, so the app would seem to need
+/// little.
 fn learn(shared: &mut Shared, app: AppKey, working_set: u64) {
     let in_force = &mut shared.in_force.swapping;
     let unseen = in_force.exempt.contains(&app);
@@ -164,12 +172,23 @@ fn why_killed(report: &Report) -> String {
             candidate.class
         ),
     };
+    let end = match (report.asked, report.how) {
+        (Some(asked), None) => {
+            let took = report.killed.saturating_sub(asked).as_millis();
+            format!("; asked to exit, it did so within {took} ms")
+        }
+        (Some(asked), Some(_)) => {
+            let waited = report.killed.saturating_sub(asked).as_millis();
+            format!("; asked to exit, it had not done so after {waited} ms")
+        }
+        (None, _) => String::new(),
+    };
     let late = match report.freed {
         Some(_) => "",
         None => "; its memory was not free after a second",
     };
     format!(
-        "{} MiB available and {} MiB of swap free ({}); {who}{late}",
+        "{} MiB available and {} MiB of swap free ({}); {who}{end}{late}",
         gauge.available >> 20,
         gauge.swap_free >> 20,
         report.level.name()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Resolves kill reports to apps. A report comes when the memory is free, up to a second after the
-//! kill. Scans during that time no longer find the app, so it is remembered here.
+//! Resolves kill reports to apps. A report comes when the memory is free: at most `[swap] grace_ms`
+//! and a second after the choice of the victim. Scans during that time may no longer find the app,
+//! so it is remembered here.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,9 +10,9 @@ use limelight_core::model::apps::Known;
 use limelight_core::model::AppKey;
 
 /// How long a disarmed app is remembered: much longer than a report takes.
-const REPORTED: Duration = Duration::from_secs(10);
+const REPORTED: Duration = Duration::from_secs(30);
 
-/// Apps that are armed or were armed recently.
+/// Apps that are armed, and apps that were armed recently with the time when they were disarmed.
 #[derive(Debug, Default)]
 pub struct KillTargets(BTreeMap<AppKey, (Option<Duration>, Known)>);
 
@@ -43,7 +44,7 @@ mod tests {
     const S: fn(u64) -> Duration = Duration::from_secs;
 
     #[test]
-    fn disarmed_app_is_remembered_for_ten_seconds() {
+    fn disarmed_app_is_remembered_for_thirty_seconds() {
         let mut apps = Apps::default();
         let app = App {
             key: APP,
@@ -57,11 +58,11 @@ mod tests {
         armed.renew([known].into_iter(), S(1));
         // The app is remembered regardless of how long it was armed, and of how often other apps
         // are armed afterwards.
-        for second in [100, 101, 109] {
+        for second in [100, 101, 129] {
             armed.renew([].into_iter(), S(second));
-            assert!(armed.get(APP).is_some(), "{second}");
+            assert!(armed.get(APP).is_some(), "forgotten at {second} s");
         }
-        armed.renew([].into_iter(), S(110));
+        armed.renew([].into_iter(), S(130));
         assert!(armed.get(APP).is_none());
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Limits that stay in force: apps that are kept out of swap, and frozen apps.
+//! Limits that stay in force until they are withdrawn: apps that are kept out of swap, and frozen
+//! apps.
 
 use limelight_core::model::apps::Known;
 use limelight_core::model::{AppKey, Home};
@@ -21,6 +22,7 @@ const FREEZE: &str = "cgroup.freeze";
 pub(super) fn is_about(entry: &Entry, kind: Kind, inode: u64) -> bool {
     match (entry, kind) {
         (Entry::SwapMax { cgroup, .. }, Kind::SwapMax)
+        | (Entry::High { cgroup, .. }, Kind::High)
         | (Entry::Frozen { cgroup }, Kind::Freeze) => cgroup.inode == inode,
         _ => false,
     }
@@ -107,7 +109,7 @@ fn stop(shared: &mut Shared, home: &Home, context: Context<'_>) -> Outcome {
         Ok(true) if keep(shared, Kind::Freeze, home) => return Outcome::Applied,
         Ok(true) => {
             return Outcome::Inert {
-                why: "another program stopped it".to_owned(),
+                why: "another program froze it".to_owned(),
             }
         }
         Ok(false) => {}
@@ -154,7 +156,7 @@ fn verified(group: &Cgroup) -> Outcome {
     match group.limit(MemoryKnob::SwapMax) {
         Ok(Limit::ZERO) => Outcome::Applied,
         Ok(found) => Outcome::Inert {
-            why: format!("the kernel reports {found}"),
+            why: format!("the kernel reports a limit of {found}"),
         },
         Err(error) => failed(error),
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `swap`: keeps apps out of swap, squeezes and freezes apps, and brings their memory back.
 //!
-//! Lasting changes (`memory.swap.max`, `cgroup.freeze`) are in the restore record. One-time actions
+//! Lasting changes (`memory.swap.max`, `memory.high`, `cgroup.freeze`) are in the restore record. One-time actions
 //! are done by the threads of the [`Swapper`](crate::mechanisms::swap::swapper::Swapper), and their
 //! results arrive later.
 
@@ -12,13 +12,14 @@ mod limits;
 pub mod oom_daemons;
 pub mod pending_units;
 pub mod swapper;
+mod throttle;
 
 use std::time::Duration;
 
 use limelight_core::model::apps::Known;
 use limelight_core::model::shortage::{Gauge, Level, Shortage, Thresholds};
 use limelight_core::model::snapshot::Refusal;
-use limelight_core::model::{AppKey, Harm};
+use limelight_core::model::{AppKey, Harm, Home};
 use limelight_core::policy::swap::order::Candidate;
 use limelight_core::policy::swap::Step;
 use limelight_proto::{Change, MemoryAction, Outcome};
@@ -51,14 +52,14 @@ pub enum MemoryNotice {
         app: AppKey,
         /// Bytes that the action moved or freed.
         bytes: u64,
-        /// How long it took.
+        /// How long it took; `None` if that was not measured.
         took: Option<Duration>,
         /// The reason.
         reason: String,
         /// The gauge at the decision; `None`: the present one.
         gauge: Option<(Level, Gauge)>,
     },
-    /// How short memory is.
+    /// Apps are asked to free memory, or are told that the shortage is over ([`Level::Plenty`]).
     Level {
         /// The level.
         level: Level,
@@ -92,9 +93,10 @@ pub struct Swap {
     /// Whether the squeezed target is a service and not an app. Such a squeeze is reported even if
     /// it frees nothing.
     squeezing_service: bool,
-    /// Recent returns of memory: bytes, and the time that each took.
+    /// Returns of memory since [`Swap::take_returns`]: bytes read from swap, and the time that each
+    /// took.
     returns: Vec<(u64, Duration)>,
-    /// Notices for the user.
+    /// Notices that are not published yet.
     pub notices: Vec<MemoryNotice>,
 }
 
@@ -110,6 +112,51 @@ impl Swap {
             reason: reason.to_owned(),
             gauge: None,
         });
+    }
+
+    /// Freezes an app, unless another process may be waiting for it.
+    fn freeze(
+        &mut self,
+        shared: &mut Shared,
+        (app, home): (AppKey, &Home),
+        rule: &str,
+        context: Context<'_>,
+    ) {
+        if let Some(why) = refusal_to_stop(shared, app, Harm::Freeze, context) {
+            info!("an app is not frozen: {why}");
+            pass_over(shared, app, Harm::Freeze, why, context.now);
+        } else if limits::freeze(shared, app, home, rule, context) {
+            self.did(context.now, app, MemoryAction::Freeze, rule);
+        }
+    }
+
+    /// Limits an app's growth, or raises its limit, unless someone may be waiting for the app.
+    fn throttle(
+        &mut self,
+        shared: &mut Shared,
+        (app, home): (AppKey, &Home),
+        limit: u64,
+        rule: &str,
+        context: Context<'_>,
+    ) {
+        let mut throttled = shared.in_force.swapping.throttled.iter();
+        let first = !throttled.any(|one| one.app == app);
+        let refusal = first
+            .then(|| refusal_to_stop(shared, app, Harm::Throttle, context))
+            .flatten();
+        if let Some(why) = refusal {
+            info!("an app is not throttled: {why}");
+            return pass_over(shared, app, Harm::Throttle, why, context.now);
+        }
+        match throttle::throttle(shared, app, home, limit, rule, context) {
+            Outcome::Inert { why } | Outcome::Failed { why } => {
+                pass_over(shared, app, Harm::Throttle, why, context.now);
+            }
+            Outcome::Applied if first => {
+                self.did(context.now, app, MemoryAction::Throttle, rule);
+            }
+            Outcome::Applied | Outcome::Planned => {}
+        }
     }
 
     fn squeeze(&mut self, shared: &mut Shared, job: Squeeze, rule: &str, context: Context<'_>) {
@@ -158,11 +205,13 @@ impl Swap {
         let mount_point = system.cgroups.mount_point();
         match Swapper::start(mount_point, &system.roots.proc, gate.clone()) {
             Ok(swapper) => self.swapper = Some(swapper),
-            Err(error) => warn!("no app can be squeezed or brought back: {error}"),
+            Err(error) => {
+                warn!("cannot start the page movers: {error}; no memory is moved to swap or back")
+            }
         }
         match Guard::start(system, thresholds, gate.clone()) {
             Ok(guard) => self.guard = Some(guard),
-            Err(error) => warn!("the guard cannot start, no app is killed: {error}"),
+            Err(error) => warn!("cannot start the guard: {error}; limelightd kills no app"),
         }
     }
 
@@ -171,19 +220,19 @@ impl Swap {
         self.guard.as_ref().map(Guard::shortage).unwrap_or_default()
     }
 
-    /// Notes that an app is no longer topmost, so that its memory can be brought back later.
-    pub fn left_front(&mut self, shared: &mut Shared, errand: Errand) {
+    /// Notes that an app is no longer topmost: stops reading its memory back, and interrupts a
+    /// running squeeze, because the next app may need the disk.
+    pub fn left_front(&mut self, shared: &mut Shared) {
         shared.in_force.swapping.returned = None;
         if let Some(swapper) = &self.swapper {
             swapper.interrupt();
-            swapper.ask(errand);
         }
     }
 
-    /// Notes that the topmost app has responded, so that its working set can be measured.
-    pub fn answered(&self, app: AppKey) {
+    /// Gives the swapper an errand.
+    pub fn ask(&self, errand: Errand) {
         if let Some(swapper) = &self.swapper {
-            swapper.ask(Errand::Learn { app });
+            swapper.ask(errand);
         }
     }
 
@@ -193,6 +242,7 @@ impl Swap {
         swapping.exempt.retain(|app| !gone.contains(app));
         swapping.frozen.retain(|(app, _)| !gone.contains(app));
         swapping.thawed.retain(|(app, _)| !gone.contains(app));
+        swapping.throttled.retain(|one| !gone.contains(&one.app));
         swapping.squeezed.retain(|(app, _)| !gone.contains(app));
         swapping.lean.retain(|app| !gone.contains(app));
         swapping.refused.retain(|one| !gone.contains(&one.app));
@@ -201,7 +251,7 @@ impl Swap {
         let inodes: Vec<u64> = gone.iter().filter_map(own_group).collect();
         shared.undo(system, |entry| {
             let about = |kind| inodes.iter().any(|inode| is_about(entry, kind, *inode));
-            about(Kind::SwapMax) || about(Kind::Freeze)
+            about(Kind::SwapMax) || about(Kind::High) || about(Kind::Freeze)
         });
         shared
             .changes
@@ -229,17 +279,14 @@ impl Mechanism for Swap {
                 put_back(shared, *app, Kind::SwapMax, context);
                 shared.in_force.swapping.exempt.retain(|key| key != app);
             }
-            Step::Freeze { app, home, rule } => match refusal_to_freeze(shared, *app, context) {
-                None => {
-                    if limits::freeze(shared, *app, home, rule, context) {
-                        self.did(context.now, *app, MemoryAction::Freeze, rule);
-                    }
-                }
-                Some(why) => {
-                    info!("an app is not stopped: {why}");
-                    pass_over(shared, *app, Harm::Freeze, why, context.now);
-                }
-            },
+            Step::Throttle {
+                app,
+                home,
+                limit,
+                rule,
+            } => self.throttle(shared, (*app, home), *limit, rule, context),
+            Step::Unthrottle { app } => throttle::lift(shared, *app, context),
+            Step::Freeze { app, home, rule } => self.freeze(shared, (*app, home), rule, context),
             Step::Thaw { app, rule } => {
                 limits::thaw(shared, *app, context);
                 self.did(context.now, *app, MemoryAction::Thaw, rule);
@@ -302,6 +349,7 @@ impl Mechanism for Swap {
 fn refusal(shared: &Shared, step: &Step) -> Option<(AppKey, Harm, Blocked)> {
     let (app, home, members, harm) = match step {
         Step::Exempt { app, home, .. } => (app, Some(home), &[][..], Harm::Limit),
+        Step::Throttle { app, home, .. } => (app, Some(home), &[][..], Harm::Throttle),
         Step::Freeze { app, home, .. } => (app, Some(home), &[][..], Harm::Freeze),
         Step::Squeeze {
             app, home, members, ..
@@ -315,11 +363,16 @@ fn refusal(shared: &Shared, step: &Step) -> Option<(AppKey, Harm, Blocked)> {
     Some((*app, harm, blocked))
 }
 
-/// Why an app must not be frozen, if another process may depend on it.
-fn refusal_to_freeze(shared: &Shared, app: AppKey, context: Context<'_>) -> Option<String> {
+/// Why an app must not be frozen or throttled, if a process or a person may be waiting for it.
+fn refusal_to_stop(
+    shared: &Shared,
+    app: AppKey,
+    harm: Harm,
+    context: Context<'_>,
+) -> Option<String> {
     let known = context.apps.iter().find(|known| known.key() == app)?;
     let front = shared.gate.topmost();
-    served(context.system, &known.found.members, &front)
+    served(context.system, &known.found.members, &front, harm)
 }
 
 /// Reports that an action was refused, and skips the app for a while.
@@ -339,7 +392,7 @@ fn report_refusal(
 /// Skips the app for a while after a refused action, so that another target comes first.
 fn pass_over(shared: &mut Shared, app: AppKey, harm: Harm, why: String, at: Duration) {
     let refused = &mut shared.in_force.swapping.refused;
-    // Refusals of services would stay for ever otherwise: nothing reports the end of a service.
+    // Drop old refusals, because nothing reports the end of a service.
     refused.retain(|one| one.app != app && at.saturating_sub(one.at) < done::REMEMBERED);
     refused.push(Refusal { app, at, harm, why });
 }

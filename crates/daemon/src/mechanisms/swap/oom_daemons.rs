@@ -2,9 +2,9 @@
 //! Finds other programs that kill when memory runs short, and describes when they do.
 //!
 //! Limelight leaves these programs alone. With their default settings, Limelight acts earlier than
-//! they do. It reads its gauge again right before a kill, and waits for the memory that another
-//! program's kill frees. So Limelight and such a program do not kill for the same shortage. The
-//! user should know about these programs all the same.
+//! they do. Limelight reads the gauge again right before a kill, and waits for the memory that
+//! another program's kill frees. So Limelight and such a program do not kill for the same shortage.
+//! The user should know about these programs all the same.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub struct Killer {
     pub name: &'static str,
     /// Its process.
     pub pid: i32,
-    /// Whether it ends processes, or has the kernel do so.
+    /// Whether the program ends processes, or makes the kernel end them.
     pub kills: bool,
     /// What it does and when, as a clause.
     pub does: String,

@@ -40,8 +40,8 @@ impl PendingUnits {
         at + EXPECTED_FOR
     }
 
-    /// Handles the result of a scan. Units whose app has appeared are dropped. Empty units whose
-    /// cgroup is gone or whose time is over are dropped and returned.
+    /// Handles the result of a scan. Units whose app has appeared (`came`) are dropped. Empty units
+    /// whose cgroup is gone (not `there`) or whose time is over are dropped and returned.
     pub fn looked(
         &mut self,
         now: Duration,

@@ -13,8 +13,9 @@ use crate::mechanisms::shared::{failed, Context, Shared};
 /// Whether the kernel wants reports of windows, and how many were made.
 #[derive(Debug, Default)]
 pub struct Told {
-    /// The kernel wants the reports.
+    /// Whether the kernel wants the reports.
     wanted: bool,
+    /// Numbers of windows reported as opened, of windows reported as closed, and of failed reports.
     opened: u64,
     closed: u64,
     failed: u64,

@@ -40,7 +40,8 @@ pub struct Window {
     reporters: BTreeMap<u64, u64>,
     /// The last source that reported, and when.
     last_told: Option<(String, Duration)>,
-    /// User of the app that was topmost last; the outer `None`: no app has been topmost yet.
+    /// User of the app that was topmost last. The outer `None`: no app has been topmost yet; the
+    /// inner `None`: the user is unknown.
     owner: Option<Option<u32>>,
     /// Users of the apps that have been topmost. Two are kept at most: enough to know that there is
     /// more than one.
@@ -61,7 +62,8 @@ impl Window {
         }
     }
 
-    /// Notes that another app, or none, is topmost. The app belongs to `owner`.
+    /// Notes that another app, or none, is topmost. The app belongs to `owner`; `None`: its user is
+    /// unknown.
     pub fn topmost(&mut self, front: Option<&App>, owner: Option<u32>) {
         if front.is_some() && self.owner != Some(owner) {
             // The time of input to one user's app must not be shown to another user.
@@ -84,8 +86,8 @@ impl Window {
         self.owners.len() < 2
     }
 
-    /// Whether a client reports windows regularly. A client that sends a single report and leaves
-    /// does not.
+    /// Whether a client reports windows regularly: an open connection has carried more than one
+    /// report.
     pub fn is_reported(&self) -> bool {
         self.reporters.values().any(|&times| times > 1)
     }
@@ -100,7 +102,7 @@ impl Window {
         self.last_told.as_ref()
     }
 
-    /// Records which source reported a window, and when.
+    /// Remembers which source reported a window, and when.
     pub fn told_by(&mut self, source: &str, at: Duration) {
         match &mut self.last_told {
             Some((by, when)) if by == source => *when = at,
@@ -108,12 +110,12 @@ impl Window {
         }
     }
 
-    /// Records a report over a connection.
+    /// Counts a report over a connection.
     pub fn reported_over(&mut self, client: u64) {
         *self.reporters.entry(client).or_default() += 1;
     }
 
-    /// Whether a user was permitted to report on this app a moment ago.
+    /// Whether a user was permitted to report on this app within the last 2 s.
     pub fn has_pass(&self, uid: u32, app: AppKey, at: Duration) -> bool {
         let granted = |pass: Pass| pass.uid == uid && pass.app == app && at < pass.until;
         self.pass.is_some_and(granted)

@@ -14,8 +14,10 @@ use crate::system::identify;
 use crate::system::System;
 
 /// Interval between scans for the session's processes, which start with the session and not with
-/// every app.
+/// every app. A scan reads all processes, so it is made a little earlier while no app is waited
+/// for.
 const SCAN_EVERY: Duration = Duration::from_secs(10);
+const SCAN_WHEN_CALM: Duration = Duration::from_secs(8);
 
 /// Maximum number of ancestors to follow. Pids are read at different moments, so a reused pid could
 /// form a loop.
@@ -28,9 +30,34 @@ pub const TAB: &str = "vte-spawn-";
 /// A process to protect, its app, and the reason. Its files are not open yet.
 pub type Wanted = (ProcessId, Option<AppKey>, Why);
 
-/// The session's processes as of the last scan.
+/// What to collect.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Request<'a> {
+    /// The topmost app and its processes.
+    pub front: Option<(&'a App, &'a [ProcessId])>,
+    /// The app that left the foreground a moment ago.
+    pub previous: Option<&'a App>,
+    /// Names of programs that serve every app.
+    pub helpers: &'a [String],
+    /// Whether to include descendants in other cgroups.
+    pub descendants: bool,
+    /// Whether the topmost app has settled.
+    pub settled: bool,
+}
+
+/// Some processes, with all their descendants.
+#[derive(Debug)]
+struct Family {
+    roots: BTreeSet<i32>,
+    /// [`Proc::population`](limelight_sys::proc::Proc::population) when the tree was read.
+    population: (u64, i32),
+    tree: ProcessTree,
+}
+
+/// The session's processes as of the last scan, and the processes claimed last.
 #[derive(Debug, Default)]
 pub struct Collector {
+    family: Option<Family>,
     /// The process claimed as topmost and the process claimed before it, each with the time of its
     /// last claim. They are kept because another window of the same app may be topmost now, and the
     /// process may have been moved out of the app's cgroup.
@@ -45,47 +72,53 @@ impl Collector {
         self.scanned_at = None;
     }
 
-    /// Lists the protected processes, the most important ones first: the topmost app's (`front`
-    /// with `members`), Limelight's own, the session's, those of the app `previous`, and the
-    /// topmost app's ancestors. `helpers` are the names of programs that serve every app. `tree`
-    /// lists all processes of the machine. If it is given, descendants in other cgroups are
-    /// included.
-    pub fn collect(
-        &mut self,
-        system: &System,
-        now: Duration,
-        front: Option<(&App, &[ProcessId])>,
-        previous: Option<&App>,
-        helpers: &[String],
-        tree: Option<&ProcessTree>,
-    ) -> Vec<Wanted> {
-        let mut wanted = Vec::new();
-        let mut above = Vec::new();
+    /// Lists the protected processes, the most important ones first: the topmost app's, Limelight's
+    /// own, the session's, those of the previous app, and the topmost app's ancestors.
+    pub fn collect(&mut self, system: &System, now: Duration, request: Request<'_>) -> Vec<Wanted> {
         self.claimed
             .retain(|(_, at)| now.saturating_sub(*at) < PREVIOUS_FOR);
-        if let Some((app, members)) = front {
+        if let Some((app, _)) = request.front {
             let claimed = app.process.map(|id| (id, now));
             self.claimed.retain(|(id, _)| Some(*id) != app.process);
             self.claimed.extend(claimed);
             // Keep the last two claims, not every app of the last seconds.
             let older = self.claimed.len().saturating_sub(2);
             self.claimed.drain(..older);
-            let own = of_app(system, app, members, tree);
+        }
+        let front = request
+            .front
+            .map(|(app, members)| (app, with_claimed(system, app, members)));
+        let previous = request.previous.map(|app| {
+            let members = identify::members(system, app);
+            (app, with_claimed(system, app, &members))
+        });
+        let claimed: Vec<ProcessId> = self.claimed.iter().map(|(id, _)| *id).collect();
+        self.scan(system, now, request);
+        let known = [&front, &previous].into_iter().flatten();
+        let roots = known.flat_map(|(_, members)| members).chain(&claimed);
+        let roots = roots.map(|id| id.pid).collect();
+        let tree = match request.descendants {
+            true => family(&mut self.family, system, roots),
+            false => None,
+        };
+
+        let mut wanted = Vec::new();
+        let mut above = Vec::new();
+        if let Some((app, members)) = front {
+            let own = of_app(system, app, &members, tree);
             above = ancestors(system, &own, tree);
             wanted.extend(own.into_iter().map(|id| (id, Some(app.key), Why::Topmost)));
         }
         let limelight = system.identify_all(&system.vital_pids());
         wanted.extend(limelight.into_iter().map(|id| (id, None, Why::Limelight)));
-        self.scan(system, now, helpers, tree);
         let session = self.session.iter();
         wanted.extend(session.map(|id| (*id, None, Why::Session)));
-        if let Some(app) = previous {
-            let members = identify::members(system, app);
+        if let Some((app, members)) = previous {
             let all = of_app(system, app, &members, tree);
             wanted.extend(all.into_iter().map(|id| (id, Some(app.key), Why::Previous)));
         }
-        for (id, _) in &self.claimed {
-            let all = with_descendants(system, None, &[*id], tree);
+        for id in claimed {
+            let all = with_descendants(system, None, &[id], tree);
             wanted.extend(all.into_iter().map(|id| (id, None, Why::Previous)));
         }
         // The weakest reason comes last, because the first one listed for a process counts.
@@ -93,27 +126,18 @@ impl Collector {
         wanted
     }
 
-    fn scan(
-        &mut self,
-        system: &System,
-        now: Duration,
-        helpers: &[String],
-        tree: Option<&ProcessTree>,
-    ) {
-        let fresh = |then: Duration| now.saturating_sub(then) < SCAN_EVERY;
+    fn scan(&mut self, system: &System, now: Duration, request: Request<'_>) {
+        let every = match request.settled {
+            true => SCAN_WHEN_CALM,
+            false => SCAN_EVERY,
+        };
+        let fresh = |then: Duration| now.saturating_sub(then) < every;
         if self.scanned_at.is_some_and(fresh) {
             return;
         }
         self.scanned_at = Some(now);
-        let read;
-        let tree = match tree {
-            Some(tree) => tree,
-            None => {
-                read = system.proc.tree().unwrap_or_default();
-                &read
-            }
-        };
-        let mut names: BTreeSet<&str> = helpers.iter().map(String::as_str).collect();
+        let tree = system.proc.tree().unwrap_or_default();
+        let mut names: BTreeSet<&str> = request.helpers.iter().map(String::as_str).collect();
         for name in session::names() {
             names.insert(name);
         }
@@ -132,6 +156,30 @@ impl Collector {
     }
 }
 
+/// The tree of these processes and their descendants: `known` if no process or thread was created or
+/// has exited since, else read again into `known`. `None` if it cannot be read.
+fn family<'a>(
+    known: &'a mut Option<Family>,
+    system: &System,
+    roots: BTreeSet<i32>,
+) -> Option<&'a ProcessTree> {
+    // Read before the tree, so that a process created meanwhile makes the tree stale.
+    let population = system.proc.population().ok();
+    let fresh = known.as_ref().is_some_and(|family| {
+        Some(family.population) == population && roots.is_subset(&family.roots)
+    });
+    if !fresh {
+        let all: Vec<i32> = roots.iter().copied().collect();
+        let tree = system.tree_below(&all).ok()?;
+        *known = Some(Family {
+            roots,
+            population: population.unwrap_or_default(),
+            tree,
+        });
+    }
+    known.as_ref().map(|family| &family.tree)
+}
+
 /// The cgroups of the topmost app and of the previous app, if they have their own.
 pub fn homes(front: Option<&App>, previous: Option<&App>) -> Vec<(String, Why)> {
     let home = |app: &App| app.own_home().map(|home| home.path.clone());
@@ -140,20 +188,25 @@ pub fn homes(front: Option<&App>, previous: Option<&App>) -> Vec<(String, Why)> 
     front.into_iter().chain(previous).collect()
 }
 
-/// The app's processes: its members, the claimed process wherever it is now, and their descendants.
+/// The app's members, and its claimed process wherever that is now.
+fn with_claimed(system: &System, app: &App, members: &[ProcessId]) -> Vec<ProcessId> {
+    let lives = |id: &ProcessId| members.contains(id) || !system.has_ended(*id);
+    let claimed = app.process.filter(lives);
+    let others = members.iter().filter(|id| Some(**id) != claimed);
+    claimed.into_iter().chain(others.copied()).collect()
+}
+
+/// The app's processes: `members` and their descendants.
 fn of_app(
     system: &System,
     app: &App,
     members: &[ProcessId],
     tree: Option<&ProcessTree>,
 ) -> Vec<ProcessId> {
-    let claimed = app.process.filter(|id| !system.has_ended(*id));
-    let mut all: Vec<ProcessId> = claimed.into_iter().collect();
-    all.extend(members.iter().filter(|id| Some(**id) != claimed));
     with_descendants(
         system,
         app.own_home().map(|home| home.path.as_str()),
-        &all,
+        members,
         tree,
     )
 }
@@ -206,14 +259,12 @@ fn is_another_app(system: &System, own: Option<&str>, id: ProcessId) -> bool {
     unit.is_some_and(|unit| Some(unit.as_str()) != own && !unit.name().starts_with(TAB))
 }
 
-/// The ancestors of these processes, without init and kernel threads. Without `tree`, only the
-/// ancestors of the first process.
+/// The ancestors of these processes, without init and kernel threads. Without `tree`, which holds
+/// these processes, only the ancestors of the first process.
 fn ancestors(system: &System, own: &[ProcessId], tree: Option<&ProcessTree>) -> Vec<ProcessId> {
     let mut known: BTreeSet<i32> = own.iter().map(|id| id.pid).collect();
-    let parent = |pid: i32| match tree {
-        Some(tree) => tree.parent(pid),
-        None => Some(system.process(pid).ok()?.1.stat().ok()?.ppid),
-    };
+    let read = |pid: i32| Some(system.proc.stat(pid).ok()??.ppid);
+    let parent = |pid: i32| tree.and_then(|tree| tree.parent(pid)).or_else(|| read(pid));
     let first = own.get(..1).unwrap_or_default();
     let mut found = Vec::new();
     for id in if tree.is_some() { own } else { first } {

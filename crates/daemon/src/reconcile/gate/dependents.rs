@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Finds out whether another process may be waiting for a process. A process that serves other
-//! processes is not stopped, because its clients would stop with it.
+//! Finds out whether another process or a person may be waiting for a process. An app that serves
+//! other processes is not frozen, because its clients would then wait for it. A process in a
+//! terminal is not throttled: it may be a build that a person waits for.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use limelight_core::model::ProcessId;
+use limelight_core::model::{Harm, ProcessId};
 use limelight_sys::process::Process;
 
 use crate::system::System;
 
 /// Maximum number of processes to check in an app, and of descriptors in a process. An app with
-/// more is not stopped.
+/// more is not frozen.
 const PROCESSES_MAX: usize = 64;
 const DESCRIPTORS_MAX: usize = 512;
 
 /// Devices through which the kernel itself sends requests to a process: for a file system or a
 /// virtual machine.
 const DEVICES: [&str; 3] = ["/dev/fuse", "/dev/kvm", "/dev/vhost-net"];
+
+/// Start of the names of terminals. A process that a desktop starts has none open.
+const TERMINALS: [&str; 2] = ["/dev/pts/", "/dev/tty"];
 
 /// Access modes `O_RDONLY`, `O_WRONLY`, `O_RDWR`: the last two bits of a descriptor's flags.
 const READS: u8 = 0;
@@ -28,10 +32,18 @@ const MODE_BITS: u8 = 3;
 /// Flag of a socket that accepts connections, in `/proc/net/unix` (`__SO_ACCEPTCON`).
 const ACCEPTS: u64 = 1 << 16;
 
-/// Returns why these processes must not be stopped; `None` if they may be. They must not be stopped
-/// if one of them holds one of `DEVICES`, accepts connections, or has a pipe to `front`, the
-/// topmost app's processes. The same holds if this cannot be checked.
-pub fn served(system: &System, members: &[ProcessId], front: &[ProcessId]) -> Option<String> {
+/// Returns why these processes must not be frozen (`harm` is [`Harm::Freeze`]) or throttled
+/// ([`Harm::Throttle`]); `None` if they may be. They must not if one of them holds one of `DEVICES`
+/// or has a pipe to `front`, the topmost app's processes. A process that accepts connections must
+/// not be frozen, and one that runs in a terminal must not be throttled. Both are refused if this
+/// cannot be checked.
+pub fn served(
+    system: &System,
+    members: &[ProcessId],
+    front: &[ProcessId],
+    harm: Harm,
+) -> Option<String> {
+    let freezes = harm != Harm::Throttle;
     if members.len() > PROCESSES_MAX {
         return Some("it has more processes than can be checked".to_owned());
     }
@@ -55,7 +67,8 @@ pub fn served(system: &System, members: &[ProcessId], front: &[ProcessId]) -> Op
         let Some(open) = targets(&process) else {
             return Some(format!("the open files of pid {pid} cannot be checked"));
         };
-        let listening = match open.iter().any(|(target, _)| target.starts_with("socket:")) {
+        let has_socket = open.iter().any(|(target, _)| target.starts_with("socket:"));
+        let listening = match freezes && has_socket {
             true => listening(&process),
             false => BTreeSet::new(),
         };
@@ -66,6 +79,8 @@ pub fn served(system: &System, members: &[ProcessId], front: &[ProcessId]) -> Op
                 Some(format!("pid {pid} accepts connections"))
             } else if waits(target, *mode) {
                 Some(format!("pid {pid} has a pipe to the foreground app"))
+            } else if !freezes && TERMINALS.iter().any(|name| target.starts_with(name)) {
+                Some(format!("pid {pid} runs in a terminal"))
             } else {
                 None
             }
@@ -146,7 +161,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn process_whose_descriptors_cannot_be_read_is_not_stopped() {
+    fn process_whose_descriptors_cannot_be_read_is_not_frozen() {
         let temp = tempfile::tempdir().unwrap();
         for directory in ["proc/7", "sys", "cgroup"] {
             std::fs::create_dir_all(temp.path().join(directory)).unwrap();
@@ -158,9 +173,10 @@ mod tests {
         std::fs::write(file("fd"), "").unwrap();
         let system = System::open(Roots::below(temp.path())).unwrap();
         let id = system.process(7).unwrap().0;
-        assert!(served(&system, &[id], &[]).is_some());
+        assert!(served(&system, &[id], &[], Harm::Freeze).is_some());
         std::fs::remove_file(file("stat")).unwrap();
-        assert_eq!(served(&system, &[id], &[]), None, "it has ended");
+        let why = served(&system, &[id], &[], Harm::Freeze);
+        assert_eq!(why, None, "an ended process");
     }
 
     /// Uses real processes: this one, and children of it.
@@ -192,15 +208,25 @@ mod tests {
         let (mut server, server_id) = child(Stdio::from(std::os::fd::OwnedFd::from(listener)));
         let (one, _other) = UnixStream::pair().unwrap();
         let (mut peer, peer_id) = child(Stdio::from(std::os::fd::OwnedFd::from(one)));
-        let why = |id: ProcessId, front: &[ProcessId]| served(&system, &[id], front);
+        let why = |id: ProcessId, front: &[ProcessId]| served(&system, &[id], front, Harm::Freeze);
         assert_eq!(why(idle_id, &[idle_id]), None);
         assert!(why(piped_id, &[own]).unwrap().contains("a pipe"));
         assert_eq!(why(piped_id, &[]), None);
         assert!(why(server_id, &[]).unwrap().contains("accepts"));
+        let slowed = |id: ProcessId| served(&system, &[id], &[own], Harm::Throttle);
+        assert_eq!(slowed(server_id), None, "its clients wait only a moment");
+        assert!(slowed(piped_id).unwrap().contains("a pipe"));
+        if let Ok(console) = File::open("/dev/tty0") {
+            let (mut build, id) = child(Stdio::from(console));
+            assert!(slowed(id).unwrap().contains("a terminal"));
+            assert_eq!(why(id, &[]), None);
+            build.kill().unwrap();
+            build.wait().unwrap();
+        }
         assert_eq!(
             why(peer_id, &[]),
             None,
-            "a connected socket alone is not a service"
+            "a connected socket alone counts as a service"
         );
         if let Ok(fuse) = File::open("/dev/fuse") {
             let (mut mounted, id) = child(Stdio::from(fuse));

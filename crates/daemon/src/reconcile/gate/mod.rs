@@ -2,12 +2,12 @@
 //! The safety gate: keeps actions away from protected processes.
 //!
 //! The policy plans for apps, and knows their processes only as of the last scan. Meanwhile
-//! processes fork and move between cgroups. So right before an action stops, limits, squeezes or
+//! processes fork and move between cgroups. So right before an action freezes, limits, squeezes or
 //! kills an app, the gate compares the processes that the action would reach with the protected
-//! ones: by [`Gate::group`] for an action on a cgroup, by [`Gate::process`] for an action on one
-//! process. The comparison starts from the protected processes: `/proc/PID/cgroup` of each is open
-//! and names its current cgroup. Children are born in their parent's cgroup, so they are covered
-//! before any scan finds them.
+//! ones. [`Gate::group`] does this for an action on a cgroup, [`Gate::process`] for an action on
+//! one process. The comparison starts from the protected processes: `/proc/PID/cgroup` of each is
+//! open and names its current cgroup. Children are born in their parent's cgroup, so they are
+//! covered before any scan finds them.
 //!
 //! The event loop decides which processes are protected ([`collect`]); the squeezing thread and the
 //! guard's thread use the gate too. The guard uses it when no memory is left. The kernel allocates
@@ -52,7 +52,7 @@ pub const PROCS: &str = "cgroup.procs";
 pub struct Blocked {
     /// The process.
     pub process: ProcessId,
-    /// Why it is protected.
+    /// Why the process is protected.
     pub why: Why,
 }
 
@@ -69,8 +69,8 @@ pub struct Gate(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     watched: Vec<Arc<Watched>>,
-    /// Own cgroups of protected apps: a process moved into one since the last scan is part of the
-    /// app.
+    /// Own cgroups of protected apps: a process that was moved into one since the last update of
+    /// this list is part of the app.
     homes: Vec<Home>,
     /// Actions refused so far, and the last one.
     refusals: u64,
@@ -131,7 +131,7 @@ fn path_in(text: &[u8]) -> Option<&str> {
 }
 
 /// The pids in the text of a `cgroup.procs`.
-fn pids_in(text: &[u8]) -> impl Iterator<Item = i32> + '_ {
+pub fn pids_in(text: &[u8]) -> impl Iterator<Item = i32> + '_ {
     text.split(|&byte| byte == b'\n').filter_map(|line| {
         let digit = |number: i32, byte: &u8| {
             let digit = byte.is_ascii_digit().then(|| i32::from(byte - b'0'))?;
@@ -220,7 +220,8 @@ impl Gate {
     }
 
     /// The protected process, if any, that rules out harm to `process`. `place` is the open
-    /// `/proc/PID/cgroup` of `process`.
+    /// `/proc/PID/cgroup` of `process`; it shows whether `process` was moved into a protected app's
+    /// cgroup.
     pub fn process(
         &self,
         process: ProcessId,
@@ -243,8 +244,8 @@ impl Gate {
         note(&mut state, harm, named.or(moved))
     }
 
-    /// Whether killing the processes in the text of a `cgroup.procs` is refused. For the guard:
-    /// neither this program nor the kernel allocates memory.
+    /// The protected process, if any, that rules out killing the processes in the text of a
+    /// `cgroup.procs`. For the guard: neither this program nor the kernel allocates memory.
     pub fn listed(&self, procs: &[u8]) -> Option<Blocked> {
         let mut state = self.state();
         let blocked = pids_in(procs).find_map(|pid| {
@@ -256,8 +257,8 @@ impl Gate {
         note(&mut state, Harm::Kill, blocked)
     }
 
-    /// Whether killing these processes is refused, because one of them is protected or was moved
-    /// into a protected app's own cgroup. For the guard, like [`Gate::listed`].
+    /// The process, if any, that rules out killing these processes: one of them is protected, or
+    /// was moved into a protected app's own cgroup. For the guard, like [`Gate::listed`].
     pub fn any_of(&self, processes: &[ProcessId]) -> Option<Blocked> {
         let mut state = self.state();
         let named = state.watched.iter().find(|one| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Checks the table in the section "In one table" of `docs/swap.md` row by row: its cells must
+//! Checks the table in the section "In one table" of `docs/swap.md` row by row. The cells must
 //! match what the policy and the gate do with such an app over a range of shortages.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use limelight_core::model::protected::{Guarded, Protected, Why};
 use limelight_core::model::shortage::{derive_thresholds, Gauge, Level, Shortage};
 use limelight_core::model::snapshot::Measured;
 use limelight_core::model::storage::{Area, Medium, Storage};
-use limelight_core::model::{App, AppKey, Home, ProcessId, Snapshot};
+use limelight_core::model::{App, AppKey, Harm, Home, ProcessId, Snapshot};
 use limelight_core::policy::swap::{self, order, Step};
 use limelight_core::policy::Event;
 use limelight_core::settings::Settings;
@@ -216,6 +216,7 @@ impl Machine<'_> {
             app: app(front),
             members: Vec::new(),
             footprint: None,
+            terminal: None,
         });
         snapshot.previous = self.subject.left.map(|ago| (key(SUBJECT), NOW - ago));
         let own = app(SUBJECT).home.map(|home| home.path).unwrap_or_default();
@@ -256,7 +257,7 @@ impl Machine<'_> {
                 // Before a freeze, the mechanism checks whether another process may be waiting for
                 // the app.
                 Step::Freeze { app, .. } if app == key(SUBJECT) => {
-                    let dependents = served(self.system, &self.subject.members, &[]);
+                    let dependents = served(self.system, &self.subject.members, &[], Harm::Freeze);
                     outcome.stopped |= dependents.is_none();
                     assert!(runs_again_after_two_seconds(machine));
                 }
@@ -360,7 +361,10 @@ fn cells(system: &System, traits: &[Trait], classes: &[Class]) -> [String; 3] {
 
 fn word(mut all: impl Iterator<Item = bool>, yes: &str) -> String {
     let first = all.next().unwrap_or_default();
-    assert!(all.all(|one| one == first), "it depends on the class");
+    assert!(
+        all.all(|one| one == first),
+        "the outcome depends on the class"
+    );
     String::from(if first { yes } else { "no" })
 }
 
@@ -563,7 +567,7 @@ fn documented_table_matches_policy_and_gate() {
         let row = documented.remove(what);
         assert_eq!(row, Some(cells(&system, &traits, &classes)), "{what}");
     }
-    assert!(documented.is_empty(), "no test knows {documented:?}");
+    assert!(documented.is_empty(), "rows without a test: {documented:?}");
 }
 
 /// The cells for a large service beside an idle app, over all shortages.
@@ -626,7 +630,7 @@ fn programs_in_the_documented_table_are_listed() {
         "xfce4-panel",
         "swaylock",
     ] {
-        assert!(listed(name), "{name}");
+        assert!(listed(name), "{name} is not listed");
     }
     assert!(session::is_multiplexer("tmux: server") && session::is_multiplexer("screen"));
 }

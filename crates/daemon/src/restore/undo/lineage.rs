@@ -41,7 +41,7 @@ pub fn of(process: &Process, since: Moment) -> limelight_sys::Result<Lineage> {
     })
 }
 
-/// The entries of `fresh` that the record does not have yet. A recorded lineage keeps its earlier
+/// Those of the entries `fresh` that are not in `entries` yet. A recorded lineage keeps its earlier
 /// moment.
 pub fn unrecorded(entries: &[Entry], fresh: Vec<Entry>) -> Vec<Entry> {
     let mut left: Vec<Entry> = Vec::new();
@@ -54,21 +54,48 @@ pub fn unrecorded(entries: &[Entry], fresh: Vec<Entry>) -> Vec<Entry> {
     left
 }
 
-/// Returns the entry with its lineage narrowed after a search that began at `begin`: processes that
-/// this search has seen are no longer covered. Processes whose fork was in progress at `begin` are
-/// still covered.
-pub fn looked_through(entry: &Entry, begin: Moment) -> Entry {
+/// When searches began, oldest first. Only the newest one from before [`FORK_TICKS`] and the later
+/// ones are kept.
+#[derive(Debug, Default)]
+pub struct Searches(Vec<Moment>);
+
+impl Searches {
+    /// Notes a search that begins at `begin`. Returns the moment from which on processes were
+    /// created that the search may not see, because their fork is in progress at `begin`.
+    pub fn begins(&mut self, begin: Moment) -> Moment {
+        let ticks = begin.ticks.saturating_sub(FORK_TICKS);
+        if let Some(last) = self.0.iter().rposition(|earlier| earlier.ticks <= ticks) {
+            self.0.drain(..last);
+        }
+        let earlier = self.0.first().filter(|earlier| earlier.ticks <= ticks);
+        let last_pid = begin.last_pid.map(|last| {
+            let pid = earlier.and_then(|earlier| pid_before(*earlier, begin));
+            last.saturating_sub(FORK_PIDS).max(pid.unwrap_or(0))
+        });
+        self.0.push(begin);
+        Moment {
+            ticks,
+            last_pid,
+            forks: begin.forks,
+        }
+    }
+}
+
+/// The last PID at `earlier`, if PIDs have not wrapped around until `later`: then at least as many
+/// were given out as processes and threads were created.
+fn pid_before(earlier: Moment, later: Moment) -> Option<i32> {
+    let (before, last) = (earlier.last_pid?, later.last_pid?);
+    let forks = later.forks?.checked_sub(earlier.forks?)?;
+    let given = u64::try_from(last.checked_sub(before)?).ok()?;
+    (forks <= given).then_some(before)
+}
+
+/// Returns the entry with its lineage narrowed to processes created since `moment`.
+pub fn narrowed(entry: &Entry, moment: Moment) -> Entry {
     let mut entry = entry.clone();
     if let Entry::ScoreGiven { lineage, .. } | Entry::AskingGiven { lineage, .. } = &mut entry {
-        let ticks = begin.ticks.saturating_sub(FORK_TICKS);
-        if ticks > lineage.since.ticks {
-            lineage.since = Moment {
-                ticks,
-                last_pid: begin
-                    .last_pid
-                    .map(|pid| pid.saturating_sub(FORK_PIDS).max(0)),
-                forks: begin.forks,
-            };
+        if moment.ticks > lineage.since.ticks {
+            lineage.since = moment;
         }
     }
     entry
@@ -144,6 +171,7 @@ impl Candidates {
 pub struct Heritage<'a, R, G> {
     /// The recorded processes, by PID.
     pub processes: BTreeMap<i32, (ProcessId, R)>,
+    /// The recorded apps' own cgroups.
     homes: BTreeSet<&'a Place>,
     /// The recorded lineages.
     pub lineages: Vec<(&'a Lineage, G)>,
@@ -187,8 +215,8 @@ impl<'a, R: Copy, G: Copy> Heritage<'a, R, G> {
         })
     }
 
-    /// The changes of the lineages to which a process belongs, each with whether its lineage is
-    /// root's.
+    /// The changes of the lineages to which a process belongs. The flag tells whether the lineage
+    /// is root's.
     pub fn of_lineages(
         &self,
         process: &Process,
@@ -323,6 +351,23 @@ mod tests {
     }
 
     #[test]
+    fn search_leaves_out_processes_that_one_a_second_ago_could_see() {
+        let at = |ticks, last_pid: i32, forks| Moment {
+            ticks,
+            last_pid: Some(last_pid),
+            forks: Some(forks),
+        };
+        let mut searches = Searches::default();
+        let mut since = |begin| searches.begins(begin);
+        assert_eq!(since(at(1000, 500, 500)), at(900, 0, 500));
+        assert_eq!(since(at(1050, 510, 510)), at(950, 0, 510));
+        assert_eq!(since(at(1120, 520, 520)), at(1020, 500, 520));
+        assert_eq!(since(at(1200, 530, 530)), at(1100, 510, 530));
+        let wrapped = at(2000, 600, 40_000);
+        assert_eq!(since(wrapped), at(1900, 0, 40_000));
+    }
+
+    #[test]
     fn kin_share_the_user_or_the_login_and_are_no_older_than_the_change() {
         let (temp, system) = fixture();
         let kin = |lineage: Lineage| {
@@ -333,21 +378,24 @@ mod tests {
             fs::write(temp.path().join("proc/200").join(name), text).unwrap();
         };
         process(temp.path(), 200, 1, 69, [1000, 1000]);
-        assert!(!kin(LINEAGE), "older");
+        assert!(!kin(LINEAGE), "a process older than the change");
         process(temp.path(), 200, 1, 70, [1000, 0]);
         assert!(kin(LINEAGE), "a program that is set to root's uid");
         process(temp.path(), 200, 1, 70, [100_999, 100_999]);
-        assert!(!kin(LINEAGE), "another user's");
+        assert!(!kin(LINEAGE), "another user's process");
         file("cgroup", "0::/user.slice/user-1000.slice/x.scope\n");
-        assert!(kin(LINEAGE), "in a user namespace");
+        assert!(kin(LINEAGE), "a process in a user namespace");
         let login = Lineage {
             login: Some(1000),
             ..LINEAGE
         };
-        assert!(!kin(login), "no login");
+        assert!(!kin(login), "a process without a login");
         process(temp.path(), 200, 1, 70, [0, 0]);
         file("loginuid", "1000");
-        assert!(kin(login) && !kin(LINEAGE), "became root by sudo");
+        assert!(
+            kin(login) && !kin(LINEAGE),
+            "a process that became root by sudo"
+        );
         file("loginuid", "4294967295");
         assert!(!kin(login));
     }
@@ -383,7 +431,7 @@ mod tests {
         kernel(60, 1100);
         assert_eq!(found(), [50, 102], "pids wrapped around");
         kernel(200, 1000 + 32768);
-        assert_eq!(found(), [50, 102], "perhaps they did");
+        assert_eq!(found(), [50, 102], "pids may have wrapped around");
         assert!(made_since(&system, [].into_iter()).unwrap().0.is_empty());
         // A process that ended between listing and reading.
         fs::create_dir(temp.path().join("proc/150")).unwrap();

@@ -27,7 +27,8 @@ pub enum Undone {
         /// The value that was found.
         found: String,
     },
-    /// The process or cgroup does not exist any more.
+    /// There is nothing to restore: the process, cgroup or knob does not exist any more, or no
+    /// process has inherited the value.
     Gone,
     /// The value could not be restored, and its entry stays in the record.
     Failed {
@@ -39,7 +40,7 @@ pub enum Undone {
 /// Maximum number of passes over processes that fork while they are being restored.
 const PASSES: usize = 8;
 
-/// Longest time that it usually takes until a forked child is visible.
+/// Time within which a forked child usually becomes visible.
 const FORK_TIME: Duration = Duration::from_millis(50);
 
 /// Opens a cgroup if it is still the same one. `None` also if that cannot be determined.
@@ -93,7 +94,7 @@ fn put_back(
     let all = ledger.entries().iter().rev().cloned();
     let (chosen, kept): (Vec<Entry>, Vec<Entry>) = all.partition(|entry| which(entry));
     let has_lineage = chosen.iter().any(|entry| entry.lineage().is_some());
-    let begin = has_lineage.then(|| lineage::moment(system));
+    let since = has_lineage.then(|| ledger.searches.begins(lineage::moment(system)));
     let mut results = Vec::new();
     // Children have inherited lowered values, so all processes are handled together.
     let (lowered, others): (Vec<Entry>, Vec<Entry>) = chosen.into_iter().partition(Entry::is_score);
@@ -113,9 +114,10 @@ fn put_back(
     let done: Vec<Entry> = done.into_iter().map(|(entry, _)| entry.clone()).collect();
     let left = left
         .into_iter()
-        .map(|(entry, undone)| match (undone, begin) {
+        .map(|(entry, undone)| match (undone, since) {
             (Undone::Failed { .. }, _) | (_, None) => entry.clone(),
-            (_, Some(begin)) => lineage::looked_through(entry, begin),
+            // Processes that this search has seen are no longer covered.
+            (_, Some(since)) => lineage::narrowed(entry, since),
         });
     let left: Vec<Entry> = left.collect();
     ledger.forget_all(&done);
@@ -131,7 +133,7 @@ fn put_back(
     results
 }
 
-/// Restores everything that this daemon or a dead one has changed. Returns how many things could
+/// Restores everything that this daemon or a dead one has changed. Returns how many entries could
 /// not be restored.
 pub fn undo_all(ledger: &mut Ledger, system: &System) -> usize {
     let mut results = undo(ledger, system, |_| true);
@@ -150,7 +152,9 @@ pub fn undo_all(ledger: &mut Ledger, system: &System) -> usize {
             Undone::Restored => info!("put back: {entry}"),
             Undone::Gone => debug!("nothing to put back, because the target is gone: {entry}"),
             Undone::Theirs { found } => {
-                info!("not put back, because another program has changed it ({found}): {entry}");
+                info!(
+                    "not put back: {entry}; another program has since changed or used it: {found}"
+                );
             }
             Undone::Failed { why } => {
                 failed += 1;
@@ -180,6 +184,11 @@ fn undo_one(system: &System, entry: &Entry) -> limelight_sys::Result<Undone> {
             let ours = [Limit::ZERO.to_string()];
             undo_limit(system, cgroup, MemoryKnob::SwapMax.file(), original, &ours)?
         }
+        Entry::High {
+            cgroup,
+            original,
+            ours,
+        } => undo_limit(system, cgroup, MemoryKnob::High.file(), original, ours)?,
         Entry::Frozen { cgroup } => thaw(system, cgroup)?,
         Entry::Autogroup {
             number,
@@ -214,6 +223,7 @@ fn undo_limit(
     let knob = match knob {
         "memory.min" => MemoryKnob::Min,
         "memory.low" => MemoryKnob::Low,
+        "memory.high" => MemoryKnob::High,
         "memory.swap.max" => MemoryKnob::SwapMax,
         other => return failed(format!("{other} is not a knob of Limelight")),
     };
@@ -406,9 +416,9 @@ fn weights_below(cgroup: &Cgroup, controller: &str) -> limelight_sys::Result<Opt
 #[derive(Debug, Default)]
 struct Search {
     passes: usize,
-    /// Processes found in all passes.
+    /// Values restored in all passes.
     found: usize,
-    /// Processes found in the last pass.
+    /// Values restored in the last pass.
     left: usize,
     missed: bool,
     error: Option<limelight_sys::Error>,
@@ -463,6 +473,7 @@ pub(crate) fn procs_of(system: &System, home: &Place) -> limelight_sys::Result<V
     }
 }
 
+/// The result of `find` for the nearest ancestor for which it returns one.
 pub(crate) fn nearest<T>(
     tree: &ProcessTree,
     pid: i32,

@@ -32,8 +32,8 @@ impl Lowered {
     }
 }
 
-/// Restores `oom_score_adj` of all recorded processes, and of the children that inherited it.
-/// `kept` are entries that stay in force.
+/// Restores `oom_score_adj` of the processes of `entries`, and of the children that inherited a
+/// value from them. `kept` are entries that stay in force.
 pub(crate) fn raise(system: &System, entries: Vec<Entry>, kept: &[Entry]) -> Vec<(Entry, Undone)> {
     if entries.is_empty() {
         return Vec::new();
@@ -287,8 +287,8 @@ mod tests {
             (200, None),
             (-501, None),
         ] {
-            assert_eq!(far.original(value), original, "{value}");
-            assert_eq!(near.original(value), original, "{value}");
+            assert_eq!(far.original(value), original, "value {value}");
+            assert_eq!(near.original(value), original, "value {value}");
         }
         // The service manager gives a user's services the value 100.
         assert_eq!(far.original(100), None);

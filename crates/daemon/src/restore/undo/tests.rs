@@ -122,7 +122,7 @@ fn limit_is_restored_only_while_its_value_is_ours() {
     for (found, expected, left) in [
         ("8192", Undone::Restored, "4096"),
         ("12288", Undone::Restored, "4096"),
-        // The change was noted but never made.
+        // The change was recorded but never made.
         ("4096", Undone::Restored, "4096"),
         (
             "16384",
@@ -351,6 +351,31 @@ fn swap_max_is_restored_only_while_its_value_is_ours() {
     };
     assert_eq!(fixture.undo([entry]), [theirs]);
     assert_eq!(fixture.read("cgroup/a/memory.swap.max"), "8192");
+}
+
+#[test]
+fn memory_high_is_restored_only_while_its_value_is_ours() {
+    let mut fixture = Fixture::new();
+    let entry = Entry::High {
+        cgroup: fixture.cgroup("/a"),
+        original: "max".into(),
+        ours: vec!["65536".into(), "131072".into()],
+    };
+    for (found, after, undone) in [
+        ("65536", "max", Undone::Restored),
+        ("131072", "max", Undone::Restored),
+        (
+            "262144",
+            "262144",
+            Undone::Theirs {
+                found: "262144".into(),
+            },
+        ),
+    ] {
+        fixture.write("cgroup/a/memory.high", found);
+        assert_eq!(fixture.undo([entry.clone()]), [undone]);
+        assert_eq!(fixture.read("cgroup/a/memory.high"), after);
+    }
 }
 
 #[test]

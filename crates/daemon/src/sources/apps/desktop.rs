@@ -2,8 +2,8 @@
 //! Names and categories of apps, from the system's desktop entries and AppStream data.
 //!
 //! Only system-wide directories are read: users control the files in their home directories, and
-//! this runs as root. Entries are read once, and again when a directory has changed. They are not
-//! read when an app appears, because that may be during a memory shortage.
+//! the daemon runs as root. Entries are read once, and again when a directory has changed. They are
+//! not read again for each app that appears, because memory may be short then.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -49,8 +49,8 @@ pub struct Desktop {
 }
 
 impl Desktop {
-    /// Entries in `applications` below these directories; if two have the same id, the first one
-    /// counts.
+    /// Entries in `applications` below these directories, not read yet. If two have the same id,
+    /// the first one counts.
     pub fn new(directories: &[PathBuf]) -> Desktop {
         Desktop {
             directories: directories.to_vec(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Finds the running apps: every unit that a desktop, a sandbox or a terminal made for an app,
-//! anywhere in the hierarchy, and every app that has been topmost and still runs.
+//! anywhere in the hierarchy. Also finds every app that has been topmost and still runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,13 +51,13 @@ impl Sighted {
         })
     }
 
-    /// Whether this process belongs to it.
+    /// Whether this process belongs to the app.
     pub fn has(&self, id: ProcessId) -> bool {
         let found = self.members.binary_search_by_key(&id, |member| member.id);
         found.is_ok()
     }
 
-    /// Whether the process with this number belongs to it.
+    /// Whether the process with this number belongs to the app.
     pub fn has_pid(&self, pid: i32) -> bool {
         let found = self
             .members

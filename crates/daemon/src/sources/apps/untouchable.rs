@@ -55,7 +55,7 @@ pub fn limit_named(system: &System, found: &mut [Found], by_name: &BTreeSet<AppK
     }
 }
 
-/// State read once for all apps.
+/// State that is read once for each scan of all apps.
 pub struct Untouchable<'a> {
     names: BTreeSet<&'a str>,
     /// Leaders of logind's sessions.
@@ -78,7 +78,7 @@ impl<'a> Untouchable<'a> {
         }
     }
 
-    /// Why this app is never touched; `None` if it may be.
+    /// Why this app is never touched; `None` if it may be touched.
     pub fn why(&self, system: &System, app: &Sighted) -> Option<String> {
         let own = i32::try_from(std::process::id()).unwrap_or_default();
         for member in &app.members {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Tests of how much is filled, and how fast. Included by prezero_manager.c.
+ * Tests of how many pages the threads zero for the pool, how fast, and how they stop and
+ * fail. Included by prezero_manager.c.
  */
 #include <kunit/static_stub.h>
 #include <kunit/test.h>
@@ -39,7 +40,7 @@ static void manager_test_folios_are_most_of_the_target(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, folios_of(128 * PREZERO_FOLIO_PAGES), 112);
 	KUNIT_EXPECT_EQ(test, singles_of(128 * PREZERO_FOLIO_PAGES, 112, 0),
 			16 * PREZERO_FOLIO_PAGES);
-	/* Folios of an earlier, larger target count until they are used. */
+	/* While the pool has more folios than its target, it wants fewer single pages. */
 	KUNIT_EXPECT_EQ(test, singles_of(128 * PREZERO_FOLIO_PAGES, 112, 120),
 			8 * PREZERO_FOLIO_PAGES);
 	KUNIT_EXPECT_EQ(test, singles_of(128 * PREZERO_FOLIO_PAGES, 112, 130), 0);
@@ -48,18 +49,18 @@ static void manager_test_folios_are_most_of_the_target(struct kunit *test)
 
 static void manager_test_rests(struct kunit *test)
 {
-	/* The pause keeps the thread at its share of a CPU... */
+	/* The pause limits the thread to its share of a CPU. */
 	KUNIT_EXPECT_EQ(test, rest_after(1000000, 25, 1000000, 1), 3000000);
 	KUNIT_EXPECT_EQ(test, rest_after(1000000, 5, 1000000, 1), 19000000);
-	/* ...and at the rate limit, with any engine. */
+	/* It also limits the rate, even if the engine needs no CPU time. */
 	KUNIT_EXPECT_EQ(test, rest_after(0, 25, 0, RATE / 64),
 			RATE / 64 * (NSEC_PER_SEC / RATE));
-	/* The pause is bounded. */
+	/* A pause is at most REST, and a batch slower than the rate limit needs none. */
 	KUNIT_EXPECT_EQ(test, rest_after(NSEC_PER_SEC, 25, NSEC_PER_SEC, 1), REST);
 	KUNIT_EXPECT_EQ(test, rest_after(0, 25, NSEC_PER_SEC, PREZERO_BATCH), 0);
 }
 
-static void manager_test_polls_less_often_without_memory(struct kunit *test)
+static void manager_test_polls_less_often_without_free_memory(struct kunit *test)
 {
 	unsigned long poll = POLL;
 	int i;
@@ -68,7 +69,7 @@ static void manager_test_polls_less_often_without_memory(struct kunit *test)
 		poll = next_poll(poll, true);
 	KUNIT_EXPECT_EQ(test, poll, POLL_MAX);
 	KUNIT_EXPECT_EQ(test, next_poll(POLL, true), 2 * POLL);
-	/* A window or a pause ends soon. */
+	/* A thread that waits for the end of a response window polls often: it ends soon. */
 	KUNIT_EXPECT_EQ(test, next_poll(POLL_MAX, false), POLL);
 }
 
@@ -82,20 +83,21 @@ static int manager_test_quiesce(void *unused)
 }
 
 /*
- * Isolation of a range must not hold `filling` while it waits for threads_lock: the
- * holder of threads_lock may wait for a thread that waits for `filling`.
+ * prezero_manager_quiesce() must release `filling` before it takes threads_lock. Otherwise
+ * it can deadlock with zeroers_stop(), which holds threads_lock while it waits for a thread,
+ * and that thread may wait for `filling`.
  */
 static void manager_test_quiesce_unlocks_before_threads_lock(struct kunit *test)
 {
-	struct task_struct *isolates;
+	struct task_struct *quiescer;
 	bool released = false;
 	int i;
 
-	/* A thread is filling: the quiesce waits for it. */
+	/* Takes `filling` as a filling thread does; prezero_manager_quiesce() has to wait. */
 	reinit_completion(&manager_test_quiesced);
 	down_read(&filling);
-	isolates = kthread_run(manager_test_quiesce, NULL, "limelight-test");
-	if (IS_ERR(isolates)) {
+	quiescer = kthread_run(manager_test_quiesce, NULL, "limelight-test");
+	if (IS_ERR(quiescer)) {
 		up_read(&filling);
 		kunit_skip(test, "cannot create a thread");
 	}
@@ -103,7 +105,10 @@ static void manager_test_quiesce_unlocks_before_threads_lock(struct kunit *test)
 		msleep(20);
 	KUNIT_EXPECT_TRUE(test, rwsem_is_contended(&filling));
 
-	/* Simulates a kthread_stop() of that thread while it fills again. */
+	/*
+	 * Holds threads_lock, as zeroers_stop() does while it waits for the filling thread.
+	 * That thread ends its batch and must be able to begin the next one.
+	 */
 	mutex_lock(&threads_lock);
 	up_read(&filling);
 	for (i = 0; i < 250 && !released; i++) {
@@ -117,8 +122,8 @@ static void manager_test_quiesce_unlocks_before_threads_lock(struct kunit *test)
 	wait_for_completion(&manager_test_quiesced);
 }
 
-/* The thread of the first node fills the pool; that of the next one fails. */
-static int manager_test_start_in_part(void)
+/* Replaces zeroers_start(): a page is in the pool when the start of a thread fails. */
+static int manager_test_partial_start(void)
 {
 	struct page *page = alloc_page(GFP_KERNEL);
 	LIST_HEAD(pages);
@@ -135,8 +140,8 @@ static void manager_test_a_failed_start_leaves_no_pages(struct kunit *test)
 	const struct limelight_mechanism on = { .flags = LIMELIGHT_MECHANISM_ON };
 
 	if (limelight_prezero_enabled() || want_init_on_free())
-		kunit_skip(test, "in use, or freed pages are zeroed");
-	kunit_activate_static_stub(test, zeroers_start, manager_test_start_in_part);
+		kunit_skip(test, "prezero is already on, or init_on_free is set");
+	kunit_activate_static_stub(test, zeroers_start, manager_test_partial_start);
 	KUNIT_EXPECT_EQ(test, limelight_prezero_configure(&on), -EINTR);
 	KUNIT_EXPECT_FALSE(test, limelight_prezero_enabled());
 	KUNIT_EXPECT_EQ(test, limelight_prezero_pooled(), 0);
@@ -147,7 +152,7 @@ static struct kunit_case manager_test_cases[] = {
 	KUNIT_CASE(manager_test_leaves_memory_free),
 	KUNIT_CASE(manager_test_folios_are_most_of_the_target),
 	KUNIT_CASE(manager_test_rests),
-	KUNIT_CASE(manager_test_polls_less_often_without_memory),
+	KUNIT_CASE(manager_test_polls_less_often_without_free_memory),
 	KUNIT_CASE(manager_test_a_failed_start_leaves_no_pages),
 	KUNIT_CASE_SLOW(manager_test_quiesce_unlocks_before_threads_lock),
 	{}

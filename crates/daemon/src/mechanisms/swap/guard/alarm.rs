@@ -8,12 +8,12 @@
 //! the guard when one CPU has run tasks for its share of the time in which all free memory can be
 //! taken. On an idle machine it never rings.
 //!
-//! A counter belongs to an online CPU and ends silently when the CPU goes offline. Each step of a
-//! CPU hotplug, also before and after a suspend, raises an event when it is done
-//! (`cpuhp:cpuhp_exit`), on one of the CPUs that were online. The alarm then has to be reopened.
-//! The event at the beginning of a step (`cpuhp:cpuhp_enter`) is too early: after it, no event on
-//! the other CPUs follows until the new one is online (`bringup_cpu()` in kernel/cpu.c), so an
-//! alarm opened in between would miss that CPU for good.
+//! A counter belongs to an online CPU and ends silently when the CPU goes offline. When a step of a
+//! CPU hotplug is done, one of the CPUs that were online raises an event (`cpuhp:cpuhp_exit`). A
+//! suspend and a resume cause such steps, too. The alarm then has to be reopened. The event at the
+//! beginning of a step (`cpuhp:cpuhp_enter`) is too early. After it, the other CPUs raise no event
+//! until the new CPU is online (`bringup_cpu()` in kernel/cpu.c). An alarm opened in between would
+//! miss that CPU for good.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -57,7 +57,9 @@ impl Missing {
 #[derive(Debug)]
 pub struct Alarm {
     queue: OwnedFd,
+    /// The run time of tasks, one counter for each CPU.
     work: Vec<Meter>,
+    /// The hotplug steps that are done, one counter for each CPU.
     service: Vec<Meter>,
     /// Run time of a CPU between two rings, while the alarm is set.
     period: Option<Duration>,
@@ -68,8 +70,8 @@ impl Alarm {
     ///
     /// # Errors
     ///
-    /// [`Missing`] with the reason. [`Missing::passing`] is set while a CPU comes or goes: a CPU is
-    /// online before events can be counted on it, and is still online when they no longer can be
+    /// [`Missing`] with the reason. [`Missing::passing`] is set while a CPU goes online or offline:
+    /// for a moment, the CPU is then marked online although no events can be counted on it
     /// (`CPUHP_AP_PERF_ONLINE`).
     pub fn open(system: &System) -> Result<Alarm, Missing> {
         let sys = Dir::open(&system.roots.sys).map_err(Missing::for_good)?;
@@ -203,7 +205,10 @@ mod tests {
                     continue;
                 };
                 let most = (needed + TICK) * processors as u32;
-                assert!(needed >= TICK && most <= time, "{processors} {time:?}");
+                assert!(
+                    needed >= TICK && most <= time,
+                    "{processors} CPUs, {time:?}: {most:?} in the worst case"
+                );
             }
         }
         assert_eq!(share(MS(134), 2), Some(MS(57)));
@@ -262,6 +267,9 @@ mod tests {
         while rings(&alarm) {}
         work(time);
         assert!(!rings(&alarm));
-        assert!(!alarm.set(MS(19) * processors), "a timer suffices");
+        assert!(
+            !alarm.set(MS(19) * processors),
+            "a time too short to count was set"
+        );
     }
 }

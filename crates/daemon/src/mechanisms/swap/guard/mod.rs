@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The guard: a thread that watches how short memory is, and kills an app when memory runs out.
+//! The guard: a thread that watches how short memory is, and closes an app when memory runs out.
 //!
 //! Between the decision to kill and the moment the victim's memory is free, no step may itself need
 //! memory. So everything is prepared: the candidates in kill order, with all descriptors that a
@@ -43,7 +43,7 @@ use watch::Watch;
 /// Maximum number of apps that are armed at a time; the last ones in kill order are left out.
 const ARMED_MAX: usize = 128;
 
-/// Maximum number of reports that wait for the event loop. There is at most one kill per second.
+/// Maximum number of reports that wait for the event loop; further ones are only counted.
 const REPORTS_MAX: usize = 16;
 
 /// Stack of the thread, in bytes. Most of it is prefaulted.
@@ -78,9 +78,13 @@ pub struct Report {
     pub before: Duration,
     /// Time of the gauge at which the kill was due.
     pub crossed: Duration,
-    /// When the signals had been sent and the release of the memory had been requested.
+    /// When the victim was sent SIGTERM; `None` if memory did not allow a wait for its exit.
+    pub asked: Option<Duration>,
+    /// When the victim had exited by itself; else when SIGKILL had been sent and the release of the
+    /// memory had been requested.
     pub killed: Duration,
-    /// When the memory was free; `None` if it was not free within a second.
+    /// When the memory was free, or 100 ms after the victim's exit if another process still shared
+    /// it then; `None`: neither happened within a second.
     pub freed: Option<Duration>,
     /// The machine's memory at the decision.
     pub gauge: Gauge,
@@ -90,8 +94,8 @@ pub struct Report {
     pub burst: Option<u64>,
     /// Decrease of the memory that is charged to the app, in bytes.
     pub bytes: u64,
-    /// How the app was killed.
-    pub how: Killed,
+    /// How the app was killed; `None` if it exited by itself.
+    pub how: Option<Killed>,
 }
 
 /// The event loop's handle of the thread. Dropping it ends the thread.
@@ -122,8 +126,9 @@ struct State {
     kept: u64,
     armed: Armed,
     reports: Reports,
-    /// Apps whose kill the gate refused.
-    refused: Refused,
+    /// How long a victim may take to exit by itself.
+    grace: Duration,
+    spared: SparedRing,
     alarms: Alarms,
     stop: bool,
 }
@@ -199,15 +204,24 @@ impl Reports {
     }
 }
 
-/// Apps whose kill the gate has refused since the event loop last read this list. Apps that do not
-/// fit are left out.
-#[derive(Debug, Clone, Copy, Default)]
-struct Refused([Option<AppKey>; REPORTS_MAX]);
+/// Why a chosen victim was not killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spared {
+    /// The gate refused the kill.
+    Refused,
+    /// The victim was asked to exit, and memory is no longer short.
+    NoShortage,
+}
 
-impl Refused {
-    fn push(&mut self, app: AppKey) {
+/// Victims that were spared since the event loop last read this list. Apps that do not fit are left
+/// out.
+#[derive(Debug, Clone, Copy, Default)]
+struct SparedRing([Option<(AppKey, Spared)>; REPORTS_MAX]);
+
+impl SparedRing {
+    fn push(&mut self, app: AppKey, why: Spared) {
         if let Some(slot) = self.0.iter_mut().find(|slot| slot.is_none()) {
-            *slot = Some(app);
+            *slot = Some((app, why));
         }
     }
 }
@@ -253,7 +267,8 @@ impl Guard {
                 kept: 0,
                 armed: Armed::default(),
                 reports: Reports::new(),
-                refused: Refused::default(),
+                grace: Duration::ZERO,
+                spared: SparedRing::default(),
                 alarms: Alarms {
                     fresh: alarm,
                     spent: None,
@@ -294,9 +309,9 @@ impl Guard {
         format!("woken by {}, and by {}", self.by_stall, self.by_work)
     }
 
-    /// Opens another alarm when the online CPUs have changed. Call this when the descriptor is
-    /// readable, and after [`Guard::reports`], which clears the notification. In the other order, a
-    /// notification raised between the two calls would be lost.
+    /// Opens another alarm when the online CPUs have changed. Call this when the guard's descriptor
+    /// is readable, and after [`Guard::reports`], which clears the notification. In the other
+    /// order, a notification raised between the two calls would be lost.
     pub fn renew_alarm(&mut self, system: &System) {
         let (spent, again) = {
             let alarms = &mut self.shared.state().alarms;
@@ -342,7 +357,7 @@ impl Guard {
             let vital = |id: &ProcessId| vital_pids.contains(&id.pid);
             if victim.members.iter().any(vital) {
                 warn!(
-                    "{}: holds init or limelightd, and is never killed",
+                    "{} contains init or limelightd, so it is never killed",
                     victim.app.name
                 );
                 continue;
@@ -352,7 +367,7 @@ impl Guard {
             let target =
                 known.or_else(|| Target::open(system, victim.app, victim.members).map(Arc::new));
             let Some(target) = target.filter(|target| !target.is_gone()) else {
-                debug!("{}: ended, not armed", victim.app.name);
+                debug!("{} has ended, so it is not armed", victim.app.name);
                 continue;
             };
             open.insert(victim.app.key, Arc::clone(&target));
@@ -381,6 +396,12 @@ impl Guard {
         self.shared.wake_thread();
     }
 
+    /// Sets how long a victim may take to exit by itself after SIGTERM, unless memory is exhausted; 0:
+    /// victims are killed at once.
+    pub fn set_grace(&self, grace: Duration) {
+        self.shared.state().grace = grace;
+    }
+
     /// Sets how many bytes of page cache count as available but are kept from reclaim.
     pub fn set_kept(&self, bytes: u64) {
         let before = std::mem::replace(&mut self.shared.state().kept, bytes);
@@ -402,15 +423,15 @@ impl Guard {
         self.shared.state().shortage
     }
 
-    /// Apps whose kill the gate has refused since the last call.
-    pub fn refused(&self) -> Vec<AppKey> {
-        let refused = std::mem::take(&mut self.shared.state().refused);
-        refused.0.into_iter().flatten().collect()
+    /// Victims that were spared since the last call.
+    pub fn spared(&self) -> Vec<(AppKey, Spared)> {
+        let spared = std::mem::take(&mut self.shared.state().spared);
+        spared.0.into_iter().flatten().collect()
     }
 
-    /// The kills since the last call, oldest first. Call this when the descriptor is readable; it
-    /// also clears the notification, so that the next change of the level or the next kill raises
-    /// it again.
+    /// The kills since the last call, oldest first. Call this when the guard's descriptor is
+    /// readable. The call also clears the notification, so that the next change of the level or the
+    /// next kill raises one again.
     pub fn reports(&self) -> Vec<Report> {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.shared.told, &mut count);

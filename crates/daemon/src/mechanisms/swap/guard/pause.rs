@@ -89,26 +89,35 @@ mod tests {
             ..Memory::default()
         };
         let late = is_told(4 * GIB, memory(GIB, 4 * GIB), Duration::from_secs(2));
-        assert!(!late, "no stall is reported before it is gone");
+        assert!(!late, "a report two seconds late counts as in time");
         let is_told = |headroom, memory| is_told(headroom, memory, WINDOW / TOLD_PART);
         assert!(is_told(4 * GIB, memory(GIB, 4 * GIB)));
         assert!(
             !is_told(4 * GIB, memory(4 * GIB - GIB / 4, 4 * GIB)),
-            "nearly all of it is free"
+            "a stall is expected although nearly all available memory is free"
         );
-        assert!(!is_told(GIB / 4, memory(0, 4 * GIB)), "it is near");
+        assert!(
+            !is_told(GIB / 4, memory(0, 4 * GIB)),
+            "a stall is expected in time although the threshold is near"
+        );
         let caches = Memory {
             pinned: 3 * GIB,
             ..memory(GIB, 4 * GIB)
         };
-        assert!(!is_told(4 * GIB, caches), "reclaim cannot take that");
+        assert!(
+            !is_told(4 * GIB, caches),
+            "caches in use count as reclaimable"
+        );
         let phone = Memory {
             total: GIB,
             free: 0,
             available: GIB / 4,
             ..Memory::default()
         };
-        assert!(!is_told(GIB / 4, phone), "that may be gone in 64 ms");
+        assert!(
+            !is_told(GIB / 4, phone),
+            "a stall is expected in time for memory that may be gone at once"
+        );
     }
 
     #[test]

@@ -15,9 +15,10 @@ use limelight_sys::persistent_file::{keyed_lines, PersistentFile};
 use limelight_sys::pidfd::Pidfd;
 use limelight_sys::remote_memory::Released;
 use rustix::event::Timespec;
+use rustix::process::Signal;
 use tracing::debug;
 
-use crate::reconcile::gate::{Gate, PROCS, PROCS_MAX};
+use crate::reconcile::gate::{pids_in, Gate, PROCS, PROCS_MAX};
 use crate::system::identify::open_home;
 use crate::system::System;
 
@@ -32,7 +33,7 @@ const GROUPS_MAX: usize = 64;
 /// Buffer for `/proc/PID/status` up to its memory lines, in bytes.
 const STATUS_ROOM: usize = 4096;
 
-/// Maximum number of attempts to release a process's memory while another task holds that memory.
+/// Maximum number of attempts to release a process's memory while the kernel asks to retry.
 const RELEASE_TRIES: u32 = 4;
 
 /// An app with its open descriptors.
@@ -53,6 +54,8 @@ struct Group {
     stat: Option<PersistentFile>,
     /// `None` before Linux 5.14 and in a threaded group.
     kill: Option<PersistentFile>,
+    /// `cgroup.freeze`.
+    freeze: Option<PersistentFile>,
     events: PersistentFile,
     /// `None` without the memory controller.
     current: Option<PersistentFile>,
@@ -161,6 +164,29 @@ impl Target {
         }
     }
 
+    /// Asks the app to exit: sends SIGTERM and SIGCONT to every open process, and thaws the app's
+    /// cgroup. A process that has left the cgroup gets no signal, because its new cgroup was not
+    /// checked. Returns how many processes were asked. Call this only if [`Target::blocked`] returned
+    /// `false`. Allocates nothing.
+    pub fn ask(&self) -> u32 {
+        let Some(group) = self.group.as_ref().filter(|group| group.kill.is_some()) else {
+            return self.members.iter().map(Member::ask).sum();
+        };
+        let mut buffer = [0; PROCS_MAX];
+        let mut asked = 0;
+        for procs in &group.procs {
+            for pid in pids_in(procs.read(&mut buffer).unwrap_or_default()) {
+                let place = self.ids.binary_search_by_key(&pid, |id| id.pid);
+                let member = place.ok().and_then(|place| self.members.get(place));
+                asked += member.map_or(0, Member::ask);
+            }
+        }
+        if let Some(freeze) = &group.freeze {
+            let _ = freeze.write(b"0");
+        }
+        asked
+    }
+
     /// Kills all processes and releases their memory. Call this only if [`Target::blocked`]
     /// returned `false`.
     pub fn kill(&self) -> Killed {
@@ -175,7 +201,8 @@ impl Target {
         // process that has left the cgroup is then spared, because its new cgroup was not checked.
         let alone = kill.is_none();
         for member in &self.members {
-            killed.processes += u32::from(by_group || (alone && member.pidfd.kill().is_ok()));
+            killed.processes +=
+                u32::from(by_group || (alone && member.pidfd.signal(Signal::KILL).is_ok()));
         }
         for member in &self.members {
             killed.released += u32::from(member.release());
@@ -196,6 +223,7 @@ impl Group {
             stat: PersistentFile::open(dir, "cgroup.stat").ok(),
             events,
             kill: PersistentFile::open_to_write(dir, "cgroup.kill").ok(),
+            freeze: PersistentFile::open_to_write(dir, "cgroup.freeze").ok(),
             current: PersistentFile::open(dir, "memory.current").ok(),
             swapped: PersistentFile::open(dir, "memory.swap.current").ok(),
         };
@@ -205,8 +233,8 @@ impl Group {
     }
 
     /// Whether a process in this cgroup or below it is protected; also `true` if this is unknown.
-    /// It is unknown if a cgroup was created below this one after it was opened, or if one has too
-    /// many processes.
+    /// It is unknown if a cgroup below this one was created or removed after [`Group::open`], or if
+    /// a cgroup has too many processes.
     fn blocked(&self, gate: &Gate) -> bool {
         let mut buffer = [0; PROCS_MAX];
         let mut text = [0; 256];
@@ -286,6 +314,14 @@ impl Member {
         // The kernel allocates a file's buffer at the first read.
         member.swapped();
         Some(member)
+    }
+
+    /// Asks the process to exit. SIGCONT lets a stopped process handle SIGTERM. Returns 1 if the
+    /// process was asked, and 0 if it has exited.
+    fn ask(&self) -> u32 {
+        let asked = self.pidfd.signal(Signal::TERM).is_ok();
+        let _ = self.pidfd.signal(Signal::CONT);
+        u32::from(asked)
     }
 
     /// Anonymous memory in bytes; 0 once the process has released its memory.

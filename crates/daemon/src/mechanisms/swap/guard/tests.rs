@@ -25,13 +25,14 @@ fn report(at: u64) -> Report {
         level: Level::Kill,
         before: Duration::ZERO,
         crossed: Duration::from_secs(at),
+        asked: None,
         killed: Duration::from_secs(at),
         freed: None,
         gauge: Gauge::default(),
         held: 0,
         burst: None,
         bytes: 0,
-        how: Killed::default(),
+        how: Some(Killed::default()),
     }
 }
 

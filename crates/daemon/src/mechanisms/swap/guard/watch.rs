@@ -2,6 +2,8 @@
 //! The guard's thread. Nothing in its main loop allocates. An app is *armed* once the event loop has
 //! prepared it as a possible victim.
 
+mod close;
+
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,31 +18,24 @@ use crate::mechanisms::swap::guard::alarm::Alarm;
 use crate::mechanisms::swap::guard::pause::{
     clock, falls, is_told, taken_in, told_within, Pause, HARDLY, OFTEN, SELDOM,
 };
-use crate::mechanisms::swap::guard::target::{nap, Target};
-use crate::mechanisms::swap::guard::{Report, Shared, State, STACK};
+use crate::mechanisms::swap::guard::target::Target;
+use crate::mechanisms::swap::guard::{Shared, Spared, State, STACK};
 use crate::reconcile::gate::Gate;
 use crate::system::now;
 use crate::system::self_tuning::{come_first, wait_for_no_write};
 
-/// Interval between readings once [`Level::Low`] has lasted for [`LOW_FOR`]: swapping keeps up, so no
-/// kill is urgent. It is longer than [`OFTEN`], because each reading may also measure every armed
-/// app.
+/// Interval between readings of the gauge once [`Level::Low`] has lasted for [`LOW_FOR`]: swapping
+/// keeps up, so no kill is urgent. It is longer than [`OFTEN`], because each reading may also
+/// measure every armed app.
 const LOW: Duration = Duration::from_millis(100);
 const LOW_FOR: Duration = Duration::from_secs(1);
 
 /// Maximum age of the paging counters while no kill depends on them. Their rates are averaged over
-/// 250 ms and more, so that this age does not matter.
+/// 250 ms and more, so this age does not matter.
 const PAGED: Duration = Duration::from_millis(50);
 
 /// Interval between checks for armed apps that have died, while memory is short.
 const LOOK: Duration = Duration::from_millis(100);
-
-/// Longest wait for a victim's memory to be freed, and the poll interval during that wait.
-const ARRIVAL: Duration = Duration::from_secs(1);
-const STEP: Duration = Duration::from_millis(1);
-/// Longest wait once the victim has exited. Memory that is not free by then is shared with another
-/// process.
-const LINGERS: Duration = Duration::from_millis(100);
 
 /// A kill that is due.
 #[derive(Debug)]
@@ -110,7 +105,7 @@ impl Watch {
                     return;
                 }
                 if let Some(fresh) = state.alarms.fresh.take() {
-                    // Only the event loop closes descriptors; this thread never does.
+                    // The event loop closes the old alarm.
                     state.alarms.spent = self.alarm.replace(fresh);
                 }
                 if state.alarms.again {
@@ -198,8 +193,8 @@ impl Watch {
             (near, shortage.level(), state.kept, shortage.thresholds())
         };
         let available = left(memory, kept);
-        // `left()` counts pinned memory as available while kswapd keeps up. For the time of the next
-        // reading, assume that none of it is.
+        // `left()` counts pinned memory as available while kswapd keeps up. To set the time of the
+        // next reading, assume that no pinned memory is available.
         let sure = memory
             .available
             .saturating_sub(kept.saturating_add(memory.pinned));
@@ -234,7 +229,7 @@ impl Watch {
             return near;
         }
         match self.due(paging) {
-            Some(due) => self.kill(&due),
+            Some(due) => self.close(&due),
             None => self.before = at,
         }
         let since = self.shared.state().shortage.since();
@@ -330,7 +325,7 @@ impl Watch {
             let (candidate, target, held_now) = armed.remove(place);
             // Try the next candidate instead. The event loop's next plan may arm this one again.
             if target.blocked(&self.gate) {
-                state.refused.push(candidate.app);
+                state.spared.push(candidate.app, Spared::Refused);
                 drop(state);
                 self.shared.tell_loop();
                 continue;
@@ -343,64 +338,6 @@ impl Watch {
                 burst: candidate.burst(held_now, total),
             });
         }
-    }
-
-    /// Kills the victim, waits for its memory and reports the result.
-    fn kill(&mut self, due: &Due) {
-        let Due {
-            candidate,
-            target,
-            gauge,
-            burst,
-        } = due;
-        let held = target.held();
-        let charged = target.charged();
-        let how = target.kill();
-        let killed = now();
-        let expected = held.anonymous / 4 * 3;
-        let arrived = |left: u64| expected > 0 && charged.saturating_sub(left) >= expected;
-        let mut left = target.charged();
-        let mut freed = None;
-        let mut gone = None;
-        loop {
-            let at = now();
-            // After the exit, wait for up to [`LINGERS`]: a process that reads the victim's memory
-            // while the victim exits delays the release a little.
-            let ended = target.is_gone() && {
-                let since = *gone.get_or_insert(at);
-                expected == 0 || at.saturating_sub(since) >= LINGERS
-            };
-            if arrived(left) || ended {
-                freed = Some(at);
-                break;
-            }
-            if at.saturating_sub(killed) >= ARRIVAL {
-                break;
-            }
-            nap(STEP);
-            left = target.charged();
-        }
-        let mut state = self.shared.state();
-        if let Some(at) = freed {
-            state.shortage.freed(at);
-        }
-        let level = state.shortage.level();
-        state.reports.push(Report {
-            candidate: *candidate,
-            level,
-            before: self.before,
-            crossed: gauge.at,
-            killed,
-            freed,
-            gauge: *gauge,
-            held: held.allocated(),
-            burst: *burst,
-            bytes: charged.saturating_sub(left),
-            how,
-        });
-        drop(state);
-        self.before = now();
-        self.shared.tell_loop();
     }
 }
 
@@ -471,16 +408,14 @@ mod tests {
         };
         assert_eq!(left(memory(2 * MIB), 0), 5 * MIB);
         assert_eq!(left(memory(2 * MIB), 6 * MIB), 0);
-        assert_eq!(left(memory(3 * MIB), 2 * MIB), 10 * MIB, "kswapd keeps up");
+        // kswapd keeps up.
+        assert_eq!(left(memory(3 * MIB), 2 * MIB), 10 * MIB);
         let swap = Memory {
             swap_free: 3 * MIB,
             ..memory(2 * MIB)
         };
-        assert_eq!(
-            left(swap, 0),
-            12 * MIB,
-            "apps' memory can go to swap instead"
-        );
+        // The apps' memory can go to swap instead.
+        assert_eq!(left(swap, 0), 12 * MIB);
     }
 
     #[test]
@@ -488,10 +423,8 @@ mod tests {
         let young = PAGED - Duration::from_millis(1);
         assert!(!is_paging_read(Level::Swap, 1, young));
         assert!(is_paging_read(Level::Swap, 1, PAGED));
-        assert!(
-            is_paging_read(Level::Swap, 0, young),
-            "without headroom, the next level is low"
-        );
+        // Without headroom, the next level is low.
+        assert!(is_paging_read(Level::Swap, 0, young));
         for level in [Level::Low, Level::Crowded, Level::Kill, Level::Exhausted] {
             assert!(is_paging_read(level, u64::MAX, young));
         }

@@ -6,9 +6,9 @@
 //! Only memory that the app will need is read: reading all of its swap takes as long as several
 //! launches, and evicts the pages of other apps. The needed file pages are those that the app had
 //! mapped when it left the foreground. The needed memory is what the app touched after earlier
-//! returns. The advice reads pages but maps none, so a page that is still in no page table a moment
-//! after a return was not needed. An app touches the same memory each time the user switches to it
-//! (ASAP, USENIX ATC 2021).
+//! returns. The kernel reads the pages on advice (`MADV_WILLNEED`) but maps none, so a page that is
+//! still in no page table a moment after a return was not needed. An app touches the same memory
+//! each time the user switches to it (ASAP, USENIX ATC 2021).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -256,7 +256,7 @@ mod tests {
         remember(&proc, &footprints, APP, &[member]);
         assert!(
             !lock(&footprints)[&APP][&member].files.is_empty(),
-            "this program"
+            "this program's mapped files are not remembered"
         );
         let brought = bring_back(&proc, &footprints, APP, &[member], u64::MAX, advise);
         // Without the privilege for the advice, the reason is reported.

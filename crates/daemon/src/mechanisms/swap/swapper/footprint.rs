@@ -12,7 +12,7 @@ use limelight_sys::remote_memory::AddressRange;
 pub struct Footprint {
     /// File pages that it had mapped when it left the foreground.
     pub files: Vec<AddressRange>,
-    /// Memory that it touched after it became topmost.
+    /// Memory that it touched after its app became topmost.
     pub hot: Vec<AddressRange>,
     /// Memory that was in swap when its app last became topmost.
     pub missed: Vec<AddressRange>,

@@ -2,11 +2,11 @@
 //! Takes memory from one app at a time.
 //!
 //! Pages are written to swap in address order (`process_madvise(MADV_PAGEOUT)`). Pages that the app
-//! needs when it returns are written only if [`Squeeze::dry`] is set, last and together, because
-//! pages that are adjacent in swap are read back together. Reclaim would write pages in the order
-//! of their last use, and each page would then take a request of its own. `memory.reclaim` of the
-//! app's own cgroup takes the rest if the advice reached no process or failed, and if `dry` is set,
-//! because the advice does not reach shared memory.
+//! needs when it returns are written only if [`Squeeze::dry`] is set. They are then written last
+//! and together, because pages that are adjacent in swap are read back together. Reclaim would
+//! write pages in the order of their last use, and each page would then take a request of its own.
+//! `memory.reclaim` of the app's own cgroup takes the rest if the advice reached no process or
+//! failed. It does so, too, if `dry` is set, because the advice does not reach shared memory.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,14 +31,15 @@ use crate::restore::Place;
 use crate::system::self_tuning::stand_back;
 use crate::system::{now, same_process};
 
-/// Bytes per request. Between two requests, the squeeze stops if the process has ended, the gate
-/// protects it, or an app needs the disk.
+/// Bytes per request. Between two requests, the thread checks whether the process has ended, the
+/// gate protects it, or an app needs the disk.
 const PIECE: u64 = 2 << 20;
 
 /// Maximum memory of one process that is scanned, in bytes.
 const LOOK_MOST: u64 = 1 << 30;
 
-/// Longest wait for a cgroup to freeze. Running processes would fault their pages back in.
+/// Longest wait for a cgroup that is being frozen. Running processes would fault their pages back
+/// in.
 const FREEZE: Duration = Duration::from_millis(200);
 
 /// Result of a squeeze.
@@ -160,7 +161,7 @@ impl Squeezer {
         if job.dry || !able {
             let gone = before.0.saturating_sub(usage(Some(&group))?.0);
             let mut left = job.bytes.saturating_sub(gone);
-            // A shortfall of up to a quarter does not justify the fallback.
+            // A shortfall of up to a quarter does not justify reclaim through the cgroup.
             while left > job.bytes / 4 && !waited_for() {
                 let path = group.path().as_str();
                 if self.gate.group(path, Harm::Squeeze, job.app).is_some() {
@@ -377,7 +378,10 @@ mod tests {
             let mut job = job(inode);
             job.members = members.clone();
             let squeezed = squeezer.squeeze(&job).unwrap();
-            assert!(!squeezed.lean, "the refused memory was not taken");
+            assert!(
+                !squeezed.lean,
+                "lean, although one process's memory was not taken"
+            );
             let asked = std::fs::read_to_string(temp.path().join("app/memory.reclaim")).unwrap();
             assert_eq!(asked, PIECE.to_string());
         }

@@ -9,7 +9,7 @@ use limelight_sys::tree::ProcessTree;
 use tracing::debug;
 
 use crate::restore::undo::lineage::Heritage;
-use crate::restore::undo::threads::{is_lowered, look, restore_thread};
+use crate::restore::undo::threads::{is_lowered, look, own_slice_ns, restore_thread};
 use crate::restore::{Asking, Entry, Tuned};
 use crate::system::System;
 
@@ -150,6 +150,22 @@ impl<'a> Inheritance<'a> {
         })
     }
 
+    /// Restores the threads of one process that have inherited values.
+    pub fn restore_process(
+        &self,
+        tree: &ProcessTree,
+        (id, process): (ProcessId, &Process),
+    ) -> limelight_sys::Result<()> {
+        let slice = own_slice_ns();
+        let family = self.family(tree, (id, process))?;
+        for tid in process.threads()? {
+            if let Some(heir) = self.heir(process, tid, &family, slice)? {
+                restore_thread(&heir, slice)?;
+            }
+        }
+        Ok(())
+    }
+
     fn heir(
         &self,
         process: &Process,
@@ -229,7 +245,7 @@ mod tests {
         Asking {
             nice,
             slice_ns: slice_us * 1000,
-            io_priority: 0,
+            ..Asking::default()
         }
     }
 

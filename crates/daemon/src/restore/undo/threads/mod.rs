@@ -34,13 +34,16 @@ pub fn asking(tid: i32, own_slice_ns: u64) -> limelight_sys::Result<Option<(Cpu,
         nice: cpu.nice(),
         slice_ns,
         io_priority: IoPriority::of(tid)?.0,
+        resets_on_fork: cpu.resets_on_fork(),
     };
     Ok(Some((cpu, asking)))
 }
 
 /// Sets a thread's parameters.
 pub fn give(tid: i32, cpu: &Cpu, found: Asking, wanted: Asking) -> limelight_sys::Result<()> {
-    if (found.nice, found.slice_ns) != (wanted.nice, wanted.slice_ns) {
+    let of_cpu = |asking: Asking| (asking.nice, asking.slice_ns, asking.resets_on_fork);
+    if of_cpu(found) != of_cpu(wanted) {
+        let cpu = cpu.with_reset_on_fork(wanted.resets_on_fork);
         cpu.set(tid, wanted.nice, wanted.slice_ns)?;
     }
     if found.io_priority != wanted.io_priority {
@@ -49,8 +52,8 @@ pub fn give(tid: i32, cpu: &Cpu, found: Asking, wanted: Asking) -> limelight_sys
     Ok(())
 }
 
-/// The slice of threads that have set none, in nanoseconds; 0 on kernels without slices. To
-/// determine it, this thread removes its own slice for a moment.
+/// The slice of threads that have set none, in nanoseconds; 0 on kernels without slices, or if it
+/// cannot be determined. To determine it, this thread removes its own slice for a moment.
 pub fn own_slice_ns() -> u64 {
     let ask = || {
         let before = Cpu::of(0)?;
@@ -141,8 +144,8 @@ pub(crate) fn look(tid: i32, slice: u64) -> limelight_sys::Result<(Option<Cpu>, 
     }
     let found = Asking {
         nice: sched::nice(tid)?,
-        slice_ns: 0,
         io_priority: IoPriority::of(tid)?.0,
+        ..Asking::default()
     };
     Ok((None, found))
 }
@@ -194,6 +197,9 @@ pub fn wanted(tuned: &Tuned, found: Asking) -> (Asking, Vec<String>) {
     } else if found.io_priority != original.io_priority {
         theirs.push(format!("I/O priority {}", IoPriority(found.io_priority)));
     }
+    if found.resets_on_fork == ours.resets_on_fork {
+        wanted.resets_on_fork = original.resets_on_fork;
+    }
     (wanted, theirs)
 }
 #[cfg(test)]
@@ -206,7 +212,26 @@ mod tests {
             nice,
             slice_ns,
             io_priority,
+            ..Asking::default()
         })
+    }
+
+    #[test]
+    fn reset_on_fork_ends_with_the_boost_and_stays_if_the_program_had_set_it() {
+        for original in [false, true] {
+            let with = |resets_on_fork| Asking {
+                resets_on_fork,
+                ..Asking::default()
+            };
+            let tuned = Tuned {
+                tid: 1,
+                starttime: 2,
+                original: with(original),
+                ours: with(true),
+            };
+            let (restored, theirs) = wanted(&tuned, with(true));
+            assert_eq!((restored, theirs.len()), (with(original), 0));
+        }
     }
 
     proptest! {

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Closes a victim: asks it to exit if memory allows a wait, kills it if it does not exit, and waits
+//! for its memory.
+
+use std::time::Duration;
+
+use limelight_core::model::shortage::Level;
+
+use super::{Due, Watch};
+use crate::mechanisms::swap::guard::pause::OFTEN;
+use crate::mechanisms::swap::guard::target::{nap, Held, Killed, Target};
+use crate::mechanisms::swap::guard::{Report, Spared};
+use crate::system::now;
+
+/// Longest wait for a victim's memory to be freed, and the poll interval during that wait.
+const ARRIVAL: Duration = Duration::from_secs(1);
+const STEP: Duration = Duration::from_millis(1);
+/// Longest wait once the victim has exited. Memory that is not free by then is shared with another
+/// process.
+const LINGERS: Duration = Duration::from_millis(100);
+
+impl Watch {
+    /// Closes the victim, waits for its memory and reports the result.
+    pub(super) fn close(&mut self, due: &Due) {
+        let target = &due.target;
+        let held = target.held();
+        let charged = target.charged();
+        let asked = self.ask(target);
+        let how = match asked {
+            Some(_) if target.is_gone() => None,
+            Some(_) => {
+                if let Some(why) = self.spares(target) {
+                    let mut state = self.shared.state();
+                    state.spared.push(due.candidate.app, why);
+                    drop(state);
+                    return self.shared.tell_loop();
+                }
+                self.shared.state().shortage.killed(now(), held.anonymous);
+                Some(target.kill())
+            }
+            None => Some(target.kill()),
+        };
+        self.report(due, (held, charged), asked, how);
+    }
+
+    /// Asks the victim to exit and waits until it has exited, the grace is over, or memory is
+    /// exhausted. Returns when the victim was asked; `None` if there is no time for that.
+    fn ask(&mut self, target: &Target) -> Option<Duration> {
+        let (grace, level) = {
+            let state = self.shared.state();
+            (state.grace, state.shortage.level())
+        };
+        if grace.is_zero() || level >= Level::Exhausted || target.ask() == 0 {
+            return None;
+        }
+        let asked = now();
+        while !target.is_gone() && now().saturating_sub(asked) < grace {
+            let at = now();
+            // The rates of paging, which tell how long memory lasts, need no fresher counters.
+            let paging = self.paging(at, Level::Swap, u64::MAX);
+            let memory = self.files.memory();
+            let level = memory.map_or(Level::Exhausted, |memory| self.observe(memory, paging));
+            if level >= Level::Exhausted || self.shared.state().stop {
+                break;
+            }
+            nap(OFTEN);
+        }
+        Some(asked)
+    }
+
+    /// Why a victim that was asked to exit and still runs is not killed; `None` if it is.
+    fn spares(&self, target: &Target) -> Option<Spared> {
+        let state = self.shared.state();
+        if state.stop || state.shortage.level() < Level::Low {
+            return Some(Spared::NoShortage);
+        }
+        drop(state);
+        // The user may have brought the app to the foreground meanwhile.
+        target.blocked(&self.gate).then_some(Spared::Refused)
+    }
+
+    /// Waits for the victim's memory and reports the result. `before`: the victim's memory before, and
+    /// the bytes that were charged to it.
+    fn report(
+        &mut self,
+        due: &Due,
+        before: (Held, u64),
+        asked: Option<Duration>,
+        how: Option<Killed>,
+    ) {
+        let target = &due.target;
+        let killed = now();
+        let (held, charged) = before;
+        let expected = held.anonymous / 4 * 3;
+        let arrived = |left: u64| expected > 0 && charged.saturating_sub(left) >= expected;
+        let mut left = target.charged();
+        let mut freed = None;
+        let mut gone = None;
+        loop {
+            let at = now();
+            // After the exit, wait for up to [`LINGERS`]: a process that reads the victim's memory
+            // while the victim exits delays the release a little.
+            let ended = target.is_gone() && {
+                let since = *gone.get_or_insert(at);
+                expected == 0 || at.saturating_sub(since) >= LINGERS
+            };
+            if arrived(left) || ended {
+                freed = Some(at);
+                break;
+            }
+            if at.saturating_sub(killed) >= ARRIVAL {
+                break;
+            }
+            nap(STEP);
+            left = target.charged();
+        }
+        let mut state = self.shared.state();
+        if let Some(at) = freed {
+            state.shortage.freed(at);
+        }
+        let level = state.shortage.level();
+        state.reports.push(Report {
+            candidate: due.candidate,
+            level,
+            before: self.before,
+            crossed: due.gauge.at,
+            asked,
+            killed,
+            freed,
+            gauge: due.gauge,
+            held: held.allocated(),
+            burst: due.burst,
+            bytes: charged.saturating_sub(left),
+            how,
+        });
+        drop(state);
+        self.before = now();
+        self.shared.tell_loop();
+    }
+}
