@@ -24,8 +24,8 @@ KERNEL ?= 6.12
 # empty, make builds them.
 PROGRAMS ?=
 
-# Drawings that graphviz makes from text files, docs/*.dot.
-DRAWINGS = docs/architecture.svg docs/click.svg
+# Drawings that graphviz makes from text files, docs/development/*.dot.
+DRAWINGS = docs/development/architecture.svg docs/development/click.svg
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test bench soak fuzz dma report drawing kernel series static android aarch build install dist deb kernel-deb lab-deb lint clean deps
@@ -54,7 +54,7 @@ dma: deps ## Test zeroing by DMA with our kernel on an emulated RISC-V machine (
 report: deps ## Make target/lab/report.html from the results of earlier runs
 	@$(LAB) report
 
-drawing: $(DRAWINGS) ## Make the drawings in docs from their sources, docs/*.dot (needs graphviz)
+drawing: $(DRAWINGS) ## Make the drawings in docs/development from their sources, *.dot (needs graphviz)
 
 # sed removes the comments, which name the version of graphviz.
 %.svg: %.dot

@@ -43,4 +43,8 @@ install -D -m 644 packaging/60-limelight.rules "$dest$system_lib/udev/rules.d/60
 install -D -m 644 packaging/limelight.tmpfiles "$dest/usr/lib/tmpfiles.d/limelight.conf"
 install -D -m 644 packaging/limelight.sysusers "$dest/usr/lib/sysusers.d/limelight.conf"
 install -D -m 644 packaging/classes.toml "$share/doc/limelight/classes.toml"
+# Messages and help texts cite pages as docs/..., relative to the directory of the documentation.
+for page in README.md SECURITY.md CONTRIBUTING.md CHANGELOG.md $(find docs -name '*.md' -o -name '*.svg'); do
+    install -D -m 644 "$page" "$share/doc/limelight/$page"
+done
 keep 644 packaging/limelight.toml "$dest/etc/limelight/limelight.toml"

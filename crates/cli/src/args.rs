@@ -10,6 +10,8 @@ use clap_complete::Shell;
 use limelight_proto::Class;
 use limelight_proto::MemoryAction;
 
+use crate::selftest::Role;
+
 /// Control limelightd, which keeps the foreground app fast when memory is short.
 #[derive(Debug, Parser)]
 #[command(
@@ -181,7 +183,7 @@ pub enum Command {
     ///
     /// open reports input, close reports that a frame was shown, and show changes nothing. This is
     /// for scripts, and for compositors that run a program instead of writing a line to the control
-    /// socket (docs/windows.md). Only root and the app's owner may report.
+    /// socket (docs/user/windows.md). Only root and the app's owner may report.
     Window {
         /// The event.
         event: WindowWord,
@@ -247,6 +249,40 @@ pub enum Command {
         /// The program and its arguments.
         #[arg(last = true, required = true, value_name = "PROGRAM")]
         program: Vec<OsString>,
+    },
+
+    /// Measure on this machine what protection does, within a minute and without harm.
+    ///
+    /// A small photo viewer swipes through its photos beside a program that reads a large file:
+    /// first alone, then beside this load without protection, then with it. Prints the swipe times
+    /// and how often a swipe waited for the disk. If limelightd runs, it protects the viewer as the
+    /// foreground app; otherwise the test sets the same memory knob itself. Viewer and load share a
+    /// cgroup limited to 64 MiB, so no other app loses memory. The test writes 96 MiB to the disk,
+    /// and leaves no process, cgroup or file behind, even if it is killed. Needs a systemd session,
+    /// or root. The exit code is 0 if protection had an effect; otherwise the output says why the
+    /// test shows nothing.
+    Selftest {
+        /// Directory for the test's files, on a disk. Default: $XDG_CACHE_HOME, ~/.cache or
+        /// /var/tmp.
+        #[arg(long, value_name = "DIR")]
+        directory: Option<PathBuf>,
+
+        /// Longest run of the test in seconds, 20 to 600. A slow disk may need more.
+        #[arg(
+            long,
+            value_name = "SECONDS",
+            default_value_t = 60,
+            value_parser = clap::value_parser!(u64).range(20..=600)
+        )]
+        limit: u64,
+
+        /// The part of the test that this process plays (internal).
+        #[arg(long, hide = true)]
+        role: Option<Role>,
+
+        /// The part's argument (internal).
+        #[arg(long, hide = true, requires = "role")]
+        argument: Option<String>,
     },
 
     /// Print all metrics for Prometheus.

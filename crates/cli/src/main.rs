@@ -17,6 +17,7 @@ mod listen;
 mod manual;
 mod metrics;
 mod run;
+mod selftest;
 mod settings;
 mod status;
 mod top;
@@ -202,6 +203,22 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
                 }
             }
             run::become_program(&wish, program)?;
+        }
+        Command::Selftest {
+            directory,
+            limit,
+            role,
+            argument,
+        } => {
+            let wish = selftest::Wish {
+                directory: directory.as_deref(),
+                socket: &args.socket,
+                patience: args.patience(),
+                limit: Duration::from_secs(*limit),
+                json: args.json,
+            };
+            let shown = selftest::run(&wish, *role, argument.as_deref(), out)?;
+            return Ok(ExitCode::from(if shown { 0 } else { exit::TROUBLE }));
         }
         Command::Metrics { output } => {
             let mut client = Client::connect(&args.socket, args.patience())?;

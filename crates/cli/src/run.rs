@@ -102,17 +102,18 @@ fn preload_into(command: &mut Command, name: &OsStr) -> Result<(), Failure> {
 
 /// The systemd instance that creates the scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Manager {
+pub enum Manager {
     /// The user's own instance.
     User,
     /// The system instance.
     System,
 }
 
-const SYSTEMD_RUN: &str = "systemd-run";
+/// The program that creates scopes.
+pub const SYSTEMD_RUN: &str = "systemd-run";
 
 /// The systemd instance that can create a scope for the caller, or why there is none.
-fn manager() -> Result<Manager, String> {
+pub fn manager() -> Result<Manager, String> {
     if find_program(OsStr::new(SYSTEMD_RUN)).is_none() {
         return Err(format!("{SYSTEMD_RUN} is not in $PATH"));
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Splits a byte stream into lines.
 
-/// Removes all complete lines from `unread` and returns them without line ends.
+/// Removes all complete lines from `unread`, and returns them without their line endings. Invalid
+/// UTF-8 is replaced.
 pub fn take(unread: &mut Vec<u8>) -> Vec<String> {
     let end = unread.iter().rposition(|&byte| byte == b'\n');
     let whole: Vec<u8> = unread.drain(..end.map_or(0, |end| end + 1)).collect();

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A compositor's reports to limelightd, in thirty lines. Reads the events `focus PID`, `none`,
-`input` and `frame` from standard input and prints the daemon's answers: docs/compositors.md."""
+`input` and `frame` from standard input, prints the answers: docs/integrator/compositors.md."""
 
 import json
 import socket

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! A compositor's reports to limelightd, in thirty lines. Reads the events `focus PID`, `none`,
-//! `input` and `frame` from standard input and prints the daemon's answers: docs/compositors.md.
+//! `input` and `frame` from standard input, prints the answers: docs/integrator/compositors.md.
 
 use std::io::{stdin, BufRead, BufReader, Error, ErrorKind, Write};
 use std::os::unix::net::UnixStream;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The clients printed in docs/compositors.md, against a real limelightd that changes nothing.
+//! The clients printed in docs/integrator/compositors.md, against a real limelightd that changes
+//! nothing.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -147,13 +148,13 @@ fn client_in_python_works() {
 #[test]
 fn page_shows_these_clients() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = std::fs::read_to_string(root.join("../../docs/compositors.md")).unwrap();
+    let page = std::fs::read_to_string(root.join("../../docs/integrator/compositors.md")).unwrap();
     for name in ["compositor.rs", "compositor.py"] {
         let text = std::fs::read_to_string(root.join("examples").join(name)).unwrap();
         let shown = text.split_once("Identifier: GPL-2.0-or-later\n").unwrap().1;
         assert!(
             page.contains(shown.trim()),
-            "docs/compositors.md shows another {name}"
+            "docs/integrator/compositors.md shows another {name}"
         );
     }
 }

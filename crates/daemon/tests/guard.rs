@@ -71,6 +71,8 @@ const MIB: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Shortest time between two kills when no memory is left.
 const BREATH: Duration = Duration::from_millis(40);
+/// Longest wait for freed memory to become available.
+const ARRIVAL: Duration = Duration::from_secs(1);
 
 /// A machine of 256 MiB.
 struct Machine {
@@ -254,6 +256,7 @@ fn guard_kills_in_order_and_allocates_nothing() {
     OWN.with(|own| own.set(true));
     apps_without_a_cgroup_are_killed_in_order();
     memory_of_an_app_that_died_is_awaited();
+    freed_memory_in_per_cpu_lists_spares_the_next_app();
     all_processes_of_a_real_cgroup_are_killed();
     busy_process_triggers_the_check();
     app_that_grew_is_killed_although_targets_are_rearmed();
@@ -357,6 +360,41 @@ fn memory_of_an_app_that_died_is_awaited() {
         members: &[own],
     };
     assert_eq!(guard.arm(&machine.system, [victim]), 0);
+}
+
+/// A victim's memory may be in the kernel's per-CPU page lists, which no field of `meminfo` counts.
+/// The next app is then spared until the kernel has had time to empty the lists.
+fn freed_memory_in_per_cpu_lists_spares_the_next_app() {
+    let machine = Machine::new(None);
+    let lists = machine.temp.path().join("proc/zoneinfo");
+    let pages_in_lists = |pages: u64| {
+        let zone = "Node 0, zone Normal\n min 100\n low 200\n high 300\n cpu: 0\n count:";
+        fs::write(&lists, format!("{zone} {pages:8}\n high: 9999\n")).unwrap();
+    };
+    pages_in_lists(3000);
+    let mut all = [machine.spawn(2000), machine.spawn(2000)];
+    let apps = [all[0].id, all[1].id].map(|id| app(id, None));
+    let ids = all.each_ref().map(|process| [process.id]);
+    let mut guard = Guard::start(&machine.system, thresholds(), Gate::default()).unwrap();
+    let victims = apps.iter().zip(&ids).map(|(app, members)| Victim {
+        candidate: candidate(app, Class::Disposable, 2000 * 4096),
+        app,
+        members,
+    });
+    assert_eq!(guard.arm(&machine.system, victims), 2);
+    COUNTS.store(true, Ordering::SeqCst);
+    machine.has(4);
+    let mut reports = next_reports(&guard);
+    wait_for("the second app is killed", || {
+        reports.extend(guard.reports());
+        reports.len() == 2
+    });
+    COUNTS.store(false, Ordering::SeqCst);
+    assert_eq!(COUNTED.load(Ordering::SeqCst), 0, "the guard took memory");
+    // 4 MiB available and 12 MiB in the lists are more than the 10 MiB that end the shortage.
+    let apart = reports[1].killed.saturating_sub(reports[0].killed);
+    assert!(apart >= ARRIVAL, "{apart:?}");
+    assert!(!all[0].is_alive() && !all[1].is_alive());
 }
 
 /// The guard reads current memory use before it selects a victim, even while the event loop keeps

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Three unprivileged users, one of which takes memory. Whatever that user does, the daemon closes
-//! or stops another user's app only where stock Linux would too. It reclaims from that user's own
-//! apps first, and leaves no changed value behind when it stops.
+//! Tests the limits of what one user's growth may do to other users' apps. One of three
+//! unprivileged users (the taker) takes memory. While the taker's processes account for most of the
+//! growth ([`World::takes_most`]), these rules hold for the apps of the other two users (the
+//! bystanders):
 //!
-//! Random sequences of actions that a user can take go through the real scan, model, policy, gate
-//! and mechanisms, in simulated time. The test derives the user that took the memory from the
-//! processes alone.
+//! - An app is killed only if it leaks itself.
+//! - No app is frozen.
+//! - An app is squeezed only if no app of the taker can be squeezed.
+//!
+//! The taker's untouchable apps never hold more than a sixteenth of memory. When the daemon stops,
+//! no cgroup stays frozen or limited.
+//!
+//! Random sequences of actions that need no privilege go through the real scan, model, policy, gate
+//! and mechanisms, in simulated time.
 
 mod parts;
 
@@ -20,14 +27,16 @@ use limelight_core::policy::Event;
 use limelight_daemon::sources::apps::Override;
 use parts::{Machine, Random, TestDaemon, MIB, SWAP, TOTAL};
 
-/// Sequences in one run; set `LIMELIGHT_USERS_SEQUENCES` for more.
+/// Sequences in one run, unless `LIMELIGHT_USERS_SEQUENCES` sets another number.
 const SEQUENCES: usize = 600;
+/// Times that the daemon plans in one sequence.
 const STEPS: u32 = 12;
 const PROCESSES: usize = 18;
 
 const USERS: [u32; 3] = [1001, 1002, 1003];
 
-/// Number of one user's cgroups: the session's cgroup, then the cgroups for apps.
+/// Number of cgroups into which one user's processes can move: the session's cgroup, then the
+/// cgroups for apps.
 const PLACES: usize = 6;
 
 macro_rules! groups {
@@ -51,8 +60,8 @@ macro_rules! groups {
 
 const GROUPS: &[&str] = groups!(1001 1002 1003);
 
-/// Names that a process may choose: names of programs that a session needs, and a name with a line
-/// break that imitates a second line of output.
+/// Names that a process may choose: an ordinary name, names of programs that a session needs, and a
+/// name whose line break forges a second line of output.
 const NAMES: [&str; 7] = [
     "p",
     "Xorg",
@@ -63,7 +72,7 @@ const NAMES: [&str; 7] = [
     "x\nkilled: all",
 ];
 
-/// One of a user's cgroups.
+/// Path of the user's cgroup number `at`, which is less than [`PLACES`].
 fn place(user: usize, at: usize) -> &'static str {
     GROUPS[1 + user * (PLACES + 3) + 3 + at]
 }
@@ -166,7 +175,7 @@ impl World {
             0 => self.start(user, random.below(PLACES), pid, 0, random),
             1 => self.start(user, random.below(PLACES), 1, 0, random),
             2 => {
-                // It leaves its parent and its session.
+                // It is reparented to init, as after a double fork.
                 self.machine.live.get_mut(&pid).unwrap().ppid = 1;
                 self.machine.stat(pid);
             }
@@ -201,7 +210,7 @@ impl World {
         }
     }
 
-    /// Makes a process touch `mib` MiB more memory, or as much as is free.
+    /// Makes a process touch `mib` MiB more memory, but leaves at least 1 MiB free.
     fn grow(&mut self, pid: i32, mib: u64) {
         let mib = mib.min(self.room().saturating_sub(1));
         let kib = self.machine.live[&pid].kib + (mib << 10);
@@ -209,8 +218,8 @@ impl World {
         self.trail.push(format!("  grew by {mib} MiB"));
     }
 
-    /// Whether the user `taker` grew by more than `leak(TOTAL)` and by more than all other users
-    /// together. Derived from the processes.
+    /// Whether the taker grew by more than `leak(TOTAL)`, and by more than the two bystanders
+    /// together. Calculated from the true sizes of the processes, not from the daemon's model.
     fn takes_most(&self) -> bool {
         let grown = |user: usize| self.held(user).saturating_sub(self.least[user]);
         let taken = grown(self.taker);
@@ -223,7 +232,7 @@ impl World {
         all.find(|known| known.key() == app)
     }
 
-    /// Whether an app belongs to a user other than `taker`.
+    /// Whether an app belongs to a bystander.
     fn is_bystander(&self, app: AppKey) -> bool {
         let known = self.known(app);
         known.is_some_and(|known| known.found.uid != USERS[self.taker])
@@ -252,41 +261,43 @@ impl World {
         );
     }
 
-    /// Checks that the taker's exempt apps hold at most a sixteenth of memory.
-    fn check_exempt(&self) {
+    /// Checks that the taker's untouchable apps hold at most a sixteenth of memory.
+    fn check_untouchable(&self) {
         let uid = USERS[self.taker];
         let own = self.daemon.last.apps.iter();
-        let exempt = |known: &&Known| {
+        let untouchable = |known: &&Known| {
             let spared = order::spared(known, &self.daemon.last);
             matches!(spared, Some(order::Spared::Untouchable(_)))
         };
-        let own = own.filter(|known| known.found.uid == uid).filter(exempt);
-        let exempt: u64 = own.map(|known| known.found.memory.allocated()).sum();
-        if exempt > TOTAL / 16 {
-            self.fail(&format!("{} MiB are exempt", exempt / MIB));
+        let own = own
+            .filter(|known| known.found.uid == uid)
+            .filter(untouchable);
+        let held: u64 = own.map(|known| known.found.memory.allocated()).sum();
+        if held > TOTAL / 16 {
+            self.fail(&format!("untouchable apps hold {} MiB", held / MIB));
         }
     }
 
-    /// While the taker is to blame, a bystander's app may be closed only if it leaks itself.
+    /// While the taker takes most, a bystander's app may be killed only if it leaks itself.
     fn check_kill(&self, victim: &Known) {
         let healthy = !victim.leaks(TOTAL);
         if healthy && self.is_bystander(victim.key()) && self.takes_most() {
             self.fail(&format!(
-                "uid {}'s {} is closed",
+                "uid {}'s {} is killed",
                 victim.found.uid, victim.found.app.name
             ));
         }
     }
 
-    /// While the taker is to blame, no bystander's app may be stopped: stock Linux stops none.
+    /// While the taker takes most, no bystander's app may be frozen.
     fn check_freeze(&self, app: AppKey) {
         if self.is_bystander(app) && self.takes_most() {
-            self.fail("another user's app is stopped");
+            self.fail("a bystander's app is frozen");
         }
     }
 
-    /// While the taker is to blame, a bystander's app may be squeezed only if no app of the taker
-    /// can be.
+    /// While the taker takes most, a bystander's app may be squeezed only if no app of the taker
+    /// can be squeezed.
     fn check_squeeze(&self, app: AppKey) {
         if !self.is_bystander(app) || !self.takes_most() {
             return;
@@ -302,11 +313,12 @@ impl World {
             own && large && !lately && !refused && account::unsqueezed(known, last).is_none()
         });
         if better.is_some() {
-            self.fail("another user's app is squeezed");
+            self.fail("a bystander's app is squeezed before the taker's");
         }
     }
 
-    /// Plans and applies as the daemon does; counts the actions in `counts`.
+    /// Plans and carries out steps as the daemon does. Checks the kills, freezes and squeezes, and
+    /// counts them in `counts`.
     fn plan(&mut self, counts: &mut BTreeMap<&'static str, u64>) {
         self.machine.charge();
         for user in 0..3 {
@@ -316,10 +328,10 @@ impl World {
         self.daemon.scan(&self.machine);
         let resident = (TOTAL / MIB).saturating_sub(self.machine.held() / MIB);
         self.daemon.plan(&self.machine, resident, self.swap);
-        self.check_exempt();
+        self.check_untouchable();
         let mut count = |what| *counts.entry(what).or_default() += 1;
         if self.takes_most() {
-            count("taken");
+            count("taker takes most");
         }
         let last = &self.daemon.last;
         let mut steps = swap::withdraw(&Event::Tick, last);
@@ -329,8 +341,8 @@ impl World {
             match &step {
                 Step::Arm { order } => {
                     count(match self.kill_one(order) {
-                        Some(true) => "bystander closed",
-                        Some(false) => "own closed",
+                        Some(true) => "bystander's app killed",
+                        Some(false) => "taker's app killed",
                         None => "armed",
                     });
                     continue;
@@ -350,7 +362,8 @@ impl World {
         }
     }
 
-    /// Ends the app that the guard would kill now; returns whether it was a bystander's.
+    /// Kills the app that the guard would kill now, and returns whether it was a bystander's;
+    /// `None` if the guard would kill none.
     fn kill_one(&mut self, all: &[order::Candidate]) -> Option<bool> {
         let held: Vec<u64> = all.iter().map(|one| one.held).collect();
         let now = self.daemon.last.shortage.situation();
@@ -359,14 +372,14 @@ impl World {
         self.check_kill(&victim);
         let name = &victim.found.app.name;
         self.trail
-            .push(format!("uid {}'s {name} is closed", victim.found.uid));
+            .push(format!("uid {}'s {name} is killed", victim.found.uid));
         for id in &victim.found.members {
             self.machine.exit(id.pid);
         }
         Some(self.is_bystander(victim.key()))
     }
 
-    /// Stops the daemon: nothing stays frozen or limited.
+    /// Stops the daemon, and checks that no cgroup stays frozen or limited.
     fn end(mut self) -> Machine {
         self.daemon.last.in_force = self.daemon.shared.in_force.clone();
         for step in swap::withdraw(&Event::Stop, &self.daemon.last) {
@@ -385,7 +398,7 @@ impl World {
 }
 
 #[test]
-fn one_users_growth_harms_others_no_more_than_on_stock_linux() {
+fn one_users_growth_neither_freezes_nor_kills_healthy_apps_of_others() {
     let sequences = std::env::var("LIMELIGHT_USERS_SEQUENCES");
     let sequences = sequences.map_or(SEQUENCES, |text| text.parse().unwrap());
     let mut machine = Machine::new(GROUPS, PROCESSES);
@@ -410,16 +423,17 @@ fn one_users_growth_harms_others_no_more_than_on_stock_linux() {
         }
         machine = world.end();
     }
-    // A run without any action proves nothing.
-    for (what, least) in [
-        ("taken", 4),
-        ("own closed", 10),
+    // The run proves something only if each of these happened often enough: on average once in
+    // every `sequences_each` sequences, and at least once.
+    for (what, sequences_each) in [
+        ("taker takes most", 4),
+        ("taker's app killed", 10),
         ("squeeze", 2),
         ("freeze", 500),
     ] {
         let count = counts.get(what).copied().unwrap_or(0);
-        let wanted = (sequences / least).max(1);
-        assert!(count as usize >= wanted, "{what}: {counts:?}");
+        let wanted = (sequences / sequences_each).max(1);
+        assert!(count as usize >= wanted, "{what}, too rarely: {counts:?}");
     }
     println!("{counts:?}");
 }

@@ -6,16 +6,22 @@ use serde::{Deserialize, Serialize};
 /// Thresholds of available memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thresholds {
-    /// All memory that apps could use if nothing else used it, in bytes. The thresholds are
-    /// fractions of it.
+    /// Memory that apps can use, in bytes: memory that is free, within reach of reclaim, or in
+    /// zram. Memory held by the kernel, a driver or `mlock()` does not count. The default
+    /// thresholds are derived from this value.
     pub total: u64,
-    /// Below this many available bytes, apps may be killed.
+    /// With less than this many bytes available, the level is at least [`Level::Low`]. Crowding or
+    /// thrashing may lead to a kill above this threshold.
     pub kill: u64,
-    /// Below this many available bytes, memory is short: apps are asked to free memory.
+    /// With less than this many bytes available, the level is at least [`Level::Swap`].
     pub swap: u64,
 }
 
-/// Level of shortage, in rising severity.
+/// Level of shortage, in rising severity. What may be killed at one level may also be killed at all
+/// later levels.
+///
+/// The machine *thrashes* while tasks are stalled for at least 20 % of the time (PSI `full`) and at
+/// least 2 % of memory is read back per second (swapped pages and evicted file pages).
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -24,20 +30,23 @@ pub enum Level {
     /// No shortage.
     #[default]
     Plenty,
-    /// Less than the swap threshold is available. Apps are asked to free memory.
+    /// Less than the swap threshold is available. Listening apps are asked to free memory.
     Swap,
     /// Less than the kill threshold is available, but swapping frees memory fast enough. Only an
-    /// app that grows without bound may be killed.
+    /// app that leaks, that is, grows without bound in the background, may be killed.
     Low,
-    /// The apps' working sets do not fit, and memory is paged in and out. Disposable apps may be
-    /// killed.
+    /// The apps' working sets do not fit in memory: less than a fifth of memory is available, and
+    /// at least 1 % of memory is read back per second, averaged over 20 s. Disposable apps that are
+    /// not in use may be killed.
     Crowded,
-    /// Less than the kill threshold is available and swapping does not keep up, or the machine has
-    /// been paging in and out for a while. Disposable apps may be killed; if there is none, another
-    /// app is frozen.
+    /// Less than the kill threshold is available, and swapping does not free memory fast enough. Or
+    /// less than the swap threshold is available, and the machine has thrashed for 2 s. If no app
+    /// may be killed at this level, the least recently used app is frozen.
     Kill,
-    /// Memory and swap are used up or will be within 100 ms, or the machine does little but page in
-    /// and out. Any app may be killed, except those that are never killed.
+    /// Less than the kill threshold is available, and swap is used up. Or less than twice the kill
+    /// threshold is available, and memory and swap will be used up within 100 ms. Or less than the
+    /// swap threshold is available, and the machine has thrashed for 10 s. Any app may be killed,
+    /// except those that are never killed, such as the foreground app and apps of class `keep`.
     Exhausted,
 }
 

@@ -14,38 +14,40 @@ pub struct Status {
     pub version: String,
     /// [`PROTOCOL`](crate::PROTOCOL) of the daemon.
     pub protocol: u32,
-    /// Its process id.
+    /// Process id of the daemon.
     pub pid: i32,
-    /// Time since it started, in milliseconds.
+    /// Time since the daemon started, in milliseconds.
     pub uptime_ms: u64,
-    /// Whether the daemon plans and explains, but applies nothing.
+    /// Whether the daemon plans and explains changes, but makes none.
     pub dry_run: bool,
-    /// The foreground app.
+    /// The foreground app; `None` if there is none or if it is `hidden`.
     pub topmost: Option<TopmostStatus>,
-    /// The previous foreground app.
+    /// The app that was in the foreground before; `None` if there is none or if it is hidden.
     pub previous: Option<AppStatus>,
-    /// All sources that can report the topmost app.
+    /// All sources of the topmost app, including those that do not work.
     pub sources: Vec<SourceStatus>,
-    /// Session agents that have sent [`Request::Agent`](crate::Request::Agent) and whose claims are
-    /// accepted now.
+    /// Session agents that have sent [`Request::Agent`](crate::Request::Agent) and whose claims the
+    /// daemon accepts now. Only root and the group of `[access]` see other users' agents.
     #[serde(default)]
     pub agents: Vec<AgentStatus>,
-    /// All mechanisms for the topmost app.
+    /// All mechanisms, including those that do not work.
     pub mechanisms: Vec<MechanismStatus>,
     /// Response windows.
     pub window: WindowStatus,
     /// The machine's memory.
     pub memory: MemoryStatus,
-    /// Shares of time in which programs waited.
+    /// Shares of time in which tasks waited for a processor, memory or a disk.
     #[serde(default)]
     pub stalls: Stalls,
     /// State of `/dev/limelight`.
     pub device: DeviceStatus,
-    /// Every change in force, or with `dry_run` every planned change.
+    /// The last change of each setting that has not been undone, as far as the caller may see it.
+    /// Its outcome tells whether the change is in force. With `dry_run`, all changes are planned.
     pub changes: Vec<Change>,
-    /// Why the foreground app is left out, if it is: an app is shown only to its owner, to root and
-    /// to the group of `[access]`. All data that would reveal when the foreground app changes or
-    /// gets input is then left out too; counts are 0.
+    /// Why the caller does not see the foreground app; `None` if the caller may see it. An app is
+    /// shown only to its owner, to root and to the group of `[access]`. If it is hidden, so is all
+    /// data that would reveal when the foreground app changes or gets input: counts are 0 or
+    /// missing, and states that would reveal it are `idle`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden: Option<String>,
 }
@@ -53,13 +55,13 @@ pub struct Status {
 /// An app.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppStatus {
-    /// Name of the process that a claim named, or the last component of the cgroup.
+    /// Name of the process that the claim named; if it named a cgroup, the cgroup's last component.
     pub name: String,
-    /// Process id that a claim named, if any.
+    /// Process id that the claim named; `None` if it named a cgroup.
     pub pid: Option<i32>,
     /// Path of its cgroup below the cgroup v2 mount point (`/user.slice/...`).
     pub cgroup: Option<String>,
-    /// Whether the cgroup contains only this app, so that its knobs may be used.
+    /// Whether the cgroup contains only this app. If so, the daemon may use the cgroup's knobs.
     pub own_cgroup: bool,
 }
 
@@ -69,28 +71,29 @@ pub struct TopmostStatus {
     /// The app.
     #[serde(flatten)]
     pub app: AppStatus,
-    /// Source of the claim: `cli`, `x11`, `oom_score_adj`, ...
+    /// Source that reported the app: `cli`, `x11`, `oom_score_adj`, ...
     pub source: String,
     /// Time in the foreground, in milliseconds.
     pub for_ms: u64,
-    /// Number of processes that belong to it now.
+    /// Number of processes that belong to the app now.
     pub members: u32,
-    /// Milliseconds until it is demoted because no app has the focus; `None` while an app has it.
+    /// Milliseconds until the app leaves the foreground because no app has the focus; `None` while
+    /// an app has the focus.
     pub demoted_in_ms: Option<u64>,
 }
 
 /// Name of the source that guesses the topmost app from the clients that the display server wakes.
 pub const WAKE_GRAPH: &str = "wake-graph";
 
-/// A source of the topmost app, or a facility of an agent.
+/// A source that can report the topmost app, or a facility of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceStatus {
-    /// Its name: `explicit`, `session`, `top-app`, `oom_score_adj` or [`WAKE_GRAPH`], in falling
-    /// rank.
+    /// Its name: `explicit`, `session`, `top-app`, `oom_score_adj` or [`WAKE_GRAPH`], highest
+    /// priority first.
     pub name: String,
-    /// Whether it works.
+    /// Whether the source works.
     pub state: State,
-    /// How it works here, or why it does not.
+    /// How the source works here, or why it does not.
     pub detail: String,
 }
 
@@ -99,15 +102,15 @@ pub struct SourceStatus {
 pub enum MechanismId {
     /// Protects the topmost app's memory from reclaim.
     Protect,
-    /// Gives the topmost app the processor and the disk first.
+    /// Gives the topmost app priority for the processor and the disk.
     Boost,
-    /// Reads ahead for the topmost app.
+    /// Reads files ahead for the topmost app.
     Readahead,
-    /// Maps the topmost app's heap before its page faults.
+    /// Maps pages of the topmost app's heap before it touches them.
     Premap,
     /// Zeroes pages before the topmost app needs them.
     Prezero,
-    /// Takes memory from the other apps.
+    /// Takes memory from the other apps when memory is short.
     Swap,
 }
 
@@ -122,7 +125,7 @@ impl MechanismId {
         MechanismId::Swap,
     ];
 
-    /// Its name in the configuration, in `status` and for display.
+    /// The mechanism's name in the configuration, in `status` and for display.
     pub const fn name(self) -> &'static str {
         match self {
             MechanismId::Protect => "protect",
@@ -140,15 +143,16 @@ impl MechanismId {
 pub struct MechanismStatus {
     /// The [name](MechanismId::name) of the mechanism.
     pub name: String,
-    /// Whether it acts on this machine.
+    /// Whether the mechanism acts now.
     pub state: State,
-    /// How it works here, or why it does not.
+    /// How the mechanism works here, or why it does not.
     pub detail: String,
-    /// Its counters since the daemon started, by name; a name that ends in `_bytes` counts bytes.
-    /// The kernel's own counters are in `/proc/vmstat` (`limelight_*`).
+    /// The daemon's counters of the mechanism, by name. They start at 0 with the daemon. A counter
+    /// whose name ends in `_bytes` counts bytes. The kernel's own counters are in `/proc/vmstat`
+    /// (`limelight_*`).
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
-    /// `detail` in a few words, if it is long. Daemons before 0.1.1 do not send it.
+    /// `detail` in a few words; empty if `detail` is short. Daemons before 0.1.1 do not send it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub short: String,
 }
@@ -163,7 +167,7 @@ pub enum State {
     Idle,
     /// It is switched off by the configuration.
     Off,
-    /// This machine cannot do it.
+    /// It cannot work now. The detail gives the reason.
     Unavailable,
 }
 
@@ -181,24 +185,26 @@ pub struct MemoryStatus {
     /// Share of the last 10 s in which all non-idle tasks waited for memory, in percent (PSI `full
     /// avg10`); `None` without PSI.
     pub psi_full_avg10: Option<f64>,
-    /// `mglru`, `two-list`, or `unknown`.
+    /// The kernel's page reclaim: `mglru` or `two-list`.
     pub lru: String,
     /// Maximum number of bytes that `protect` may reserve.
     pub budget: u64,
-    /// Bytes that other software has reserved. They have been subtracted from the budget.
+    /// Bytes that other software has reserved. `budget` is already reduced by them.
     pub protected_by_others: u64,
     /// Bytes that `protect` reserves now through the app's cgroup.
     pub protected: u64,
-    /// Number of steps by which protection is lowered because no other memory was left, 0 (full
+    /// Number of steps by which protection is lowered because no other memory was left: 0 (full
     /// protection) to 4 (none).
     pub lowered_steps: u8,
     /// Bytes of shared file pages that `protect` has locked for the topmost app.
     #[serde(default)]
     pub locked: u64,
-    /// The level of shortage; `None` if it is not tracked (`swap` is off).
+    /// The level of shortage; `None` if the guard thread does not run, because of `dry_run` or
+    /// because it could not be started.
     #[serde(default)]
     pub level: Option<Level>,
-    /// Thresholds of available memory for swapping and killing apps.
+    /// Available memory below which apps are swapped, and below which they are killed; `None` if
+    /// the guard thread does not run.
     #[serde(default)]
     pub thresholds: Option<Thresholds>,
 }
@@ -207,28 +213,28 @@ pub struct MemoryStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum DeviceStatus {
-    /// This daemon has opened it.
+    /// The daemon has opened the device.
     Open {
         /// ABI version of the running kernel.
         abi_version: u32,
-        /// Mechanisms compiled in, by name.
+        /// Names of the mechanisms compiled into the kernel.
         built_in: Vec<String>,
-        /// Mechanisms switched on, by name.
+        /// Names of the mechanisms that are switched on.
         enabled: Vec<String>,
-        /// Sequence number of the topmost set in force; 0: none.
+        /// Sequence number of the topmost set in force; 0 if there is none or if it is hidden.
         generation: u64,
-        /// Number of live processes in the topmost set, as counted by the kernel.
+        /// Number of live processes in the topmost set, as counted by the kernel; 0 if hidden.
         members: u32,
     },
-    /// This daemon does not use it.
+    /// The daemon does not use the device.
     Unused {
-        /// Why: absent, switched off, busy, not permitted, another ABI.
+        /// The reason: the device is absent, switched off, busy, not permitted, or has another ABI.
         why: String,
     },
 }
 
-/// Shares of the last 10 s in which programs waited (PSI `avg10`); `None`: not reported by the
-/// kernel.
+/// Shares of the last 10 s in which tasks waited (PSI `avg10`). A share is `None` if the kernel
+/// does not report it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stalls {
     /// Waits for a processor.
@@ -244,6 +250,6 @@ pub struct Stalls {
 pub struct Stall {
     /// Share in which at least one task waited.
     pub some: f64,
-    /// Share in which all non-idle tasks waited; `None`: not reported by the kernel.
+    /// Share in which all non-idle tasks waited; `None` if the kernel does not report it.
     pub full: Option<f64>,
 }

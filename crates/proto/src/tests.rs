@@ -8,7 +8,7 @@ fn request(line: &str) -> Result<Request, serde_json::Error> {
 }
 
 #[test]
-fn documented_lines_are_parsed() {
+fn example_requests_are_parsed() {
     assert_eq!(
         request(r#"{"op":"focus","target":{"pid":4242},"source":"cli"}"#).unwrap(),
         Request::Focus {
@@ -96,7 +96,7 @@ fn documented_lines_are_parsed() {
 }
 
 #[test]
-fn unknown_operations_and_fields_are_refused() {
+fn missing_unknown_and_mistyped_fields_are_refused() {
     assert!(request(r#"{"op":"window"}"#).is_err());
     assert!(request(r#"{"op":"window","event":"half-open","source":"cli"}"#).is_err());
     assert!(request(r#"{"op":"explain","pid":1,"verbose":true}"#).is_err());

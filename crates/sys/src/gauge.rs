@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Reads the memory state without allocating: the files stay open, and one permanent buffer
 //! receives their contents. The files are `/proc/meminfo`, `/proc/sys/fs/dentry-state`,
-//! `/proc/vmstat` and `/proc/pressure/memory`.
+//! `/proc/vmstat`, `/proc/zoneinfo` and `/proc/pressure/memory`.
 
 use std::time::Duration;
 
 use rustix::io::Errno;
 
 use crate::error::Result;
+use crate::meminfo::page_bytes;
 use crate::persistent_file::{keyed_lines, parse_number, PersistentFile};
 use crate::proc::Proc;
 use crate::watermarks::Watermarks;
@@ -62,6 +63,8 @@ pub struct GaugeFiles {
     /// `None` if the kernel does not report the number of dentries in use.
     dentries: Option<PersistentFile>,
     vmstat: PersistentFile,
+    /// `None` if the file cannot be opened.
+    zoneinfo: Option<PersistentFile>,
     /// `None` on a kernel without PSI.
     pressure: Option<PersistentFile>,
     marks: Watermarks,
@@ -71,15 +74,19 @@ pub struct GaugeFiles {
 impl GaugeFiles {
     /// Opens the files.
     pub fn open(proc: &Proc) -> Result<GaugeFiles> {
-        Ok(GaugeFiles {
+        let mut files = GaugeFiles {
             meminfo: PersistentFile::open(proc.dir(), "meminfo")?,
             dentries: PersistentFile::open(proc.dir(), "sys/fs/dentry-state").ok(),
             vmstat: PersistentFile::open(proc.dir(), "vmstat")?,
+            zoneinfo: PersistentFile::open(proc.dir(), "zoneinfo").ok(),
             pressure: PersistentFile::open(proc.dir(), "pressure/memory").ok(),
             marks: Watermarks::read(proc).unwrap_or_default(),
             // Filled with 1, not 0, so that the kernel allocates the pages of the buffer now.
             buffer: vec![1; ROOM].into_boxed_slice(),
-        })
+        };
+        // The kernel allocates a file's buffer at the first read.
+        files.in_cpu_lists();
+        Ok(files)
     }
 
     /// Reads the amounts of memory, in bytes.
@@ -106,6 +113,29 @@ impl GaugeFiles {
             memory.pinned = pinned(caches, low, all, unused);
         }
         Ok(memory)
+    }
+
+    /// Sum of the low watermarks of all zones, in bytes, without a boost. Read once in
+    /// [`GaugeFiles::open`].
+    pub fn low_watermark(&self) -> u64 {
+        self.marks.low_bytes
+    }
+
+    /// Reads how many bytes of free pages are in the per-CPU lists of all zones; 0 if that is
+    /// unknown. `MemFree` and `MemAvailable` do not count them. A list keeps up to an eighth of its
+    /// zone, divided by the number of CPUs, so a dead process's memory can stay there for seconds
+    /// (`nr_pcp_high()` and `decay_pcp_high()` in mm/page_alloc.c, since Linux 6.7). Where the file
+    /// is longer than the buffer, the lists in the rest are not counted.
+    pub fn in_cpu_lists(&mut self) -> u64 {
+        let Some(zoneinfo) = &self.zoneinfo else {
+            return 0;
+        };
+        let text = zoneinfo.read(&mut self.buffer).unwrap_or_default();
+        let counts =
+            keyed_lines(text).filter_map(|(name, count)| (name == b"count").then_some(count));
+        counts
+            .fold(0, u64::saturating_add)
+            .saturating_mul(page_bytes())
     }
 
     /// Reads the paging counters. This takes the kernel ten times as long as
@@ -169,7 +199,11 @@ mod tests {
         );
         std::fs::create_dir_all(temp.path().join("sys/fs")).unwrap();
         write("sys/fs/dentry-state", "900\t225\t45\t0\t10\t0\n");
-        write("zoneinfo", "Node 0, zone Normal\n low 2\n high 4\n");
+        write(
+            "zoneinfo",
+            "Node 0, zone Normal\n low 2\n high 4\n  pagesets\n cpu: 0\n  count: 5\n  high: 9\n \
+             cpu: 1\n  count:    6\n  high: 9\n",
+        );
         std::fs::create_dir_all(temp.path().join("sys/vm")).unwrap();
         write("sys/vm/watermark_boost_factor", "10000\n");
         write(
@@ -195,6 +229,7 @@ mod tests {
             swap_free: 7 << 10,
         };
         assert_eq!(files.memory(), Ok(memory));
+        assert_eq!(files.in_cpu_lists(), 11 * page_bytes());
         let paging = Paging {
             swapped_in: 2,
             swapped_out: 3,

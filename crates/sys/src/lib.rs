@@ -27,6 +27,7 @@ pub mod keyed;
 pub mod list;
 pub mod locked_file;
 pub mod lru_gen;
+pub mod mapped_file;
 pub mod maps;
 pub mod meminfo;
 pub mod memory_lock;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Files below `/proc`. A process chooses its own name, command line and mappings.
+//! Parsers of files in `/proc` and `/sys`. Some of the text comes from other programs: processes
+//! choose their names and the paths of files, sockets and mounts.
 
 use limelight_sys::files::{parse_maps, Position};
 use limelight_sys::lru_gen;
@@ -12,7 +13,8 @@ use limelight_sys::swapped::accessible;
 use limelight_sys::unix_sockets;
 use limelight_sys::watermarks::Watermarks;
 
-/// No parser panics, and names and paths that a parser returns occur in the input.
+/// Runs all parsers on the input and checks their results. No parser may panic. Process names,
+/// socket names and paths of swap areas must occur in the input.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if let Some(stat) = Stat::parse(&text) {
@@ -52,7 +54,8 @@ pub fn run(data: &[u8]) {
     lru_gen::parse(&text);
 }
 
-/// A process name that looks like fields of a `stat` line changes no other field.
+/// Checks that the process name cannot change other fields of a `stat` line, even if the name looks
+/// like such fields.
 fn check_name(stat: &Stat) {
     let comm: String = stat.comm.chars().filter(|&char| char != '\n').collect();
     let tail = "S 1 7 7 0 -1 4194560 311 0 42 0 5 3 0 0 20 0 1 0 9876 10 20 30";

@@ -12,8 +12,8 @@ use crate::{
     daemon_killed, focus_move, full_cache, gallery, gallery_real, gate, guest_setup, heirs,
     innocents, kill_latency, kselftest, leak, lease, openrc, overhead, own_tree, package, premap,
     premap_rules, prezero, prezero_engines, prezero_rules, process, processors, readahead_rules,
-    reading, rotation, self_hog, sibling_reclaim, soak, startup, storm, swap_soak, terminal,
-    throttle, users_chaos, wakes, window_cost, window_oracle, window_sources, windows,
+    reading, rotation, self_hog, selftest, sibling_reclaim, soak, startup, storm, swap_soak,
+    terminal, throttle, users_chaos, wakes, window_cost, window_oracle, window_sources, windows,
 };
 
 /// The context of a scenario.
@@ -81,6 +81,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::ClassRules => class_rules::run(stage),
         Work::AccessRules => access_rules::run(stage),
         Work::UsersChaos(work) => users_chaos::run(stage, &work),
+        Work::Selftest => selftest::run(stage),
         Work::Siblings => sibling_reclaim::run(stage),
         Work::Lease => lease::run(stage),
         Work::Kselftest => kselftest::run(stage),

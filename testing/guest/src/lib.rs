@@ -74,6 +74,7 @@ pub mod rotation;
 pub mod scenario;
 pub mod screen;
 pub mod self_hog;
+pub mod selftest;
 pub mod sibling_reclaim;
 pub mod soak;
 pub mod spin;

@@ -55,6 +55,9 @@ pub enum Work {
     AccessRules,
     /// Three users run random unprivileged operations, then one of them takes all memory.
     UsersChaos(UsersChaos),
+    /// Checks `limelight selftest`. Values: `{alone,daemon}_{idle,without,with}_{major_faults,
+    /// median_us,swipes}` (without and with limelightd; the phases of the test).
+    Selftest,
     /// Checks that the unused part of the topmost app's reservation protects no other cgroup.
     Siblings,
     /// Checks that the kernel empties the topmost set when a suspended daemon's lease has run out.

@@ -78,7 +78,7 @@ impl Paths {
     }
 
     /// Console logs of boots that failed because QEMU executed a stale breakpoint (`Oops: int3`,
-    /// docs/lab.md).
+    /// docs/development/lab.md).
     pub fn int3(&self) -> PathBuf {
         self.lab.join("int3")
     }

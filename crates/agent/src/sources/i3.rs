@@ -39,7 +39,8 @@ pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
     let version = ipc.version()?;
     let (peer, path) = (ipc.stream().peer(), path.display());
     let detail = format!(
-        "{peer}, version {version}, reports it over {path}; X server {display} names the processes"
+        "{peer}, version {version}, reports the focus over {path}; X server {display} names the \
+         processes"
     );
     Ok(Box::new(I3 { ipc, conn, detail }))
 }

@@ -188,7 +188,7 @@ impl Source for KWin {
 
     fn detail(&self) -> String {
         format!(
-            "a script in {} reports it over the session bus",
+            "a script in {} reports the focus over the session bus",
             self.compositor.peer
         )
     }

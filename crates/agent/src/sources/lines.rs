@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A Unix socket over which a compositor sends lines or packets. Reads never block, and unfinished
-//! messages are bounded.
+//! A Unix socket over which a compositor sends events as lines or packets. Reading events does not
+//! block. A query blocks until the compositor answers; each read waits at most 2 s. Unprocessed
+//! input is bounded.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,36 +15,38 @@ use limelight_sys::peercred;
 /// Limit of unprocessed input, in bytes. The largest messages are lists of all windows.
 const WAITING_MAX: usize = 16 << 20;
 
-/// A compositor answers a query within milliseconds. If it takes this long, it hangs.
+/// Longest wait for the next input while an answer is outstanding. A compositor answers within
+/// milliseconds, so one that sends nothing for this long hangs.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why a compositor's socket cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
-    /// It cannot be connected to, or written to.
+    /// Connecting to the socket, sending to it, or reading the answer to [`Stream::ask`] failed.
     #[error("{}: {error}", path.display())]
     Socket {
-        /// The socket.
+        /// The socket's path.
         path: PathBuf,
         /// The error.
         error: io::Error,
     },
-    /// It cannot be read or waited for.
+    /// Reading from the open connection, or waiting for input on it, failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The compositor closed it.
-    #[error("it closed the connection")]
+    /// The compositor closed the connection.
+    #[error("the compositor closed the connection")]
     Closed,
-    /// The compositor sent more than [`WAITING_MAX`].
-    #[error("it sent a message that is too long")]
+    /// The unprocessed input exceeds [`WAITING_MAX`].
+    #[error("the compositor sent more than {} MiB at once", WAITING_MAX >> 20)]
     TooLong,
-    /// The compositor did not answer a request on this socket.
+    /// The compositor sent nothing on this socket for [`ANSWER_PATIENCE`], although an answer was
+    /// outstanding.
     #[error("{}: no answer within {} s", .0.display(), ANSWER_PATIENCE.as_secs())]
     NoAnswer(PathBuf),
-    /// The compositor on this socket refused the request for events.
-    #[error("{}: it refused to report window events", .0.display())]
+    /// The compositor on this socket did not confirm the subscription to events.
+    #[error("{}: the compositor did not confirm the subscription to window events", .0.display())]
     Refused(PathBuf),
-    /// The compositor sent a message that is not valid.
+    /// The compositor sent an invalid message.
     #[error(transparent)]
     Invalid(#[from] Invalid),
 }
@@ -64,7 +67,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Connects. The error names the path.
+    /// Connects, and makes the socket non-blocking. The error names the path.
     pub fn connect(path: &Path) -> Result<Stream, StreamError> {
         let failed = |error| StreamError::socket(path, error);
         let socket = UnixStream::connect(path).map_err(failed)?;
@@ -76,7 +79,8 @@ impl Stream {
         })
     }
 
-    /// Sends one query over a separate connection, and reads until the peer closes it.
+    /// Sends one query over a separate connection. Returns all bytes until the compositor closes
+    /// that connection, but at most [`WAITING_MAX`]. Each read waits at most [`ANSWER_PATIENCE`].
     pub fn ask(path: &Path, question: &[u8]) -> Result<Vec<u8>, StreamError> {
         let failed = |error| StreamError::socket(path, error);
         let mut socket = UnixStream::connect(path).map_err(failed)?;
@@ -102,17 +106,22 @@ impl Stream {
         peer_of(&self.socket)
     }
 
-    /// The peer and its socket, for display.
+    /// The process at the other end and the socket, for display.
     pub fn detail(&self) -> String {
-        format!("{} reports it over {}", self.peer(), self.path.display())
+        format!(
+            "{} reports the focus over {}",
+            self.peer(),
+            self.path.display()
+        )
     }
 
-    /// The descriptor to wait for.
+    /// Descriptor that becomes readable when there is input.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Reads all available input and appends it to the unprocessed input.
+    /// Reads all available input, and returns all unprocessed input. The caller removes what it
+    /// processes.
     pub fn read(&mut self) -> Result<&mut Vec<u8>, StreamError> {
         let mut buffer = [0u8; 16 * 1024];
         loop {
@@ -130,12 +139,13 @@ impl Stream {
         Ok(&mut self.unread)
     }
 
-    /// The unprocessed input.
+    /// The unprocessed input, without another read.
     pub fn unread(&mut self) -> &mut Vec<u8> {
         &mut self.unread
     }
 
-    /// Waits for input.
+    /// Waits for input, for at most [`ANSWER_PATIENCE`]. A signal ends the wait early, without an
+    /// error.
     pub fn wait(&self) -> Result<(), StreamError> {
         use rustix::event::{poll, PollFd, PollFlags, Timespec};
         let patience = Timespec {
@@ -152,13 +162,13 @@ impl Stream {
         }
     }
 
-    /// Takes all complete lines.
+    /// Reads all available input, and removes and returns its complete lines.
     pub fn lines(&mut self) -> Result<Vec<String>, StreamError> {
         Ok(lines::take(self.read()?))
     }
 }
 
-/// The process at the other end of a socket, according to the kernel.
+/// The process at the other end of a socket according to the kernel, for display.
 pub fn peer_of(socket: &impl AsFd) -> String {
     let Ok(peer) = peercred::peer(socket) else {
         return "a compositor".to_owned();

@@ -34,8 +34,8 @@ pub trait Source {
     /// Name in reports to the daemon: `x11`, `sway`, ...
     fn name(&self) -> &'static str;
 
-    /// The server and the interface in use, for display: `sway (pid 812), version 1.9, reports it
-    /// over /run/user/1000/sway-ipc.sock`.
+    /// The server and the interface in use, for display: `sway (pid 812), version 1.9, reports the
+    /// focus over /run/user/1000/sway-ipc.sock`.
     fn detail(&self) -> String;
 
     /// Descriptors that become readable when the focus may have changed.

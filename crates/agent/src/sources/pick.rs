@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Selects the source for this session: the first one that works. The reasons for skipping a source
-//! are kept.
+//! Selects the source of the focus for this session: the first one that works. Records why each
+//! earlier one was skipped.
 
 use limelight_proto::PassedOver;
 
 use super::environment::Environment;
 use super::{hyprland, i3, kwin, mutter, niri, sway, wlr, x11, Source};
 
-/// A kind of source.
+/// A kind of source, and how to connect to it.
 pub struct Kind {
     /// Its name. All but `wlr-foreign-toplevel` have a module of the same name.
     pub name: &'static str,
     connect: fn(&Environment) -> Result<Box<dyn Source>, NotHere>,
 }
 
-/// All kinds, in the order of the attempts. `wlr-foreign-toplevel` only guesses the process of a
-/// window, so the compositors' own interfaces come before it. mutter still comes after all
-/// compositors based on wlroots, because those may offer the interfaces that identify mutter. X11
-/// comes after all Wayland sources, because a display of Xwayland shows only some of the windows.
+/// All kinds, in the order in which they are tried:
+///
+/// 1. `sway`, `hyprland`, `niri` and `kwin`: the own interfaces of one compositor each.
+/// 2. `wlr-foreign-toplevel`, which can only guess a window's process.
+/// 3. `mutter`. It comes after `wlr-foreign-toplevel`, because a compositor based on wlroots may
+///    also offer an interface by which mutter is recognised.
+/// 4. `x11`. It comes after all Wayland sources, because Xwayland's display does not show native
+///    Wayland windows.
+/// 5. `i3`. `x11` comes before it, because `x11` also works with i3 and reports input and frames.
 pub const KINDS: [Kind; 8] = [
     kind("sway", sway::connect),
     kind("hyprland", hyprland::connect),
@@ -36,12 +41,12 @@ const fn kind(
     Kind { name, connect }
 }
 
-/// Why a source is not available here.
+/// Error: a source does not work in this session. Contains the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotHere(String);
 
 impl NotHere {
-    /// Error with this reason.
+    /// An error with this reason.
     pub fn because(why: impl Into<String>) -> NotHere {
         NotHere(why.into())
     }
@@ -63,11 +68,11 @@ impl std::fmt::Display for NotHere {
 pub struct Pick {
     /// The source; `None` if none works.
     pub source: Option<Box<dyn Source>>,
-    /// Sources that do not work here, and why.
+    /// The skipped sources, in the order of the attempts, and why each does not work.
     pub passed_over: Vec<PassedOver>,
 }
 
-/// Tries all kinds in turn, or only the one with this name.
+/// Tries all kinds in turn until one works. `wanted`: tries only the kind with this name.
 pub fn pick(environment: &Environment, wanted: Option<&str>) -> Pick {
     pick_of(&KINDS, environment, wanted)
 }

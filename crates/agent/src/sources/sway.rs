@@ -25,7 +25,7 @@ pub fn connect(environment: &Environment) -> Result<Box<dyn Source>, NotHere> {
     let mut ipc = Ipc::connect(path)?;
     let version = ipc.version()?;
     let (peer, path) = (ipc.stream().peer(), path.display());
-    let detail = format!("{peer}, version {version}, reports it over {path}");
+    let detail = format!("{peer}, version {version}, reports the focus over {path}");
     Ok(Box::new(Sway {
         ipc,
         detail,

@@ -103,7 +103,7 @@ fn guess(status: &Status, findings: &mut Findings) {
         ),
         Some(
             "for a certain report, start limelight-agent in the session (systemctl --user start \
-             limelight-agent), or see docs/compositors.md",
+             limelight-agent), or see docs/integrator/compositors.md",
         ),
     );
 }
@@ -134,7 +134,8 @@ fn agents(status: &Status, findings: &mut Findings) {
                     "of uid {}, no source of the focus: {}{passed}",
                     agent.uid, agent.detail
                 ),
-                "name the app by hand: limelight focus PID; or add a source: docs/agent.md",
+                "name the app by hand: limelight focus PID; or add a source: \
+                 docs/integrator/agent.md",
             ),
         }
     }

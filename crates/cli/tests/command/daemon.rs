@@ -142,7 +142,7 @@ pub fn status() -> Status {
             pid: 77,
             uid: 1000,
             source: Some("sway".into()),
-            detail: "sway (pid 70) reports it".into(),
+            detail: "sway (pid 70) reports the focus".into(),
             passed_over: Vec::new(),
             facilities: vec![
                 facility(NOTIFICATIONS, State::Active, "shown by mako 1.9"),

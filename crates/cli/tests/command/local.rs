@@ -82,6 +82,7 @@ fn manual_and_completions_cover_every_command() {
         "-latency",
         "-listen",
         "-run",
+        "-selftest",
         "-config",
         "-config-check",
         "-config-show",

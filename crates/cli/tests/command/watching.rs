@@ -220,7 +220,7 @@ fn doctor_reports_the_daemon_and_fails_when_something_is_missing() {
     assert_eq!(state("daemon"), "acts");
     assert_eq!(state("knobs"), "acts");
     let agent = finding("agent 77")["detail"].as_str().unwrap();
-    assert!(agent.contains("sway (pid 70) reports it"), "{agent}");
+    assert!(agent.contains("sway (pid 70) reports the focus"), "{agent}");
     assert_eq!(state("response windows"), "acts");
     assert_eq!(state("window source control socket"), "acts");
     assert_eq!(state("mechanism windows"), "acts");

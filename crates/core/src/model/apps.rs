@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! All known apps, ordered by last use (SWAP).
+//! All known apps, with the history of their use and their memory (SWAP).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,11 +9,12 @@ pub use limelight_proto::Use;
 use super::app::{App, AppKey, ProcessId};
 use super::class::{Class, Reasoned};
 
-/// A background app leaks if it grows by more than 1/`LEAK_PART` of the machine's memory within
-/// [`LEAK_WITHIN`], and is still growing.
+/// A background app leaks if, within [`LEAK_WITHIN`], it grew by more than 1/`LEAK_PART` of the
+/// memory that apps can use, and it is still growing.
 const LEAK_PART: u64 = 20;
 
-/// An app's growth is measured from its smallest size within this time.
+/// An app's growth is measured from its smallest size. Once that size is older than this, growth is
+/// measured from the current size.
 pub const LEAK_WITHIN: Duration = Duration::from_secs(60);
 
 /// Time after its launch during which an app counts as starting. An app grows while it starts, and
@@ -24,8 +25,8 @@ pub const STARTS: Duration = Duration::from_secs(10);
 /// because it may be waiting for memory.
 const STALLED: Duration = Duration::from_secs(3);
 
-/// Growth in bytes above which a background app counts as leaking. `total`: the machine's memory in
-/// bytes.
+/// Growth in bytes above which a background app counts as leaking. `total`: the memory that apps
+/// can use, in bytes.
 pub fn leak(total: u64) -> u64 {
     total / LEAK_PART
 }
@@ -35,7 +36,7 @@ pub fn leak(total: u64) -> u64 {
 pub struct AppMemory {
     /// Resident memory, file pages included.
     pub resident: u64,
-    /// The part of `resident` that reclaim can only move to swap.
+    /// The part of `resident` that reclaim can free only by swapping it out.
     pub anonymous: u64,
     /// Swapped memory.
     pub swapped: u64,
@@ -61,8 +62,8 @@ pub struct Found {
     pub class: Reasoned,
     /// Why it is in use in the background; empty if it is not.
     pub uses: Vec<Use>,
-    /// Why no action may affect it, for example because it contains the session's leader or the
-    /// compositor; `None` if actions may.
+    /// The reason why no action may affect it: it contains the compositor, for example. `None` if
+    /// there is none.
     pub untouchable: Option<String>,
     /// The app that contains it: for a program in a terminal's tab, the terminal.
     pub part_of: Option<AppKey>,
@@ -103,14 +104,15 @@ impl Found {
 }
 
 /// A cgroup that is not an app but uses much memory: a service, a container, a nightly build. It is
-/// squeezed before any app is frozen or killed, and is itself never killed.
+/// squeezed before any app is frozen or killed, and is itself never frozen or killed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
     /// Its cgroup, as the target of an action; `process` is `None`.
     pub app: App,
     /// Its memory.
     pub memory: AppMemory,
-    /// Bytes by which it grew within the last minute.
+    /// Bytes by which its allocated memory exceeds its smallest size. A smallest size older than
+    /// [`LEAK_WITHIN`] is replaced by the current size.
     pub grown: u64,
 }
 
@@ -119,14 +121,16 @@ pub struct Service {
 pub struct Known {
     /// Result of the last scan.
     pub found: Found,
-    /// When it started or was first seen, whichever was earlier, since boot.
+    /// When it started or was first found, whichever was earlier, since boot.
     pub appeared: Duration,
     /// When it was last in the foreground, since boot; `None`: never.
     pub last_topmost: Option<Duration>,
-    /// Minimum of its allocated memory within [`LEAK_WITHIN`]: time and bytes; `None` from its last
-    /// time in the foreground until the next scan.
+    /// The size from which its growth is measured ([`LEAK_WITHIN`]): when it had that size, and its
+    /// allocated memory then, in bytes. `None` from its last time in the foreground until the next
+    /// scan.
     low: Option<(Duration, u64)>,
-    /// Its allocated memory at the scan before the last one, in bytes.
+    /// Its allocated memory at the scan before the last one, in bytes; after its first scan, at
+    /// that scan.
     before: u64,
     /// When a scan last found that it had grown, since boot; `None`: never.
     grew_at: Option<Duration>,
@@ -155,6 +159,7 @@ impl Floor {
         value.saturating_sub(self.least.min(self.before))
     }
 
+    /// The minimum after a further reading of the value.
     fn follow(self, value: u64, now: Duration) -> Floor {
         match now.saturating_sub(self.since) > LEAK_WITHIN {
             true => Floor {
@@ -171,7 +176,8 @@ impl Floor {
 }
 
 impl Known {
-    /// `fresh`: its cgroup was created after the last scan, so all its charges are new.
+    /// An app at its first scan. `fresh`: the previous scan did not find its cgroup, so all charges
+    /// of the cgroup are new.
     fn new(found: Found, last_topmost: Option<Duration>, now: Duration, fresh: bool) -> Known {
         let allocated = found.memory.allocated();
         let age = now.checked_sub(found.started);
@@ -199,7 +205,7 @@ impl Known {
         self.start
     }
 
-    /// The same app, whose start took `start`.
+    /// The same app, with this result of [`Known::start`].
     #[cfg(test)]
     pub(crate) fn with_start(self, start: Duration) -> Known {
         Known {
@@ -208,9 +214,9 @@ impl Known {
         }
     }
 
-    /// Bytes by which its allocated memory grew within the last one to two minutes. If it started
-    /// at most a minute before its first scan, or its cgroup is newer than the scan before that,
-    /// this is all of its memory.
+    /// Bytes by which its allocated memory grew within the last one to two minutes. All memory of a
+    /// new app counts as growth. An app is new if it started at most a minute before its first
+    /// scan, or if an earlier scan did not find its cgroup.
     pub fn taken(&self) -> u64 {
         let allocated = self.found.memory.allocated();
         self.floor.grown(allocated)
@@ -236,7 +242,7 @@ impl Known {
         }
     }
 
-    /// Like [`Known::grown`], but keeps counting for 3 s after the last growth. While no memory is
+    /// Like [`Known::grown`], but falls to 0 only 3 s after the last growth. While no memory is
     /// left, no app can grow, so a short pause does not mean that the app has stopped growing.
     pub fn grown_until_stalled(&self, now: Duration) -> u64 {
         let recent = |at: Duration| now.saturating_sub(at) <= STALLED;
@@ -252,20 +258,20 @@ impl Known {
         self.low.map(|(at, _)| at)
     }
 
-    /// Minimum of its allocated memory within [`LEAK_WITHIN`], in bytes.
+    /// The size in bytes (allocated memory) from which its growth is measured ([`LEAK_WITHIN`]).
     pub fn least(&self) -> u64 {
         let allocated = self.found.memory.allocated();
         self.low.map_or(allocated, |(_, least)| least)
     }
 
-    /// Whether its growth counts as a leak. `total`: the machine's memory in bytes.
+    /// Whether its growth counts as a leak. `total`: the memory that apps can use, in bytes.
     pub fn leaks(&self, total: u64) -> bool {
         self.grown() > leak(total)
     }
 }
 
-/// Memory that each user allocated within the last one to two minutes, from the charges of the
-/// user's slice. A process cannot hide its share by a new name or by a move within the slice.
+/// Growth of each user's memory, measured by the charges of the user's slice. A process cannot hide
+/// its growth by a new name or by a move to another cgroup of the slice.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Users {
     known: BTreeMap<u32, Taker>,
@@ -294,7 +300,7 @@ impl Taker {
 }
 
 impl Users {
-    /// Adds a reading: user id and allocated memory in bytes of each user.
+    /// Adds a reading. `held`: each user's id and allocated memory in bytes.
     pub fn observe(&mut self, held: Vec<(u32, u64)>, now: Duration) {
         let mut old = std::mem::take(&mut self.known);
         let first = old.is_empty();
@@ -312,7 +318,7 @@ impl Users {
         }
     }
 
-    /// For each user: user id, and the largest growth within [`LEAK_WITHIN`] in bytes.
+    /// Each user's id, and the largest growth that was measured within [`LEAK_WITHIN`], in bytes.
     pub fn taken(&self) -> Vec<(u32, u64)> {
         let all = self.known.iter();
         all.map(|(user, taker)| (*user, taker.most.0)).collect()
@@ -341,7 +347,7 @@ impl Apps {
         }
     }
 
-    /// Adds the result of a scan. Returns the apps that this scan did not find again.
+    /// Adds the result of a scan. Returns the known apps that this scan did not find.
     pub fn observe(&mut self, found: Vec<Found>, now: Duration) -> Vec<Known> {
         let mut gone = std::mem::take(&mut self.known);
         let first = gone.is_empty();
@@ -363,7 +369,7 @@ impl Apps {
         gone.into_values().collect()
     }
 
-    /// When an app was used, its parts count as used too.
+    /// An app's parts count as used whenever the app was used.
     fn share_use(&mut self) {
         let used = |known: &Known| {
             let whole = self.known.get(&known.found.part_of?)?;
@@ -377,7 +383,7 @@ impl Apps {
         }
     }
 
-    /// Adds an app between two scans. The data of a known app does not change.
+    /// Adds an app between two scans. Does nothing if the app is known.
     pub fn meet(&mut self, found: Found, now: Duration) {
         let key = found.app.key;
         let last_topmost = self.fronts.get(&key).copied();

@@ -67,6 +67,9 @@ pub enum Role {
     /// A program that takes processor time from the app while no `cpu.weight` isolates the app. Its
     /// nice value is raised.
     Competitor,
+    /// A worker thread of the kernel that is bound to no processor. Such a worker passes each byte
+    /// through a pseudo-terminal (`flush_to_ldisc()`). It gets an earlier turn, but no more time.
+    Worker,
     /// The kernel's reclaim thread (`kswapd`). If it gets too little time, the app has to do direct
     /// reclaim itself. It is in the root cgroup and competes with the app's whole branch.
     Reclaim,
@@ -186,7 +189,7 @@ impl Tuning {
             (0, _) => 0,
             (_, Role::Competitor | Role::Job) => 0,
             (us, Role::App | Role::Window | Role::Tab) => us,
-            (us, Role::Helper | Role::HelperAmong | Role::Reclaim) => {
+            (us, Role::Helper | Role::HelperAmong | Role::Reclaim | Role::Worker) => {
                 (us / HELPER_SLICE).max(SLICE_MIN_US)
             }
         }
@@ -197,7 +200,7 @@ impl Tuning {
         match role {
             Role::App | Role::Helper => self.nice_points,
             Role::HelperAmong | Role::Window | Role::Tab => self.among_points,
-            Role::Job => 0,
+            Role::Job | Role::Worker => 0,
             Role::Competitor => self.competitor_points,
             Role::Reclaim => self.reclaim_points,
         }

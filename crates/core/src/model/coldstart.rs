@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Records of the file ranges that an app reads in its first seconds, kept for its next start.
+//! Records of the file ranges that an app needs in its first seconds. They are read ahead at its
+//! next start.
 //!
 //! A record is a text file. Its first line names the format and its version. Its last line is a
-//! checksum of all lines above, which detects a truncated record. Each listed file has its version:
-//! device, inode number, size and time of change. A file that has changed since is not read. Files
-//! are in the order in which the app opened them, and ranges are sorted by offset.
+//! checksum of all lines above, which detects a truncated record. Each file is listed with its
+//! version: device, inode number, size and modification time. A file whose version has changed
+//! since the recording is not read ahead. Files are in the order in which the app opened them. The
+//! ranges of a file are sorted by offset.
 //!
 //! ```text
 //! limelight-coldstart 2
@@ -19,14 +21,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// First line of a record.
 const HEADER: &str = "limelight-coldstart 2";
 
-/// Two ranges with a gap of at most this many bytes are merged: reading the gap is cheaper than
+/// Largest gap between two ranges that are merged, in bytes: reading the gap is cheaper than
 /// another request.
 const HOLE: u64 = 64 << 10;
 
 /// Maximum number of files in one record.
 pub const FILES_MAX: usize = 4096;
 
-/// Maximum size of a record's text in bytes; the daemon reads no larger file.
+/// Maximum size of a record's text in bytes. The daemon reads no more bytes of a record's file.
 pub const TEXT_MAX: u64 = 4 << 20;
 
 /// One version of one file.
@@ -38,7 +40,7 @@ pub struct FileVersion {
     pub inode: u64,
     /// Size in bytes.
     pub size: u64,
-    /// Last change of the contents, in nanoseconds since 1970.
+    /// Time of the last change of the contents, in nanoseconds since 1970.
     pub mtime_ns: i64,
 }
 
@@ -51,45 +53,45 @@ pub struct Extent {
     pub len: u64,
 }
 
-/// A file and its ranges to read.
+/// A file and the ranges of it that are read ahead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileExtents {
     /// Version of the file.
     pub version: FileVersion,
-    /// Its path when it was recorded.
+    /// Path of the file at the time of the recording.
     pub path: String,
-    /// Ascending, without overlap.
+    /// The ranges, ascending and without overlap.
     pub extents: Vec<Extent>,
 }
 
 impl FileExtents {
-    /// Bytes of all ranges.
+    /// Total size of all ranges, in bytes.
     pub fn bytes(&self) -> u64 {
         let lengths = self.extents.iter().map(|extent| extent.len);
         lengths.fold(0, u64::saturating_add)
     }
 }
 
-/// The file ranges that one app read in its first seconds.
+/// The file ranges that one app needs in its first seconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Path of the executed program; for a script, of the script that names that program as its
+    /// Path of the file that was executed; for a script, the path of the script and not of its
     /// interpreter.
     pub program: String,
     /// Version of `program` at the time of the recording.
     pub version: FileVersion,
-    /// In the order in which the app opened them.
+    /// The files, in the order in which the app opened them.
     pub files: Vec<FileExtents>,
 }
 
 /// Why a text is not a valid record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flaw {
-    /// Not a record, or a record in another version of the format.
+    /// The text is not a record, or a record in another version of the format.
     Foreign,
-    /// The checksum does not match: the text is truncated or changed.
+    /// The checksum is missing or wrong: the text is truncated or changed.
     Damaged,
-    /// A syntax error in this line, counted from 1.
+    /// This line, counted from 1, has a syntax error or lists one file too many.
     Line(usize),
 }
 
@@ -104,10 +106,11 @@ impl std::fmt::Display for Flaw {
 }
 
 impl Record {
-    /// Builds a record from files in the order in which they were opened: sorts and merges the
-    /// ranges, and keeps the first of several versions of a file. Beyond [`FILES_MAX`] files or
-    /// `bytes_max` bytes it drops the largest files, because they are more often data than code,
-    /// and the kernel's own read-ahead works well for large files.
+    /// Builds a record from `files`, which are in the order in which they were opened. Sorts and
+    /// merges the ranges of each file. Drops files without ranges, and all but the first version of
+    /// a file. If more than [`FILES_MAX`] files or `bytes_max` bytes remain, drops the files with
+    /// the most bytes: they are more often data than code, and the kernel's own read-ahead works
+    /// well for them.
     pub fn new(
         program: impl Into<String>,
         version: FileVersion,
@@ -143,16 +146,16 @@ impl Record {
         }
     }
 
-    /// Bytes of all ranges of all files.
+    /// Total size of all ranges of all files, in bytes.
     pub fn bytes(&self) -> u64 {
         let bytes = self.files.iter().map(FileExtents::bytes);
         bytes.fold(0, u64::saturating_add)
     }
 
-    /// This record, updated with a newer recording of the same app. A file in both records keeps
-    /// the ranges of both, because the newer recording misses pages evicted before it was made. New
-    /// files are added, and the newer order counts. Files that are only in this record are dropped,
-    /// or come last if the newer recording is `partial`.
+    /// Returns `newer`, a newer recording of the same app, completed from this record. A file that
+    /// has the same version in both gets the ranges of both, because the newer recording lacks the
+    /// pages that were evicted before it was made. Files that are only in this record are dropped;
+    /// if `newer` is `partial`, they are added at the end instead.
     pub fn updated(&self, newer: Record, partial: bool, bytes_max: u64) -> Record {
         let mut old: BTreeMap<FileVersion, &FileExtents> =
             self.files.iter().map(|file| (file.version, file)).collect();
@@ -173,9 +176,9 @@ impl Record {
         Record::new(newer.program, newer.version, files, bytes_max)
     }
 
-    /// Whether `other` is so similar that it is not worth writing: the same versions, and a
-    /// difference of at most 1/32 in bytes. The order of the files, which varies a little from start
-    /// to start, does not count.
+    /// Whether `other` is so similar that it is not worth writing: it has the same versions of the
+    /// program and of all files, and its size in bytes differs by at most 1/32 of the larger size.
+    /// The order of the files is ignored, because it varies a little from start to start.
     pub fn resembles(&self, other: &Record) -> bool {
         let versions = |record: &Record| -> BTreeSet<FileVersion> {
             record.files.iter().map(|file| file.version).collect()
@@ -186,7 +189,7 @@ impl Record {
             && a.abs_diff(b) <= a.max(b) / 32
     }
 
-    /// The record as text.
+    /// Returns the record as text.
     pub fn encode(&self) -> String {
         let mut text = format!("{HEADER}\n");
         push_file(&mut text, "program", &self.version, &self.program);
@@ -199,7 +202,8 @@ impl Record {
         sealed(text)
     }
 
-    /// Parses a record. The result obeys the rules of [`Record::new`].
+    /// Parses a record. As in [`Record::new`], ranges are sorted and merged, and files without
+    /// ranges and repeated files are dropped. The number of bytes is not limited.
     pub fn decode(text: &str) -> Result<Record, Flaw> {
         let body = text.strip_prefix(HEADER).ok_or(Flaw::Foreign)?;
         if !body.starts_with('\n') {
@@ -214,7 +218,7 @@ impl Record {
         }
         let mut program = None;
         let mut files: Vec<FileExtents> = Vec::new();
-        // Not `lines()`: a path may end in a carriage return.
+        // `lines()` would remove a carriage return at the end of a path.
         for (number, line) in above.split_terminator('\n').enumerate().skip(1) {
             let flaw = Flaw::Line(number + 1);
             let (word, rest) = line.split_once(' ').ok_or(flaw.clone())?;
@@ -240,8 +244,9 @@ impl Record {
     }
 }
 
-/// File name of a program's record in the directory of all records. Each user has separate records,
-/// because a program's reads differ between users, and no user can spoil another user's record.
+/// File name of the record of a program and a user, in the directory of all records. Each user has
+/// separate records: a program reads different files for each user, and no user can spoil another
+/// user's record.
 pub fn file_name(program: &str, user: u32) -> String {
     let word = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let base: String = program
@@ -255,16 +260,16 @@ pub fn file_name(program: &str, user: u32) -> String {
     format!("{base}-{:016x}@{user}", checksum(program))
 }
 
-/// User id in the name of a record. Older Limelight versions shared records between users and wrote
-/// no id; such names count as root's (0).
+/// User id in the file name of a record. Records of older Limelight versions were shared between
+/// users, and their names have no id: they count as root's (0).
 pub fn user_of(file_name: &str) -> u32 {
     let user = file_name.rsplit_once('@').map(|(_, user)| user);
     user.and_then(|user| user.parse().ok()).unwrap_or(0)
 }
 
-/// The records to delete so that `most` remain. Repeatedly takes the least recently used record of
-/// the user who has the most records left. Each user thus keeps a share, however many records
-/// another user makes. `names`: least recently used first.
+/// The records to delete so that at most `most` remain. `names` are the records, least recently
+/// used first. Repeatedly chooses the least recently used record of the user who has the most
+/// records left. Each user thus keeps a share, however many records another user makes.
 pub fn surplus(names: &[String], most: usize) -> Vec<String> {
     let mut left: BTreeMap<u32, VecDeque<&String>> = BTreeMap::new();
     for name in names {
@@ -278,7 +283,8 @@ pub fn surplus(names: &[String], most: usize) -> Vec<String> {
     gone
 }
 
-/// Sorts ranges, merges neighbours with a gap of at most [`HOLE`], and truncates them at `size`.
+/// Sorts ranges, cuts them off at the file's `size`, and merges those with a gap of at most
+/// [`HOLE`].
 fn merge(mut extents: Vec<Extent>, size: u64) -> Vec<Extent> {
     extents.sort_unstable();
     let mut merged: Vec<Extent> = Vec::new();
@@ -288,8 +294,8 @@ fn merge(mut extents: Vec<Extent>, size: u64) -> Vec<Extent> {
             continue;
         }
         match merged.last_mut() {
-            // Not `offset <= end of last + HOLE`: that sum could overflow, because offsets and
-            // sizes from a record can be as large as `u64::MAX`.
+            // A comparison of `offset` with `last.offset + last.len + HOLE` could overflow, because
+            // offsets and sizes in a record can be as large as `u64::MAX`.
             Some(last) if extent.offset.saturating_sub(last.offset + last.len) <= HOLE => {
                 last.len = last.len.max(end - last.offset);
             }
@@ -334,7 +340,7 @@ fn parse_range(text: &str) -> Option<Extent> {
     Some(Extent { offset, len })
 }
 
-/// Escapes newlines, which a path may contain and a line of the record must not.
+/// Escapes newlines, which a path may contain but a line cannot, and backslashes.
 fn escape(path: &str) -> String {
     path.replace('\\', "\\\\").replace('\n', "\\n")
 }
@@ -355,14 +361,14 @@ fn unescape(text: &str) -> Option<String> {
     Some(path)
 }
 
-/// Adds the final checksum line to a record's lines.
+/// Appends the checksum line to all other lines of a record.
 pub fn sealed(mut lines: String) -> String {
     let sum = checksum(&lines);
     lines.push_str(&format!("sum {sum:016x}\n"));
     lines
 }
 
-/// 64-bit FNV-1a: it detects damage, not forgery.
+/// 64-bit FNV-1a checksum. It detects damage, but not forgery.
 fn checksum(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
         (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

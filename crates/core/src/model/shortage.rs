@@ -347,6 +347,23 @@ impl Shortage {
         self.level >= Level::Low && settled
     }
 
+    /// Whether the last victim's memory is free but not available yet: with the `listed` bytes in
+    /// the kernel's per-CPU page lists, enough memory would be available to end the shortage.
+    /// `false` more than 1 s after the death, and if less than `low` bytes are free: the kernel's
+    /// OOM killer could act before the lists are emptied.
+    pub fn is_freed_memory_listed(&self, listed: u64, low: u64) -> bool {
+        let Some(Death { at, freed, .. }) = self.death else {
+            return false;
+        };
+        let gauge = self.gauge();
+        let enough = self.thresholds.kill / 4 * LEAVE_QUARTERS;
+        freed.is_some()
+            && gauge.at.saturating_sub(at) < ARRIVAL
+            && gauge.free >= low
+            && gauge.available < enough
+            && gauge.available.saturating_add(listed) >= enough
+    }
+
     fn rate(&mut self, now: Gauge) {
         let per_second = |amount: u64, over: Duration| match over.as_millis() {
             0 => 0,

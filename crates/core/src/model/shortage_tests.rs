@@ -229,6 +229,30 @@ fn exhausted_machine_kills_again_soon_after_memory_was_freed() {
     assert!(shortage.may_kill(MS(260)));
 }
 
+#[test]
+fn freed_memory_in_per_cpu_lists_is_awaited() {
+    let mut shortage = Shortage::new(thresholds());
+    let mut reading = gauge(0, 4 * MIB, 0);
+    shortage.observe(reading);
+    let low = reading.free;
+    assert!(
+        !shortage.is_freed_memory_listed(20 * MIB, low),
+        "no app died"
+    );
+    shortage.killed(MS(0), 8 * MIB);
+    assert!(!shortage.is_freed_memory_listed(20 * MIB, low), "not freed");
+    shortage.freed(MS(20));
+    assert!(shortage.is_freed_memory_listed(20 * MIB, low));
+    assert!(!shortage.is_freed_memory_listed(MIB, low), "too little");
+    assert!(!shortage.is_freed_memory_listed(20 * MIB, low + 1));
+    reading.at = ARRIVAL;
+    shortage.observe(reading);
+    assert!(
+        !shortage.is_freed_memory_listed(20 * MIB, low),
+        "too long ago"
+    );
+}
+
 fn readings() -> impl Strategy<Value = Vec<(u64, u64, u64, u64, u64)>> {
     let reading = (1u64..400, 0u64..300, 0u64..200, 0u64..500, 0u64..5000);
     prop::collection::vec(reading, 1..80)

@@ -49,8 +49,8 @@
 //!
 //! In an app with terminals, only the processes that may answer a key press are boosted
 //! ([`crate::model::terminal`]). A build shares the terminal's cgroup, as a rule. So these processes
-//! get lower nice values even if a weight acts for the app, and the app's own cgroup keeps its
-//! weight while a job runs. Children of a shell or a command start without the boost, because the
+//! get lower nice values even if a weight acts for the app, and the app's cgroup and its ancestors
+//! keep their weights while a job runs. Children of a shell or a command start without the boost, because the
 //! kernel resets their nice value and slice (`SCHED_FLAG_RESET_ON_FORK`).
 //!
 //! # Reclaim
@@ -181,7 +181,8 @@ fn target(snapshot: &Snapshot, topmost: &Measured) -> Target {
         }
     }
     if let Some(home) = topmost.app.own_home().filter(|_| runs_job(topmost)) {
-        weights.retain(|weight| weight.cgroup != home.path);
+        let chain = levels(&home.path);
+        weights.retain(|weight| !chain.contains(&weight.cgroup.as_str()));
     }
     let tuning = Tuning {
         nice_points: match knobs.nice.is_live() {
@@ -225,8 +226,9 @@ fn target(snapshot: &Snapshot, topmost: &Measured) -> Target {
     }
 }
 
-/// Whether a job of an app with terminals uses processor time. A weight of the app's cgroup would
-/// favour the job over all other apps.
+/// Whether a job of an app with terminals uses processor time. A weight of the app's cgroup or of
+/// its ancestors would favour the job over all other apps, and over the kernel's workers, which pass
+/// each key through the terminal.
 fn runs_job(topmost: &Measured) -> bool {
     let terminal = topmost.terminal.as_ref();
     terminal.is_some_and(|terminal| terminal.job_runs)
@@ -456,7 +458,10 @@ fn terminal_notes(topmost: &Measured) -> Option<String> {
         .filter(|terminal| terminal.has_jobs())?;
     let front = terminal.front().count();
     let weight = match topmost.app.own_home().filter(|_| terminal.job_runs) {
-        Some(home) => format!("; {} keeps its weight while a job runs", home.path),
+        Some(home) => format!(
+            "; {} and its ancestors keep their weights while a job runs",
+            home.path
+        ),
         None => String::new(),
     };
     Some(format!(

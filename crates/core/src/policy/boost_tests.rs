@@ -226,19 +226,20 @@ fn terminal(parts: &[(i32, Part)], job_runs: bool) -> Option<Terminal> {
 fn cgroup_of_a_terminal_keeps_its_weight_while_a_job_runs() {
     let parts = [(10, Part::Window), (11, Part::Shell), (12, Part::Job)];
     let mut snapshot = snapshot(Some(home(APP, true)));
+    snapshot.boost.helpers = vec![helper("/user.slice/u/session.slice/shell.service", true)];
     for (job_runs, weighed) in [(false, true), (true, false)] {
         snapshot.topmost.as_mut().unwrap().terminal = terminal(&parts, job_runs);
         let steps = grant(&Event::Topmost, &snapshot);
         let all = weights(&steps);
         assert_eq!(all.contains(&(APP, 10_000)), weighed, "{all:?}");
-        assert!(
-            all.contains(&("/user.slice/u/app.slice", 10_000)),
-            "{all:?}"
-        );
+        let ancestor = ("/user.slice/u/app.slice", 10_000);
+        assert_eq!(all.contains(&ancestor), weighed, "{all:?}");
+        let compositor = ("/user.slice/u/session.slice", 10_000);
+        assert!(all.contains(&compositor), "{all:?}");
         let notes = notes(&snapshot);
         let says = |text: &str| notes.iter().any(|note| note.contains(text));
         assert!(says("2 of 3 processes of this terminal"), "{notes:?}");
-        assert_eq!(says("keeps its weight while a job runs"), !weighed);
+        assert_eq!(says("keep their weights while a job runs"), !weighed);
     }
     let note = |pid| part_note(&snapshot, ProcessId { pid, starttime: 7 });
     assert!(note(11)

@@ -143,7 +143,10 @@ impl<'a> Viewer<'a> {
         status.hidden = self.hidden();
         status.topmost = None;
         status.window = self.window_of_idle_machine();
-        status.mechanisms.iter_mut().for_each(hide_mechanism);
+        let zeroes = self.reconciler.model.last.device_prezero;
+        for mechanism in &mut status.mechanisms {
+            hide_mechanism(mechanism, zeroes);
+        }
         status.sources.iter_mut().for_each(hide_source);
         status.memory.protected = 0;
         status.memory.locked = 0;
@@ -202,12 +205,17 @@ impl<'a> Viewer<'a> {
 }
 
 /// Hides a mechanism's activity. Whether it works at all stays visible, with the reason if it does
-/// not. `boost` can be unavailable because of the foreground app, so this state is hidden too.
-fn hide_mechanism(mechanism: &mut MechanismStatus) {
+/// not. `boost`, and `prezero` if the kernel has it (`zeroes`), can be unavailable because of the
+/// foreground app, so this state is hidden too.
+fn hide_mechanism(mechanism: &mut MechanismStatus, zeroes: bool) {
     mechanism.counters.clear();
+    let is = |id: MechanismId| mechanism.name == id.name();
     let of_machine = match mechanism.state {
         State::Off => true,
-        State::Unavailable => mechanism.name != MechanismId::Boost.name(),
+        State::Unavailable => {
+            let of_app = is(MechanismId::Boost) || (zeroes && is(MechanismId::Prezero));
+            !of_app
+        }
         State::Active | State::Idle => false,
     };
     if !of_machine {
@@ -222,5 +230,30 @@ fn hide_source(source: &mut SourceStatus) {
     if source.state != State::Off {
         source.state = State::Idle;
         source.detail = NOT_SHOWN.to_owned();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn state_that_depends_on_the_foreground_app_is_hidden() {
+        let shown = |id: MechanismId, zeroes| {
+            let mut mechanism = MechanismStatus {
+                name: id.name().to_owned(),
+                state: State::Unavailable,
+                detail: String::new(),
+                counters: Default::default(),
+                short: String::new(),
+            };
+            hide_mechanism(&mut mechanism, zeroes);
+            mechanism.state == State::Unavailable
+        };
+        assert!(!shown(MechanismId::Boost, false));
+        // Without a pool in force, an app is in the foreground.
+        assert!(!shown(MechanismId::Prezero, true));
+        assert!(shown(MechanismId::Prezero, false));
+        assert!(shown(MechanismId::Swap, true));
     }
 }

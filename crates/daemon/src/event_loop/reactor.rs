@@ -203,6 +203,8 @@ mod tests {
             Token::Guard,
             Token::Swapper,
             Token::Units,
+            Token::Sessions,
+            Token::TopApp,
             Token::Mounts,
             Token::Watcher,
             Token::Client(0),

@@ -75,7 +75,7 @@ pub(super) fn publish(
                 let name = &app.name;
                 warn!(
                     "{name} is in the foreground and grew by {} MiB recently while memory is \
-                     short: save your work, or close it",
+                     short: save your work in it, or close it",
                     grown >> 20
                 );
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Reads which processes of the foreground app have a terminal, and when each terminal was last
-//! read from.
+//! Reads which terminal each process of the foreground app has, and when a process last read from
+//! each terminal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,8 +13,8 @@ use limelight_sys::tty::{last_read_s, pts_number};
 
 use crate::system::System;
 
-/// Age after which a process without a terminal will not get one. A child gets its terminal
-/// between its fork and its execution.
+/// Age from which a process without a terminal is assumed never to get one: a child gets its
+/// terminal between fork and exec.
 const GROWN: Duration = Duration::from_secs(2);
 
 /// Clock ticks per second in `/proc/PID/stat` (`USER_HZ`).
@@ -25,13 +25,15 @@ const TICKS_PER_S: u64 = 100;
 pub struct TerminalSource {
     app: Option<AppKey>,
     terminals: Terminals,
-    /// Processes of the app that have no terminal. Most apps have none, so their processes are not
-    /// read again.
+    /// Processes of the app that had no terminal at the age of [`GROWN`]. They are read again only
+    /// while another process of the app has a terminal; most apps never have one.
     without: BTreeSet<ProcessId>,
 }
 
 impl TerminalSource {
-    /// The parts of an app with terminals; `None` for another app, and if `/proc` cannot be read.
+    /// Reads the app's processes and assigns each of them its part. `members` are the app's
+    /// processes, ascending. `None` if the app has no tab: no session with a pseudo-terminal whose
+    /// leader belongs to the app. Also `None` if `/proc` cannot be read.
     pub fn look(
         &mut self,
         system: &System,
@@ -75,7 +77,8 @@ impl TerminalSource {
             .observe(app.key, &all, app.process, &read, now);
         let mut terminal = found?;
         if terminal.has_jobs() {
-            terminal.front_bytes = Some(terminal.front().map(|one| resident(system, one)).sum());
+            terminal.front_bytes =
+                Some(terminal.front().map(|one| memory_bytes(system, one)).sum());
         }
         Some(terminal)
     }
@@ -98,7 +101,7 @@ fn member(stat: &Stat) -> Member {
     }
 }
 
-/// Reads these processes; leaves out those that have ended.
+/// Reads these processes. Leaves out those that have ended or cannot be read.
 fn read(system: &System, processes: &[ProcessId]) -> Vec<Member> {
     let stats = processes.iter().filter_map(|process| {
         let stat = system.proc.stat(process.pid).ok().flatten()?;
@@ -107,8 +110,8 @@ fn read(system: &System, processes: &[ProcessId]) -> Vec<Member> {
     stats.collect()
 }
 
-/// The processes of tabs that the app's process started and that were moved out of its cgroup, as
-/// GNOME's terminals do (`vte-spawn-*.scope`).
+/// The processes of tabs that the app's main process started in another cgroup, as GNOME's
+/// terminals do (`vte-spawn-*.scope`). They are not among `members`.
 fn tabs_elsewhere(system: &System, app: &App, members: &[ProcessId]) -> Vec<Member> {
     let process = app.process.and_then(|process| system.same_process(process));
     let children = process.and_then(|process| process.main_children().ok());
@@ -131,7 +134,8 @@ fn tabs_elsewhere(system: &System, app: &App, members: &[ProcessId]) -> Vec<Memb
     stats.filter_map(|pid| tree.get(pid).map(member)).collect()
 }
 
-/// When each terminal of these processes was last read from, in seconds since 1970.
+/// When a process last read from each terminal of `members`, in seconds since 1970, by the number
+/// of the terminal.
 fn last_reads(system: &System, members: &[Member]) -> BTreeMap<u32, i64> {
     let Ok(pts) = Dir::open(&system.roots.pts) else {
         return BTreeMap::new();
@@ -143,8 +147,8 @@ fn last_reads(system: &System, members: &[Member]) -> BTreeMap<u32, i64> {
     read.collect()
 }
 
-/// Memory of a process, in bytes, swapped memory included.
-fn resident(system: &System, process: ProcessId) -> u64 {
+/// Anonymous, file and swapped memory of a process, in bytes; 0 if the process cannot be read.
+fn memory_bytes(system: &System, process: ProcessId) -> u64 {
     let status = system
         .same_process(process)
         .and_then(|process| process.status().ok());

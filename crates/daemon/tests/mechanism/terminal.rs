@@ -120,7 +120,7 @@ fn shell_and_command_are_boosted_and_a_build_is_not() {
     // The compiler is runnable.
     assert_eq!(
         (terminal.weight("u").as_str(), terminal.weight(A).as_str()),
-        ("10000", "100")
+        ("100", "100")
     );
     let notes = daemon.explain(terminal.compiler.pid).notes.join("\n");
     assert!(

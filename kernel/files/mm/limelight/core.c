@@ -255,12 +255,6 @@ unsigned long limelight_node_fault_room(struct pglist_data *pgdat)
 	return node_room(pgdat, WMARK_LOW);
 }
 
-/* limelight_node_room() of the current CPU's memory node. */
-unsigned long limelight_memory_room(void)
-{
-	return limelight_node_room(NODE_DATA(numa_mem_id()));
-}
-
 /* Pages that can still be charged to the cgroups of @mm; ULONG_MAX: unlimited. */
 unsigned long limelight_cgroup_room(struct mm_struct *mm)
 {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Limelight prezero, the engine `block`: reads pages from a part of a block device
- * that holds zeroes. The device writes to memory without polluting the CPU's caches.
+ * Limelight prezero, the engine `block`: reads pages from an extent of zeroes on a
+ * block device. The device writes to memory without polluting the CPU's caches.
  *
- * User space names the device by a file that it has opened exclusively (O_EXCL), so
- * no file system on it is mounted or can be. Processes with write access to the
- * device can still write to it, so each page is verified unless the caller trusts the
- * device.
+ * User space passes a file descriptor of the device, opened exclusively (O_EXCL).
+ * While this file is open, no file system on the device can be mounted. Processes
+ * with write access to the device can still write to it, so the CPU verifies each
+ * page, unless user space trusts the device.
  *
  * A regular file is unsuitable: the CPU zeroes pages for holes, and extents may move.
  *
@@ -31,7 +31,7 @@
 #define TIMEOUT		(2 * HZ)
 
 /*
- * struct prezero_block - where the zeroes are
+ * struct prezero_block - an extent of zeroes on a block device
  * @file: the block device, kept open by a reference
  * @offset: offset of the zeroes, in bytes
  * @len: length of the zeroes, in bytes
@@ -42,19 +42,19 @@ struct prezero_block {
 	u64 len;
 };
 
-/* Which side frees a request. */
+/* Who frees a request: its submitter, or block_end_io(). */
 enum owner {
-	OWNER_WAITER,	/* in flight, the submitter waits */
-	OWNER_DEVICE,	/* in flight, the submitter has timed out */
-	OWNER_DONE,	/* completed */
+	OWNER_WAITER,	/* in flight, the submitter waits and will free it */
+	OWNER_DEVICE,	/* in flight, timed out: block_end_io() will free it */
+	OWNER_DONE,	/* completed in time, the submitter frees it */
 };
 
 /*
- * struct block_request - a read into one batch of pages
+ * struct block_request - a read into at most one batch of pages
  * @bio: the read
- * @owner: enum owner
+ * @owner: who frees the request, an enum owner
  * @done: completed when the read has ended
- * @file: keeps the device open after a timeout
+ * @file: keeps the device open, set only after a timeout
  * @nr: pages in @pages
  * @pages: the pages, with a reference to each
  * @vecs: the vectors of @bio
@@ -87,7 +87,7 @@ static void block_end_io(struct bio *bio)
 		complete(&request->done);
 		return;
 	}
-	/* The submitter has timed out, and left the request to this side. */
+	/* The submitter has timed out and left the request to this function. */
 	fput(request->file);
 	block_request_free(request);
 }
@@ -104,7 +104,7 @@ static struct block_request *block_request_alloc(struct block_device *bdev, u64 
 	bio_init(&request->bio, bdev, request->vecs, PREZERO_BATCH, REQ_OP_READ);
 	request->bio.bi_iter.bi_sector = offset >> SECTOR_SHIFT;
 	request->bio.bi_end_io = block_end_io;
-	/* All other requests to the device go first. */
+	/* I/O schedulers with priorities serve all other requests first. */
 	request->bio.bi_ioprio = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_IDLE, 0);
 	atomic_set(&request->owner, OWNER_WAITER);
 	init_completion(&request->done);
@@ -120,8 +120,8 @@ static struct block_request *block_request_alloc(struct block_device *bdev, u64 
 /*
  * Waits for @request to the device @file for at most @timeout jiffies.
  *
- * Return: 0 or a negative error. After -ETIMEDOUT block_end_io() frees the request
- * and its references to the pages; otherwise they have been freed.
+ * Return: 0 or a negative error. The request is freed, unless this function timed
+ * out. In that case block_end_io() will free it and drop its references to the pages.
  */
 static int block_request_wait(struct block_request *request, struct file *file,
 			      unsigned long timeout)
@@ -133,7 +133,7 @@ static int block_request_wait(struct block_request *request, struct file *file,
 		if (atomic_cmpxchg(&request->owner, OWNER_WAITER,
 				   OWNER_DEVICE) == OWNER_WAITER)
 			return -ETIMEDOUT;
-		/* It has just ended. */
+		/* The read ended meanwhile; block_end_io() is about to complete it. */
 		wait_for_completion(&request->done);
 		fput(request->file);
 	}
@@ -149,7 +149,7 @@ static int block_zero(void *state, struct page **pages, unsigned int nr,
 	unsigned int most = min_t(u64, block->len >> PAGE_SHIFT, nr);
 	unsigned int done = 0;
 
-	/* An extent smaller than a batch is read repeatedly. */
+	/* An extent that is smaller than the batch is read repeatedly. */
 	while (done < nr) {
 		unsigned int now = min(most, nr - done);
 		struct block_request *request;

@@ -18,8 +18,9 @@
  *     is read. Other processes read only that page.
  *
  * Two rules bound the requests. A request takes at most a quarter of the memory that
- * is free above the high watermark; if none is, it is an ordinary request. And the
- * pages have to be used. Each folio of an enlarged request is marked (one byte for
+ * is free above the high watermark or occupied by old, clean file pages (a sixteenth
+ * of them counts); without any, it is an ordinary request. And the pages have to be
+ * used. Each folio of an enlarged request is marked (one byte for
  * each page of memory, while the mechanism is enabled), and is later either used or
  * evicted unused. If more than a quarter of the pages of a kind are evicted unused,
  * the factor of that kind is halved. If hardly any are, it is doubled, up to the
@@ -220,6 +221,22 @@ static void ahead_reset(void)
 
 /* --------------------------------------------------------------- requests */
 
+/*
+ * Pages of which a request may take a quarter. While memory is full of page cache,
+ * kswapd keeps free memory near the watermarks, and every request, of whatever size,
+ * evicts inactive file pages.
+ */
+static unsigned long ahead_room(void)
+{
+	struct pglist_data *pgdat = NODE_DATA(numa_mem_id());
+	unsigned long unclean = node_page_state(pgdat, NR_FILE_DIRTY) +
+				node_page_state(pgdat, NR_WRITEBACK);
+	unsigned long inactive = node_page_state(pgdat, NR_INACTIVE_FILE);
+
+	inactive -= min(inactive, unclean);
+	return limelight_node_room(pgdat) + inactive / 16;
+}
+
 /* The factor for requests of current. @room: set to the pages that it may use. */
 static unsigned int ahead_factor_of_current(enum limelight_ra kind,
 					    unsigned long *room)
@@ -232,7 +249,7 @@ static unsigned int ahead_factor_of_current(enum limelight_ra kind,
 	if (factor < 2)
 		return 1;
 	/* Near its limit, a cgroup would evict its own pages. */
-	*room = min(limelight_memory_room(), limelight_cgroup_room(current->mm));
+	*room = min(ahead_room(), limelight_cgroup_room(current->mm));
 	return *room ? factor : 1;
 }
 

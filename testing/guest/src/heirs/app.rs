@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The app of the test: a user's process that creates threads and children on request.
+//! The app of the test: an unprivileged process that changes its own values and creates threads and
+//! processes on request.
 
 use std::io::{self, BufRead};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -13,42 +14,43 @@ use super::PATIENCE;
 
 const USER: u32 = 1000;
 
-/// A command for the app.
+/// A command to the app.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// Sets the app's `oom_score_adj`; answers with the error number or 0.
+    /// Sets the app's `oom_score_adj`; answers with 0 or the errno.
     Score(i16),
-    /// Sets the nice value of the app's main thread; answers with the error number or 0.
+    /// Sets the nice value of the app's main thread; answers with 0 or the errno.
     Nice(i32),
     /// Creates a thread, optionally under SCHED_IDLE; answers with its TID.
     Thread { idle: bool },
-    /// Creates a child that leaves its parent and session; answers with the child's PID.
+    /// Creates an orphan by a double fork; answers with the orphan's PID.
     Orphan(Orphan),
-    /// Starts a chain of processes for this many milliseconds: each process forks the next one and
-    /// exits. Answers with 0 at once.
+    /// Starts a chain of processes: each of them forks the next one and exits. After this many
+    /// milliseconds, the last one stays. Answers with 0 at once.
     Chain { ms: u64 },
-    /// Waits for the end of the chain; answers with the PID of its last process.
+    /// Waits until the chain stops forking; answers with the PID of its last process.
     Chained,
 }
 
-/// Settings of a child that leaves its parent and session.
+/// Settings of an orphan: a process whose parent has exited. It has a session of its own.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Orphan {
-    /// The oom_score_adj that the child sets.
+    /// The `oom_score_adj` that the orphan sets; `None`: it keeps the inherited one.
     pub score: Option<i16>,
-    /// The nice value that the child sets.
+    /// The nice value that the orphan sets; `None`: it keeps the inherited one.
     pub nice: Option<i32>,
-    /// Whether the child's `/proc` files belong to root (not dumpable).
+    /// Whether the orphan makes itself not dumpable, so that its `/proc` files belong to root.
     pub hidden: bool,
-    /// Whether the child tries to lower its `oom_score_adj` again when it gets SIGUSR1.
+    /// Whether the orphan tries to lower its `oom_score_adj` again when it gets SIGUSR1.
     pub later: bool,
 }
 
-/// The app: an unprivileged process that executes commands.
+/// Runs the app: drops all privileges, then executes commands from standard input.
 pub fn app() -> Result<()> {
-    // SAFETY: no pointers are passed. PR_SET_DUMPABLE comes last, since a change of user clears the
-    // flag; after a login, exec sets it.
+    // PR_SET_DUMPABLE comes last, because setuid clears the dumpable flag. The processes of a real
+    // login are dumpable, because exec sets the flag.
+    // SAFETY: no pointers are passed.
     let done = unsafe {
         libc::setgid(USER) == 0
             && libc::setuid(USER) == 0
@@ -80,6 +82,7 @@ pub fn app() -> Result<()> {
     Ok(())
 }
 
+/// 0 if the last system call succeeded, else its errno.
 fn errno(done: bool) -> i32 {
     match done {
         true => 0,
@@ -87,8 +90,8 @@ fn errno(done: bool) -> i32 {
     }
 }
 
-/// Sets the process's own `oom_score_adj`. Does not allocate: a forked child and a signal handler
-/// call this function too.
+/// Sets the process's own `oom_score_adj`. Async-signal-safe: a forked child and a signal handler
+/// call it too.
 fn write_score(score: i16) -> bool {
     let mut text = [0u8; 8];
     let mut at = text.len();
@@ -120,6 +123,7 @@ fn write_score(score: i16) -> bool {
     }
 }
 
+/// Creates a thread that sleeps until the process ends; returns its TID.
 fn thread(idle: bool) -> Result<i32> {
     let (tell, hear) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -138,18 +142,19 @@ fn thread(idle: bool) -> Result<i32> {
     hear.recv()?.context("a thread cannot use SCHED_IDLE")
 }
 
-/// Signal handler: tries to lower `oom_score_adj` again after the daemon has restored the inherited
-/// value. The kernel must refuse this write.
+/// Signal handler: tries to lower `oom_score_adj` again. The test sends the signal when the app has
+/// left the foreground. The kernel must then refuse this write.
 extern "C" fn lower_again(_signal: libc::c_int) {
     write_score(-400);
 }
 
-/// Creates a grandchild whose parent has exited and which runs `live`. The returned pipe carries
-/// the grandchild's answer. `live` may make only async-signal-safe calls.
+/// Creates an orphan by a double fork: a grandchild that runs `live` and whose parent exits. `live`
+/// gets the write end of a pipe for the orphan's answer, and may make only async-signal-safe calls.
+/// Returns the read end.
 fn orphaned(live: impl FnOnce(libc::c_int)) -> Result<OwnedFd> {
     let mut pipe = [0; 2];
-    // SAFETY: `pipe` has room for both descriptors, which are ours alone. Between the forks and the
-    // end of each child there are only async-signal-safe calls.
+    // SAFETY: `pipe` has room for both descriptors, and no other code uses them. The children make
+    // only async-signal-safe calls.
     unsafe {
         if libc::pipe(pipe.as_mut_ptr()) != 0 {
             return Err(io::Error::last_os_error()).context("cannot create a pipe");
@@ -169,10 +174,10 @@ fn orphaned(live: impl FnOnce(libc::c_int)) -> Result<OwnedFd> {
     }
 }
 
-/// Reads the PID that an orphan sends when it has applied its settings.
+/// Waits until an orphan has applied its settings, and returns the PID that it sends.
 fn hear(pipe: &OwnedFd) -> Result<i32> {
     let mut pid = [0u8; 4];
-    // SAFETY: the buffer has the length that the kernel is given.
+    // SAFETY: the kernel writes at most `pid.len()` bytes into `pid`.
     let read = unsafe { libc::read(pipe.as_raw_fd(), pid.as_mut_ptr().cast(), pid.len()) };
     match (read, i32::from_ne_bytes(pid)) {
         (4, pid) if pid > 0 => Ok(pid),
@@ -180,7 +185,8 @@ fn hear(pipe: &OwnedFd) -> Result<i32> {
     }
 }
 
-/// In a forked child: each child forks the next one and exits.
+/// Called in a forked child: forks a child, which continues, and exits. This repeats until `end`;
+/// the last process stays.
 fn fork_until(end: Instant, tell: libc::c_int) {
     while Instant::now() < end {
         // SAFETY: only async-signal-safe calls.
@@ -194,7 +200,8 @@ fn fork_until(end: Instant, tell: libc::c_int) {
     live_as(Orphan::default(), tell);
 }
 
-/// In a forked child: applies its settings, sends its PID, and waits to be killed.
+/// Called in a forked child: applies the settings, enters a session of its own, sends its PID, and
+/// waits to be killed. If a setting cannot be applied, sends the negative errno and exits.
 fn live_as(orphan: Orphan, tell: libc::c_int) -> ! {
     let mut done = orphan.score.is_none_or(write_score);
     // SAFETY: valid pointers, a handler that makes only async-signal-safe calls, and an open pipe.

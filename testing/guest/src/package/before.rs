@@ -73,7 +73,7 @@ impl Before {
         let (before, after): (BTreeSet<String>, BTreeSet<String>) =
             (lines(&self.accounts), lines(&now));
         // The group limelight stays after a purge, so that no other group gets its number
-        // (docs/packaging.md).
+        // (docs/integrator/packaging.md).
         let is_ours = |line: &&String| line.starts_with("limelight:");
         let changed = before.symmetric_difference(&after);
         let changed: Vec<&String> = changed.filter(|line| !is_ours(line)).collect();

@@ -38,7 +38,7 @@ const PROGRAM: &str = "/usr/bin/limelight";
 /// Mechanisms that cannot act on a machine without a display and an input device.
 const NO_DEVICE: [&str; 1] = ["windows"];
 /// Highest allowed exposure of the daemon's unit in `systemd-analyze security`, in tenths, as
-/// documented in docs/packaging.md.
+/// documented in docs/integrator/packaging.md.
 const EXPOSURE: u32 = 30;
 /// Maximum resident memory of the daemon, and of the agent, in KiB as measured by [`own_kib`].
 const DAEMON_KIB: u64 = 10 << 10;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A user's app. It executes the driver's orders, which need no privilege.
+//! An unprivileged user's app. It executes the orders of the process that runs the scenario.
 
 use std::ffi::CString;
 use std::fs;
@@ -13,21 +13,21 @@ use serde::{Deserialize, Serialize};
 use crate::memory::{Mapping, MIB};
 use crate::random::Random;
 
-/// Longest life of an app's child.
+/// Time after which a child of an app exits, unless it is killed before.
 const CHILD_LIVES: Duration = Duration::from_secs(120);
 
-/// Parameters of the app's process.
+/// Parameters of an app.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
     /// UID that the process takes.
     pub uid: u32,
-    /// Memory of the app, in MiB.
+    /// Memory that the app allocates at its start, in MiB.
     pub mib: u32,
     /// Name that the process takes.
     pub name: String,
 }
 
-/// An order to the app, which answers with 0, an errno, or the PID of a child.
+/// An order to the app. The app answers with 0 or an errno; to [`Order::Child`], with a PID.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
@@ -39,7 +39,8 @@ pub enum Order {
     Score(i16),
     /// Sets the process's nice value.
     Nice(i32),
-    /// Forks a child; an orphan leaves its session and its parent.
+    /// Forks a child. With `orphan`, forks twice instead: the new process has no parent in the app
+    /// and is in another session.
     Child { orphan: bool },
     /// Moves the process to the cgroup in this directory.
     Move(String),
@@ -47,9 +48,10 @@ pub enum Order {
     Make(String),
 }
 
-/// The app's process.
+/// Runs an app: takes the user's UID and the memory, then executes orders from standard input.
 pub fn app(spec: &Spec) -> Result<()> {
-    // PR_SET_DUMPABLE has the effect of the exec that follows a login.
+    // PR_SET_DUMPABLE comes last, because setuid clears the dumpable flag. The processes of a real
+    // login are dumpable, because exec sets the flag.
     // SAFETY: the only pointer is a null pointer with a length of 0.
     let done = unsafe {
         libc::setgroups(0, std::ptr::null()) == 0
@@ -92,13 +94,16 @@ pub fn app(spec: &Spec) -> Result<()> {
     Ok(())
 }
 
+/// 0, or the errno of the failure.
 fn errno(done: io::Result<()>) -> i32 {
     done.err()
         .map_or(0, |error| error.raw_os_error().unwrap_or(-1))
 }
 
+/// Allocates this many MiB and fills them with random data.
 fn take(mib: u32, memory: &mut Vec<Mapping>, random: &mut Random) -> Result<()> {
-    // In small steps, so that an app that is killed meanwhile has taken as much as it could.
+    // Each MiB is filled before the next one is allocated. An app that is killed midway has thus
+    // used as much memory as it could get.
     for _ in 0..mib {
         let mut more = Mapping::anonymous(MIB)?;
         for page in 0..more.pages() {
@@ -111,15 +116,16 @@ fn take(mib: u32, memory: &mut Vec<Mapping>, random: &mut Random) -> Result<()> 
 
 fn rename(name: &str) {
     if let Ok(name) = CString::new(name) {
-        // SAFETY: the kernel copies at most 16 bytes of a terminated string.
+        // SAFETY: the kernel reads a string that ends in a null byte, and at most 16 bytes of it.
         unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
     }
 }
 
-/// Forks a child that sleeps for [`CHILD_LIVES`] and exits; returns the child's PID. An orphan is
-/// forked by a process in between, which exits at once; then that process's PID is returned.
+/// Forks a child that sleeps for [`CHILD_LIVES`] and exits; returns the child's PID. For an orphan,
+/// the child instead forks the process that sleeps, and exits at once. The returned PID is still
+/// that of the child, which no longer exists.
 fn child(orphan: bool) -> Result<i32> {
-    // SAFETY: each child makes only system calls until it exits, and this process has one thread.
+    // SAFETY: this process has one thread, and its children make only system calls until they exit.
     unsafe {
         match libc::fork() {
             -1 => Err(io::Error::last_os_error()).context("the app cannot fork"),
@@ -130,7 +136,8 @@ fn child(orphan: bool) -> Result<i32> {
                         libc::_exit(0);
                     }
                 }
-                // If the child kept the pipe, the driver would wait for an answer from a dead app.
+                // If the child kept standard output open, the scenario would not see that the app
+                // has died, and would wait for its answer.
                 libc::close(libc::STDOUT_FILENO);
                 sleep(CHILD_LIVES);
                 libc::_exit(0)

@@ -62,6 +62,12 @@ pub enum Command {
         #[command(flatten)]
         how: How,
     },
+    /// Run only the kernel's own tests (KUnit); ends with `N passed, N failed`.
+    Kunit {
+        /// Run options; only `--accel` and `--timeout` apply.
+        #[command(flatten)]
+        how: How,
+    },
     /// Run the kernel's own tests on a RISC-V machine with a DMA controller; needs a cross compiler
     /// and the emulator. Ends with `N passed, N failed`.
     Dma,
@@ -207,6 +213,7 @@ pub fn run(paths: &Paths, command: Command) -> Result<bool> {
         }
         Command::Run { scenario, how } => measure::run(paths, &[find(&scenario)?], &how),
         Command::Test { how } => tests::run(paths, &how),
+        Command::Kunit { how } => tests::run_kunit(paths, &how),
         Command::Dma => dma::run(paths),
         Command::Aarch64 { how } => aarch64::run(paths, &how),
         Command::Bench { how } => measure::run(paths, &of_kind(Kind::Benchmark), &how),

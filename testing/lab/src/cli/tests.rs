@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `test`: runs the kernel's KUnit tests and every test scenario.
+//! `test`: runs the kernel's KUnit tests and every test scenario. `kunit`: runs the former only.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::qemu::{guest, Machine};
 use crate::run::{Options, Runner};
 use crate::scenario::{Kernel, Kind, Mode, Spec};
 
-/// Timeout for a boot that runs no cells; it includes the kernel's KUnit tests.
+/// Timeout for a boot that runs no cells, on an idle host; it includes the kernel's KUnit tests.
 const BARE_LIMIT: Duration = Duration::from_secs(300);
 
 /// The number of passed tests, and each failed test with the observed values.
@@ -74,11 +74,27 @@ pub fn run(paths: &Paths, how: &How) -> Result<bool> {
     let options = how.options(Kind::Test, Mode::Fast);
     let mut runner = Runner::new(paths, options.accelerator)?;
     let mut tally = Tally::default();
-    kunit(paths, &mut runner, &mut tally)?;
-    exact(paths, &mut runner, &mut tally)?;
+    let limit = bare_limit(&options);
+    kunit(paths, &mut runner, &mut tally, limit)?;
+    exact(paths, &mut runner, &mut tally, limit)?;
     tally.run(&mut runner, &of_kind(Kind::Test), &options)?;
     tally.print();
     Ok(tally.is_clean())
+}
+
+/// Runs only the kernel's KUnit tests; the last line is `N passed, N failed`.
+pub fn run_kunit(paths: &Paths, how: &How) -> Result<bool> {
+    let options = how.options(Kind::Test, Mode::Fast);
+    let mut runner = Runner::new(paths, options.accelerator)?;
+    let mut tally = Tally::default();
+    kunit(paths, &mut runner, &mut tally, bare_limit(&options))?;
+    tally.print();
+    Ok(tally.is_clean())
+}
+
+/// The timeout for a boot that runs no cells.
+fn bare_limit(options: &Options) -> Duration {
+    BARE_LIMIT.saturating_mul(u32::try_from(options.patience).unwrap_or(u32::MAX))
 }
 
 /// A machine that only boots our kernel.
@@ -98,13 +114,13 @@ fn bare_machine(paths: &Paths, runner: &mut Runner, dir: &Path, mode: Mode) -> R
 
 /// Boots our kernel twice in exact mode, and checks that both consoles are identical, including the
 /// timestamps.
-fn exact(paths: &Paths, runner: &mut Runner, tally: &mut Tally) -> Result<()> {
+fn exact(paths: &Paths, runner: &mut Runner, tally: &mut Tally, limit: Duration) -> Result<()> {
     let progress = Progress::new("exact mode");
     progress.update("booting twice");
     let dir = paths.runs().join(format!("{}-exact", runner.name()));
     let machine = bare_machine(paths, runner, &dir, Mode::Exact)?;
     let consoles: Result<Vec<String>> = (0..2)
-        .map(|_| guest::run(&machine, &dir, BARE_LIMIT).map(|(_, console)| console))
+        .map(|_| guest::run(&machine, &dir, limit).map(|(_, console)| console))
         .collect();
     progress.finish("booted");
     let difference = match &consoles {
@@ -135,7 +151,7 @@ fn first_difference(a: &str, b: &str) -> Option<String> {
 }
 
 /// Boots our kernel with its tests enabled and reads their results from the console.
-fn kunit(paths: &Paths, runner: &mut Runner, tally: &mut Tally) -> Result<()> {
+fn kunit(paths: &Paths, runner: &mut Runner, tally: &mut Tally, limit: Duration) -> Result<()> {
     let progress = Progress::new("kunit");
     progress.update("booting the kernel with its own tests");
     let dir = paths.runs().join(format!("{}-kunit", runner.name()));
@@ -143,7 +159,7 @@ fn kunit(paths: &Paths, runner: &mut Runner, tally: &mut Tally) -> Result<()> {
     machine
         .parameters
         .extend(["kunit.enable=1", "kunit.filter_glob=limelight*"]);
-    let outcome = guest::run(&machine, &dir, BARE_LIMIT);
+    let outcome = guest::run(&machine, &dir, limit);
     let died = outcome.as_ref().err().map(|error| error.to_string());
     let console = paths::read_lossy(&dir.join("console.log"))?;
     let cases = ktap::parse(&console);

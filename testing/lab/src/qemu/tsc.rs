@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Determines the frequency of an emulated CPU's time stamp counter, for the guest. A guest that
-//! calibrates the counter itself measures the time between two interrupts. On a busy host, that
-//! makes its clock wrong by a factor of up to 3.4 (observed).
+//! Frequency of an emulated CPU's time stamp counter. The guest gets it on its kernel command line
+//! and does not calibrate the counter itself. Calibration counts the ticks between timer
+//! interrupts, which are late on a busy host: clocks that were wrong by a factor of up to 3.4 were
+//! observed.
 
 use crate::scenario::Mode;
 
-/// Frequency of an emulated guest's counter in kHz; `None` if unknown.
+/// Frequency of an emulated x86-64 CPU's counter in kHz. `None` if it is unknown: in fast mode, on
+/// a host that is not x86-64.
 pub fn emulated_khz(mode: Mode) -> Option<u32> {
     match mode {
-        // The counter advances by one per instruction, which takes one nanosecond.
+        // In exact mode, each instruction takes one nanosecond and advances the counter by one.
         Mode::Exact => Some(1_000_000),
-        // QEMU passes the host's counter through.
+        // QEMU gives the guest the host's counter, plus an offset.
         Mode::Fast => host_khz(),
     }
 }
@@ -26,7 +28,7 @@ fn host_khz() -> Option<u32> {
     None
 }
 
-/// Measures the counter's frequency in kHz against the host's clock, over 100 ms.
+/// Measures the frequency of the host's counter in kHz against the host's clock, over 100 ms.
 #[cfg(target_arch = "x86_64")]
 fn measure_khz() -> u32 {
     use std::time::Duration;
@@ -38,9 +40,9 @@ fn measure_khz() -> u32 {
     ((until - since) as f64 * 1000.0 / micros).round() as u32
 }
 
-/// Reads the counter and the clock at the same moment: the clock between two readings of the
-/// counter. Of 16 attempts, the one with the shortest interval is used, because a preemption would
-/// make the interval longer.
+/// Reads the counter and the clock at nearly the same time. Each attempt reads the counter, the
+/// clock, and the counter again, and takes the mean of the two counter values. Of 16 attempts, the
+/// one with the shortest interval counts: a preemption would make the interval longer.
 #[cfg(target_arch = "x86_64")]
 fn moment() -> (u64, std::time::Instant) {
     use std::arch::x86_64::_rdtsc;

@@ -109,7 +109,10 @@ impl Job<'_> {
             if !stale || boots == BOOTS || machine.in_turn {
                 break (guest, collected, ended);
             }
-            status("the emulator executed stale code (docs/lab.md); booting again, in one thread");
+            status(
+                "the emulator executed stale code (docs/development/lab.md); booting again, in one \
+                 thread",
+            );
             drop(guest);
             paths::remove_tree(&dir)?;
         };

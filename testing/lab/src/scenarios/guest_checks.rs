@@ -5,6 +5,7 @@ use limelight_apps::scenario::{Gate, OwnTree, Sharing};
 
 use super::gallery::{self, INDEX_MAPPING};
 use super::leak;
+use super::package;
 use super::terms::*;
 
 /// Each condition under which limelightd cannot work has its own message and exit code.
@@ -25,6 +26,37 @@ pub const SIBLINGS: Spec = Spec {
     machine: |_| leak::machine(0),
     tasks: |_, _| vec![Task::new("reserved", Work::Siblings)],
     time_limit_s: 180,
+    ..Spec::TEST
+};
+
+/// Variant of [`SELFTEST`] in which systemd's user manager makes the test's cgroup.
+const SYSTEMD_USER: &str = "systemd-user";
+
+/// The test that users run on their own machines.
+pub const SELFTEST: Spec = Spec {
+    name: "selftest",
+    about: "limelight selftest shows the effect of protection, and leaves nothing behind",
+    variants: &[
+        (&[Lru::TwoList, Lru::Mglru], &[SwapKind::None], &["root"]),
+        (&[Lru::Mglru], &[SwapKind::None], &[SYSTEMD_USER]),
+    ],
+    arms: &[ON_DEBIAN],
+    machine: |variant| {
+        let (init, rootfs_packages) = match variant.load.as_str() {
+            // The packages of the scenario `package`, whose root file system is thereby shared.
+            SYSTEMD_USER => (Init::Systemd, package::BASE.to_vec()),
+            _ => (Init::Lab, Vec::new()),
+        };
+        MachineSize {
+            memory_mib: 512,
+            data_mib: 320,
+            init,
+            rootfs_packages,
+            ..MachineSize::default()
+        }
+    },
+    tasks: |_, _| vec![Task::new("rules", Work::Selftest)],
+    time_limit_s: 900,
     ..Spec::TEST
 };
 

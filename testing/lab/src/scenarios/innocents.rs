@@ -15,8 +15,8 @@ const DAYS: [(&str, Day); 3] = [
     ("home", Day::Home),
 ];
 
-/// Suffixes of the values for each app: whether the app lost something (defined in docs/lab.md),
-/// and whether the kernel's OOM killer killed the app.
+/// Suffixes of the values for each app: whether the app lost something (defined in
+/// docs/development/lab.md), and whether the kernel's OOM killer killed the app.
 const LOST: &str = "_lost";
 const OOM: &str = "_oom";
 

@@ -48,6 +48,7 @@ pub const fn all() -> &'static [&'static Spec] {
         &focus::FOCUS,
         &fallback::FALLBACK,
         &guest_checks::SIBLINGS,
+        &guest_checks::SELFTEST,
         &guest_checks::PREMAP_RULES,
         &prezero_rules::RULES,
         &prezero_rules::SOAK,

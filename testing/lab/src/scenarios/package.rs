@@ -10,7 +10,7 @@ const TASK: &str = "life";
 /// Longest time from a focus change until protection and boost have moved, in microseconds.
 const FOCUS_US: f64 = 100_000.0;
 /// Dependencies of the package that Debian's minimal system does not include.
-const BASE: [&str; 4] = ["systemd", "dbus", "libpam-systemd", "passwd"];
+pub const BASE: [&str; 4] = ["systemd", "dbus", "libpam-systemd", "passwd"];
 /// A small desktop.
 const DESKTOP_PACKAGES: [&str; 5] = [
     "sway",

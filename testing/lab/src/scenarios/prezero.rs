@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! PREZERO's experiment. A task allocates, touches, computes and frees, with idle gaps between its
-//! runs. The scenarios measure the time of a run without other programs, and the task's cost for
-//! background programs, in time and in modelled cache misses.
+//! PREZERO's experiment. In each run, a task allocates memory, touches it, computes on it and frees
+//! it. The machine is idle between two runs. The scenarios measure how long a run takes without
+//! other programs, and how much the task costs a background program, in time and in modelled cache
+//! misses.
 //!
-//! In the instruction model, zeroing a page takes 512 steps by `rep stosq` and 4096 by `rep stosb`
-//! (ERMS). On real CPUs, both take about as long. Both are reported, and neither is a real CPU's
-//! time.
+//! Exact mode counts instructions: zeroing a page takes 512 steps by `rep stosq` and 4096 steps by
+//! `rep stosb` (ERMS). On real CPUs, the two instructions take about the same time. Results are
+//! reported for each of them, and none of these results is the time on a real CPU.
 
 use limelight_apps::scenario::{Engine, Mechanisms, Pages, Prezero, Program};
 
@@ -17,19 +18,19 @@ const INIT_ON_FREE: ArmOn = ArmOn::new(Arm::InitOnFree, Kernel::Limelight);
 
 const STOSQ: &str = "stosq";
 const STOSB: &str = "stosb";
-/// Pages per run without another program.
+/// Pages per run if no other program runs.
 const PAGES: u32 = 4096;
-/// Pages per run next to a program: as large as the last-level cache.
+/// Pages per run next to a program. Together they are as large as the last-level cache.
 const PAGES_BESIDE: u32 = 2048;
 const RUNS: u32 = 10;
 
-/// The variant whose program saturates the CPU.
+/// The variant in which the program is never suspended and saturates the CPU.
 const SATURATED: &str = "chaser-saturated";
-/// Idle time after each gap in the other variants. In this time a run's pages can be zeroed: that
-/// takes 31 ms at 256 MiB/s, the kernel's highest zeroing rate.
+/// After each gap, the other variants suspend the program for this time, so that the machine is
+/// idle. The kernel zeroes at most 256 MiB/s, and needs 31 ms for the pages of a run.
 const REST_MS: u32 = 60;
 
-/// The program of a variant.
+/// The background program of a variant.
 fn program(variant: &Variant) -> Program {
     match variant.load.as_str() {
         "stream" => Program::Stream,
@@ -39,11 +40,12 @@ fn program(variant: &Variant) -> Program {
     }
 }
 
-/// The program's misses on lines that were evicted when a page fault of the task zeroed a page.
+/// Counter of the program's cache misses on lines that were evicted while a page fault of the task
+/// zeroed a page.
 const LOST_TO_ZEROING: &str = "cache_background_llc_misses_by_app_zeroing";
 
-/// Names of the task: [`TASK`] in arms without an engine. In Limelight's arm, the other names tell
-/// the engine and the mechanisms.
+// The task's name. In arms without Limelight it is `TASK`. In Limelight's arm, each combination of
+// engine and mechanisms has a name of its own.
 const TASK: &str = "churn";
 const CPU: &str = "churn-cpu";
 const VIRTIO: &str = "churn-virtio";
@@ -55,20 +57,21 @@ const WITH_PREMAP: &str = "churn-cpu-premap";
 const PREMAP_FOLIOS: &str = "churn-premap-folios";
 const WITH_PREMAP_FOLIOS: &str = "churn-cpu-premap-folios";
 
-/// The machine's zero disks, in this order. QEMU generates the zeroes.
+/// The machine's zero disks, by the number that [`block`] takes. QEMU generates the zeroes.
 const DISKS: [ZeroDisk; 2] = [
     ZeroDisk::new(Bus::Virtio, Zeroes::Null),
     ZeroDisk::new(Bus::Nvme, Zeroes::Null),
 ];
 
-/// Minimum share of stock's response time that must be saved.
+/// Minimum reduction of a run's time, as a share of the time to which it is compared.
 const FASTER: f64 = 0.20;
-/// Minimum share of the pages that must come from the pool.
+/// Minimum share of the task's pages that must come from the pool.
 const SERVED: f64 = 0.99;
-/// Highest run time of a program next to the task, relative to its run time alone. The task's own
-/// CPU time is subtracted first.
+/// Maximum run time of a program next to the task, minus the task's own CPU time, as a multiple of
+/// the program's run time alone.
 const SLOWER: f64 = 1.03;
 
+/// The engine that reads zeroes from this disk of [`DISKS`].
 fn block(disk: u32, trusted: bool) -> Engine {
     Engine::Block {
         disk,
@@ -77,8 +80,8 @@ fn block(disk: u32, trusted: bool) -> Engine {
     }
 }
 
-/// Limelight's tasks: prezero alone with each engine, all mechanisms but prezero, and all
-/// mechanisms; the last two also where the administrator permits folios of 64 KiB.
+/// The tasks in Limelight's arm: prezero alone, with each engine; all mechanisms except prezero;
+/// all mechanisms. The last two also run where the system permits folios of 64 KiB (`madvise`).
 fn engines() -> Vec<(&'static str, Engine, Mechanisms)> {
     vec![
         (CPU, Engine::Cpu, Mechanisms::PrezeroOnly),
@@ -93,8 +96,8 @@ fn engines() -> Vec<(&'static str, Engine, Mechanisms)> {
     ]
 }
 
-/// The tasks of an arm, with the parameters of `work`. With `premap`, also the tasks that use
-/// mechanisms other than prezero.
+/// The tasks of an arm, with the parameters of `work`. `premap`: whether tasks are included that
+/// use mechanisms other than prezero.
 fn tasks(arm: ArmOn, work: &Prezero, premap: bool) -> Vec<Task> {
     if arm != LIMELIGHT {
         return vec![Task::new(TASK, Work::Prezero(work.clone()))];
@@ -117,7 +120,8 @@ fn tasks(arm: ArmOn, work: &Prezero, premap: bool) -> Vec<Task> {
         .collect()
 }
 
-/// Verdicts on the pool: it serves nearly all pages, and no page is zeroed inside a window.
+/// Verdicts on the pool: it serves nearly all pages, and no page is zeroed for it during a response
+/// window.
 fn pool_serves(seen: &Seen<'_>) -> Vec<Verdict> {
     let value = |name| seen.median(LIMELIGHT, name);
     let counts = (
@@ -136,9 +140,9 @@ fn pool_serves(seen: &Seen<'_>) -> Vec<Verdict> {
         )
         .on_figure(),
         seen.verdict(
-            "no page is zeroed ahead inside a window",
+            "no page is zeroed for the pool during a response window",
             inside == 0.0,
-            format!("{inside} pages zeroed inside windows"),
+            format!("{inside} pages zeroed during windows"),
         ),
     ]
 }
@@ -146,9 +150,9 @@ fn pool_serves(seen: &Seen<'_>) -> Vec<Verdict> {
 /// The task without other programs.
 pub const EXACT: Spec = Spec {
     name: "prezero-exact",
-    about: "PREZERO's task alone: how long a run takes, zeroing by words and by bytes",
+    about: "time of a run of PREZERO's task alone, with zeroing by words and by bytes",
     variants: &[(&[Lru::Mglru], &[SwapKind::None], &[STOSQ, STOSB])],
-    // No other program runs, so stock needs no idle arm as its limit.
+    // There is no idle arm: without a background program, it would be the same as stock.
     arms: &[STOCK_OURS, INIT_ON_FREE, LIMELIGHT],
     machine: |variant| MachineSize {
         fast_strings: variant.load == STOSB,
@@ -193,7 +197,7 @@ pub const EXACT: Spec = Spec {
     ..Spec::BENCHMARK
 };
 
-/// The time that programs lose by running next to the task.
+/// The time that a background program loses by running next to the task.
 pub const BACKGROUND: Spec = Spec {
     name: "prezero-background",
     about: "how much PREZERO's task slows a pointer chaser, a stream, gzip and perl",
@@ -202,7 +206,7 @@ pub const BACKGROUND: Spec = Spec {
         &[SwapKind::None],
         &["chaser", SATURATED, "stream", "gzip", "perl"],
     )],
-    // In the idle arm the program runs without the task.
+    // In the idle arm, the program runs without the task.
     arms: &[IDLE_OURS, STOCK_OURS, INIT_ON_FREE, LIMELIGHT],
     machine: machine_beside,
     tasks: |variant, arm| tasks(arm, &task_beside(variant, false), false),
@@ -213,10 +217,10 @@ pub const BACKGROUND: Spec = Spec {
     ..EXACT
 };
 
-/// The cache lines that programs lose by running next to the task, by cause.
+/// The cache lines that a background program loses by running next to the task, by cause.
 pub const CACHE: Spec = Spec {
     name: "prezero-cache",
-    about: "modelled cache misses of the same programs, by the cause that evicted their lines",
+    about: "modelled cache misses of the same programs, by the cause of the eviction",
     machine: |variant| MachineSize {
         cache_model: true,
         ..machine_beside(variant)
@@ -226,14 +230,14 @@ pub const CACHE: Spec = Spec {
         BACKGROUND_METRICS,
         &[
             Metric::lower("cache_background_llc_misses", "the program's LLC misses"),
-            Metric::lower(LOST_TO_ZEROING, "lines lost to zeroing in faults"),
+            Metric::lower(LOST_TO_ZEROING, "lines lost to zeroing in page faults"),
             Metric::lower(
                 "cache_background_llc_misses_by_app",
                 "lines lost to the task itself",
             ),
             Metric::lower(
                 "cache_background_wait_us",
-                "time of the program's misses, if none overlap",
+                "time of the program's misses, if no two overlap",
             ),
             Metric::lower("cache_app_llc_misses", "the task's LLC misses"),
             Metric::lower(
@@ -261,8 +265,9 @@ fn machine() -> MachineSize {
     }
 }
 
-/// A machine with a root file system only for programs from Debian. They are copied to a disk in
-/// guest memory at the start.
+/// The machine of a variant with a background program. If the program comes from Debian, the
+/// machine has a root file system, from which the guest copies the program to a disk in guest
+/// memory.
 fn machine_beside(variant: &Variant) -> MachineSize {
     match program(variant) {
         Program::Compressor | Program::Interpreter => MachineSize {
@@ -294,11 +299,12 @@ fn task_beside(variant: &Variant, cache_model: bool) -> Prezero {
     }
 }
 
+/// Verdicts on the task next to this variant's program.
 fn judge_beside(seen: &Seen<'_>) -> Vec<Verdict> {
     let mut verdicts = Vec::from_iter(stock_is_seen(seen));
     for task in [CPU, VIRTIO, VIRTIO_TRUSTED, NVME, NVME_TRUSTED] {
         let seen = seen.of(task);
-        // The zeroing thread does not run while the CPU is saturated.
+        // While the CPU is saturated, the zeroing thread gets too little CPU time to fill the pool.
         if seen.variant.load != SATURATED {
             verdicts.extend(pool_serves(&seen));
             verdicts.extend(program_keeps_its_lines(&seen));
@@ -308,20 +314,21 @@ fn judge_beside(seen: &Seen<'_>) -> Vec<Verdict> {
     verdicts
 }
 
-/// Verdict on Limelight's response time, relative to the arm `base` and its task.
+/// Verdict that a run takes less time with Limelight than a run of `base_task` in the arm `base`.
 fn faster(seen: &Seen<'_>, base: ArmOn, base_task: &str) -> Option<Verdict> {
     let base_us = seen.of(base_task).median(base, "response_us")?;
     let ours = seen.median(LIMELIGHT, "response_us")?;
     let gone = 1.0 - ours / base_us;
     Some(seen.verdict(
-        format!("a run takes at least 20 % less than {base_task} on {base}"),
+        format!("a run takes at least 20 % less time than one of {base_task} on {base}"),
         gone >= FASTER,
         format!("{:.1} % less", gone * 100.0),
     ))
 }
 
-/// Verdict that the program loses fewer lines to zeroing, by any thread, than on stock. Losses are
-/// counted per run of the task, because the number of runs differs between stock and Limelight.
+/// Verdict that zeroing evicts fewer lines of the program than on stock, whichever thread zeroes.
+/// The misses on these lines are divided by the number of the task's runs, which differs between
+/// stock and Limelight.
 fn program_keeps_its_lines(seen: &Seen<'_>) -> Option<Verdict> {
     let lost = |seen: &Seen<'_>, arm| {
         let value = |name: &str| seen.median(arm, name);
@@ -329,41 +336,42 @@ fn program_keeps_its_lines(seen: &Seen<'_>) -> Option<Verdict> {
             .iter()
             .map(|who| value(&format!("cache_background_llc_misses_by_{who}_zeroing")))
             .sum();
-        // The zeroing thread's other work also evicts lines, and is part of the cost.
+        // The zeroing thread also evicts lines when it does not zero; these misses count too.
         let thread = value("cache_background_llc_misses_by_prezero")?;
         Some((all? + thread) / value("runs")?)
     };
     let (stock, ours) = (lost(&seen.of(TASK), STOCK_OURS)?, lost(seen, LIMELIGHT)?);
     Some(seen.verdict(
-        "the program misses fewer lines because of zeroing than on stock",
+        "zeroing costs the program fewer cache misses than on stock",
         ours < stock,
         format!("{ours:.0} misses for each run of the task, stock {stock:.0}"),
     ))
 }
 
-/// Verdict that the program takes about as long as alone, after the task's CPU time is subtracted.
+/// Verdict that the program's run time, minus the task's CPU time, is at most [`SLOWER`] times its
+/// run time alone.
 fn program_keeps_its_time(seen: &Seen<'_>) -> Option<Verdict> {
     let alone = seen.of(TASK).median(IDLE_OURS, "background_us")?;
     let value = |name| seen.median(LIMELIGHT, name);
     let ratio = (value("background_us")? - value("app_cpu_us")?) / alone;
     Some(seen.verdict(
         format!(
-            "the program takes at most {SLOWER} times as long as alone, without the task's own \
-             processor time"
+            "minus the task's processor time, the program takes at most {SLOWER} times as long as \
+             alone"
         ),
         ratio <= SLOWER,
         format!("{ratio:.3} times as long"),
     ))
 }
 
-/// Verdict that the model shows the loss on stock: there, the program loses lines because pages are
-/// zeroed for the task.
+/// Verdict that the model shows the problem on stock: zeroing pages for the task evicts lines of
+/// the program.
 fn stock_is_seen(seen: &Seen<'_>) -> Option<Verdict> {
     let lost = |arm| seen.median(arm, LOST_TO_ZEROING);
     let (alone, stock) = (lost(IDLE_OURS)?, lost(STOCK_OURS)?);
     Some(Verdict::new(
         format!(
-            "{}: the zeroing for the task takes lines of the program on stock",
+            "{}: on stock, zeroing pages for the task evicts lines of the program",
             seen.variant
         ),
         alone == 0.0 && stock > 0.0,

@@ -23,7 +23,7 @@ use crate::system::System;
 /// every app.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// A `kswapd` thread, or a program with a helper's name.
+/// A thread of the kernel that works for apps, or a program with a helper's name.
 #[derive(Debug)]
 struct Known {
     name: String,
@@ -79,6 +79,8 @@ impl Surroundings {
                     Role::Helper
                 } else if reclaims(stat, &tree) {
                     Role::Reclaim
+                } else if works(stat, &tree) {
+                    Role::Worker
                 } else {
                     return None;
                 };
@@ -98,7 +100,8 @@ impl Surroundings {
 
     /// How many helpers the last scan found.
     pub fn helpers(&self) -> usize {
-        self.helpers.len()
+        let programs = self.helpers.iter();
+        programs.filter(|known| known.role != Role::Worker).count()
     }
 
     /// Forgets the last scan: the configured helper names may have changed.
@@ -120,6 +123,7 @@ impl Surroundings {
         let helpers: Vec<Helper> = self
             .helpers
             .iter()
+            .filter(|known| known.role != Role::Worker || measured.terminal.is_some())
             .filter_map(|known| helper(system, known, owner))
             .collect();
         let path = home.and_then(|home| CgroupPath::parse(&home.path));
@@ -212,6 +216,11 @@ fn threads(system: &System, process: ProcessId, role: Role) -> Option<Threads> {
 fn reclaims(stat: &Stat, tree: &ProcessTree) -> bool {
     let number = stat.comm.strip_prefix("kswapd");
     number.is_some_and(|number| number.parse::<u32>().is_ok()) && tree.is_kernel_thread(stat)
+}
+
+/// Whether this is a worker of the kernel that is bound to no processor.
+fn works(stat: &Stat, tree: &ProcessTree) -> bool {
+    stat.comm.starts_with("kworker/u") && tree.is_kernel_thread(stat)
 }
 
 fn known(system: &System, name: &str, role: Role, id: ProcessId) -> Option<Known> {

@@ -40,8 +40,10 @@ fn tuned(tuning: Tuning, role: Role, found: Asking) -> Asking {
     let io_priority = match tuning.io_level {
         // A child of a tab's shell would inherit it.
         Some(level)
-            if !matches!(role, Role::Competitor | Role::Tab | Role::Job)
-                && IoPriority(found.io_priority).is_ordinary() =>
+            if !matches!(
+                role,
+                Role::Competitor | Role::Tab | Role::Job | Role::Worker
+            ) && IoPriority(found.io_priority).is_ordinary() =>
         {
             IoPriority::best_effort(level).0
         }
@@ -130,6 +132,9 @@ fn change(
         Role::Competitor => {
             "boost: this program competes with the foreground app for processor time, and no weight \
              separates the two"
+        }
+        Role::Worker => {
+            "boost: this worker of the kernel passes keys and their echo through terminals"
         }
         Role::Window | Role::Tab => {
             "boost: the processes of a terminal that answer keys run first; what they start has \
@@ -292,8 +297,9 @@ pub(super) fn tune(
             new: Vec::new(),
         };
         fresh.add(&found, (tuning, listed), &family);
-        // `kswapd` has no children that could inherit the values, and those of a tab's shell do not.
-        if !matches!(listed.role, Role::Reclaim | Role::Tab) {
+        // Kernel threads have no children that could inherit the values, and those of a tab's shell
+        // do not.
+        if !matches!(listed.role, Role::Reclaim | Role::Worker | Role::Tab) {
             given.extend(fresh.new.iter().map(|thread| Entry::AskingGiven {
                 lineage,
                 original: thread.original,

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Finds out whether another process or a person may be waiting for a process. An app that serves
-//! other processes is not frozen, because its clients would then wait for it. A process in a
-//! terminal is not throttled: it may be a build that a person waits for.
+//! Checks whether other processes or the user may be waiting for an app.
+//!
+//! An app that accepts connections is not frozen, because its clients would wait until it thaws. An
+//! app with a terminal open is not throttled, because the user may be waiting for it: for a build,
+//! for example. An app is neither frozen nor throttled if it has a pipe to the foreground app, or
+//! serves the kernel through one of `DEVICES`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,16 +14,19 @@ use limelight_sys::process::Process;
 
 use crate::system::System;
 
-/// Maximum number of processes to check in an app, and of descriptors in a process. An app with
-/// more is not frozen.
+/// Maximum number of processes that are checked in an app. An app with more is neither frozen nor
+/// throttled. In the foreground app, only the first processes up to this number are searched for
+/// pipes.
 const PROCESSES_MAX: usize = 64;
+/// Maximum number of descriptors that are checked in a process. An app that contains a process with
+/// more is neither frozen nor throttled.
 const DESCRIPTORS_MAX: usize = 512;
 
-/// Devices through which the kernel itself sends requests to a process: for a file system or a
-/// virtual machine.
+/// Devices through which the kernel sends requests to a process that implements a file system or
+/// runs a virtual machine.
 const DEVICES: [&str; 3] = ["/dev/fuse", "/dev/kvm", "/dev/vhost-net"];
 
-/// Start of the names of terminals. A process that a desktop starts has none open.
+/// Path prefixes of terminals. A program that the desktop starts has no terminal open.
 const TERMINALS: [&str; 2] = ["/dev/pts/", "/dev/tty"];
 
 /// Access modes `O_RDONLY`, `O_WRONLY`, `O_RDWR`: the last two bits of a descriptor's flags.
@@ -32,11 +38,13 @@ const MODE_BITS: u8 = 3;
 /// Flag of a socket that accepts connections, in `/proc/net/unix` (`__SO_ACCEPTCON`).
 const ACCEPTS: u64 = 1 << 16;
 
-/// Returns why these processes must not be frozen (`harm` is [`Harm::Freeze`]) or throttled
-/// ([`Harm::Throttle`]); `None` if they may be. They must not if one of them holds one of `DEVICES`
-/// or has a pipe to `front`, the topmost app's processes. A process that accepts connections must
-/// not be frozen, and one that runs in a terminal must not be throttled. Both are refused if this
-/// cannot be checked.
+/// Why an app must not be frozen (`harm` is [`Harm::Freeze`]) or throttled ([`Harm::Throttle`]);
+/// `None` if it may be. `members`: its processes; `front`: the processes of the topmost app.
+///
+/// Both are refused if a member holds one of `DEVICES` or has a pipe to a process in `front`, if a
+/// member's descriptors cannot be read, or if there are too many members or descriptors to check. A
+/// freeze is also refused if a member accepts connections, and a throttle if a member has a
+/// terminal open.
 pub fn served(
     system: &System,
     members: &[ProcessId],
@@ -89,7 +97,7 @@ pub fn served(
 }
 
 /// The targets of a process's descriptors and their access modes; `None` if there are too many or
-/// they cannot be read. A process that has ended has none.
+/// they cannot be read. Empty for a process that has ended.
 fn targets(process: &Process) -> Option<Vec<(String, u8)>> {
     let numbers = match process.descriptors(DESCRIPTORS_MAX + 1) {
         Err(error) if error.is_gone() => Vec::new(),
@@ -105,7 +113,8 @@ fn targets(process: &Process) -> Option<Vec<(String, u8)>> {
     Some(targets.collect())
 }
 
-/// The access mode of a descriptor (`flags` in `/proc/PID/fdinfo`, an octal number).
+/// The access mode of a descriptor: the last two bits of `flags` in `/proc/PID/fdinfo/FD`, an octal
+/// number. [`BOTH`] if it cannot be read.
 fn mode(process: &Process, number: i32) -> u8 {
     let text = process.dir().read_text(format!("fdinfo/{number}"));
     let text = text.unwrap_or_default();
@@ -116,8 +125,8 @@ fn mode(process: &Process, number: i32) -> u8 {
     }
 }
 
-/// Sockets of the process's network namespace that accept connections, in the form of a
-/// descriptor's target: `socket:[INODE]`.
+/// All sockets in the process's network namespace that accept connections, each written like the
+/// target of a descriptor: `socket:[INODE]`.
 fn listening(process: &Process) -> BTreeSet<String> {
     let read = |file: &str| {
         process
@@ -127,7 +136,7 @@ fn listening(process: &Process) -> BTreeSet<String> {
     };
     let mut found = BTreeSet::new();
     for line in read("unix").lines().skip(1) {
-        // Num RefCount Protocol Flags Type St Inode Path
+        // Fields: Num RefCount Protocol Flags Type St Inode Path
         let words: Vec<&str> = line.split_whitespace().collect();
         let flags = words
             .get(3)
@@ -169,7 +178,8 @@ mod tests {
         let file = |name: &str| temp.path().join("proc/7").join(name);
         let stat = "7 (x) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 70 0 0\n";
         std::fs::write(file("stat"), stat).unwrap();
-        // Opening it as a directory fails, as without a free descriptor or without permission.
+        // `fd` is a file here. Opening it as a directory fails, as it does without permission or
+        // without a free descriptor.
         std::fs::write(file("fd"), "").unwrap();
         let system = System::open(Roots::below(temp.path())).unwrap();
         let id = system.process(7).unwrap().0;
@@ -226,7 +236,7 @@ mod tests {
         assert_eq!(
             why(peer_id, &[]),
             None,
-            "a connected socket alone counts as a service"
+            "a connected socket alone does not make a process a server"
         );
         if let Ok(fuse) = File::open("/dev/fuse") {
             let (mut mounted, id) = child(Stdio::from(fuse));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Checks the table in the section "In one table" of `docs/swap.md` row by row. The cells must
+//! Checks the table in the section "In one table" of `docs/user/swap.md` row by row. The cells must
 //! match what the policy and the gate do with such an app over a range of shortages.
 
 use std::collections::BTreeMap;
@@ -500,7 +500,7 @@ fn rows_of_traits(servers: Vec<ProcessId>) -> BTreeMap<&'static str, Row> {
 
 /// The rows of the documented table, by first cell.
 fn documented() -> BTreeMap<String, [String; 3]> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/swap.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/user/swap.md");
     let text = std::fs::read_to_string(path).unwrap();
     let (_, table) = text.split_once("\n## In one table\n").unwrap();
     let (table, _) = table.split_once("\n## ").unwrap();

@@ -63,7 +63,7 @@ static void expect_references(struct kunit *test, int references)
 		KUNIT_EXPECT_EQ(test, page_count(state->pages[i]), references);
 }
 
-static void block_test_extents_lie_in_the_device(struct kunit *test)
+static void block_test_invalid_extents_are_refused(struct kunit *test)
 {
 	KUNIT_EXPECT_EQ(test, block_check_extent(SZ_1M, 512, 0, SZ_1M), 0);
 	KUNIT_EXPECT_EQ(test, block_check_extent(SZ_1M, 512, 512, PAGE_SIZE), 0);
@@ -80,14 +80,14 @@ static void block_test_extents_lie_in_the_device(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, block_check_extent(SZ_1M, 512, 0, -(u64)PAGE_SIZE), -EINVAL);
 }
 
-static void block_test_only_claimed_devices_will_do(struct kunit *test)
+static void block_test_file_must_be_a_block_device(struct kunit *test)
 {
 	struct block_test_state *state = test->priv;
 
 	KUNIT_EXPECT_EQ(test, block_check_file(state->file), -ENOTBLK);
 }
 
-static void block_test_a_request_ends(struct kunit *test)
+static void block_test_completed_request_returns_0(struct kunit *test)
 {
 	struct block_test_state *state = test->priv;
 
@@ -97,7 +97,7 @@ static void block_test_a_request_ends(struct kunit *test)
 	expect_references(test, 1);
 }
 
-static void block_test_a_request_fails(struct kunit *test)
+static void block_test_failed_request_returns_its_error(struct kunit *test)
 {
 	struct block_test_state *state = test->priv;
 
@@ -109,7 +109,7 @@ static void block_test_a_request_fails(struct kunit *test)
 	expect_references(test, 1);
 }
 
-static void block_test_late_pages_are_freed_when_the_device_is_done(struct kunit *test)
+static void block_test_timed_out_request_drops_its_references(struct kunit *test)
 {
 	struct block_test_state *state = test->priv;
 	struct block_request *request = state->request;
@@ -127,11 +127,11 @@ static void block_test_late_pages_are_freed_when_the_device_is_done(struct kunit
 }
 
 static struct kunit_case block_test_cases[] = {
-	KUNIT_CASE(block_test_extents_lie_in_the_device),
-	KUNIT_CASE(block_test_only_claimed_devices_will_do),
-	KUNIT_CASE(block_test_a_request_ends),
-	KUNIT_CASE(block_test_a_request_fails),
-	KUNIT_CASE(block_test_late_pages_are_freed_when_the_device_is_done),
+	KUNIT_CASE(block_test_invalid_extents_are_refused),
+	KUNIT_CASE(block_test_file_must_be_a_block_device),
+	KUNIT_CASE(block_test_completed_request_returns_0),
+	KUNIT_CASE(block_test_failed_request_returns_its_error),
+	KUNIT_CASE(block_test_timed_out_request_drops_its_references),
 	{}
 };
 

@@ -216,7 +216,7 @@ static void readahead_test_large_random_reads_start_a_stream(struct kunit *test)
 
 	if (static_key_enabled(&limelight_key))
 		kunit_skip(test, "/dev/limelight is open");
-	if (limelight_memory_room() < 4096)
+	if (limelight_node_room(NODE_DATA(numa_mem_id())) < 4096)
 		kunit_skip(test, "too little free memory");
 	/* Attaches an mm to the test's thread. */
 	if (!kunit_vm_mmap(test, NULL, 0, PAGE_SIZE, PROT_READ,

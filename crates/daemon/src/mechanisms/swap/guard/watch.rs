@@ -308,9 +308,12 @@ impl Watch {
             // not change that fast, and the kernel itself needs memory to report them.
             let memory = self.files.memory().ok()?;
             self.observe(memory, paging);
+            let (listed, low) = (self.files.in_cpu_lists(), self.files.low_watermark());
             let mut state = self.shared.state();
             let gauge = state.shortage.gauge();
-            if !state.shortage.may_kill(gauge.at) {
+            if !state.shortage.may_kill(gauge.at)
+                || state.shortage.is_freed_memory_listed(listed, low)
+            {
                 return None;
             }
             // The event loop has armed other apps meanwhile, as it does when the level changes:
