@@ -279,16 +279,25 @@ impl TestDaemon {
 
     /// Waits for this message and skips earlier ones.
     pub fn expect(&self, wanted: &Said, place: &Place) {
+        self.expect_all(std::slice::from_ref(wanted), place);
+    }
+
+    /// Waits for these messages in any order and skips others.
+    pub fn expect_all(&self, wanted: &[Said], place: &Place) {
         let deadline = Instant::now() + PATIENCE;
+        let mut missing: Vec<&Said> = wanted.iter().collect();
         let mut told = Vec::new();
         while let Some(left) = deadline.checked_duration_since(Instant::now()) {
-            match self.said.recv_timeout(left) {
-                Ok(said) if said == *wanted => return,
-                Ok(said) => told.push(said),
-                Err(_) => break,
+            let Ok(said) = self.said.recv_timeout(left) else {
+                break;
+            };
+            missing.retain(|wanted| **wanted != said);
+            if missing.is_empty() {
+                return;
             }
+            told.push(said);
         }
-        panic!("expected {wanted:?}, received {told:?}\n{}", place.logs());
+        panic!("expected {missing:?}, received {told:?}\n{}", place.logs());
     }
 }
 
