@@ -56,8 +56,9 @@ codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-unknown}")
 if [ "$(id -u)" = 0 ] && [ "$codename" = bookworm ]; then
     echo "installing:$missing"
     export DEBIAN_FRONTEND=noninteractive
-    apt-get update -q
-    apt-get install -q -y --no-install-recommends $missing
+    # Another program, such as an automatic upgrade, may hold the lock.
+    apt-get update -q -o DPkg::Lock::Timeout=600
+    apt-get install -q -y -o DPkg::Lock::Timeout=600 --no-install-recommends $missing
     recent_cargo && exit 0
     echo "cargo is still older than 1.$rust_minimum: install Rust from https://rustup.rs" >&2
     exit 1
