@@ -229,8 +229,7 @@ pub fn run(mut stage: Stage, work: &Soak) -> Result<()> {
                 .progress(format!("step {step} of {}", work.steps))?;
         }
         if random.below(2) == 0 {
-            tally.windows += 1;
-            windows.open()?;
+            tally.windows += u64::from(windows.attempt("open")?);
         }
         let index = random.below(APPS as u64) as usize;
         let next = tally.step(&mut apps[index], &mut random)?;
@@ -240,7 +239,7 @@ pub fn run(mut stage: Stage, work: &Soak) -> Result<()> {
         }
         // Other windows stay open until their deadline, or until the foreground app changes.
         if random.below(2) == 0 {
-            windows.close()?;
+            windows.attempt("close")?;
         }
     }
     drop(windows);
