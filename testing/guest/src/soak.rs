@@ -216,7 +216,6 @@ pub fn run(mut stage: Stage, work: &Soak) -> Result<()> {
     let mut apps: Vec<App> = (0..APPS).map(start).collect::<Result<_>>()?;
     // No PIDs to check for restored values at the end: the apps are replaced during the run.
     let daemon = Daemon::start(&[])?;
-    let mut windows = Windows::connect()?;
     let counters = Counters::now()?;
     let loads = prepared.start()?;
 
@@ -229,7 +228,8 @@ pub fn run(mut stage: Stage, work: &Soak) -> Result<()> {
                 .progress(format!("step {step} of {}", work.steps))?;
         }
         if random.below(2) == 0 {
-            tally.windows += u64::from(windows.attempt("open")?);
+            // A connection for each report: the daemon ends idle ones, and a step may take minutes.
+            tally.windows += u64::from(Windows::connect()?.attempt("open")?);
         }
         let index = random.below(APPS as u64) as usize;
         let next = tally.step(&mut apps[index], &mut random)?;
@@ -239,10 +239,9 @@ pub fn run(mut stage: Stage, work: &Soak) -> Result<()> {
         }
         // Other windows stay open until their deadline, or until the foreground app changes.
         if random.below(2) == 0 {
-            windows.attempt("close")?;
+            Windows::connect()?.attempt("close")?;
         }
     }
-    drop(windows);
     drop(loads);
     counters.report(&mut stage.reporter.values)?;
     drop(apps);
