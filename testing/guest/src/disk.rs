@@ -39,6 +39,16 @@ impl Disk {
         Ok(Disk(format!("/sys/dev/block/{major}:{minor}").into()))
     }
 
+    /// The directory of the disk's queue; for a partition, that of its disk.
+    fn queue(&self) -> PathBuf {
+        let own = self.0.join("queue");
+        if own.is_dir() {
+            own
+        } else {
+            self.0.join("../queue")
+        }
+    }
+
     /// The disk's counters so far.
     pub fn requests(&self) -> Result<Requests> {
         let path = self.0.join("stat");
@@ -49,18 +59,18 @@ impl Disk {
 
     /// Sets the disk's I/O scheduler, which must be built in or loaded.
     pub fn set_scheduler(&self, name: &str) -> Result<()> {
-        let path = self.0.join("queue/scheduler");
+        let path = self.queue().join("scheduler");
         fs::write(&path, name).with_context(|| format!("cannot write {name} to {}", path.display()))
     }
 
     /// The kernel's read-ahead on this disk, in KiB.
     pub fn read_ahead_kib(&self) -> Result<u64> {
-        number_in(&self.0.join("queue/read_ahead_kb"))
+        number_in(&self.queue().join("read_ahead_kb"))
     }
 
     /// Sets the kernel's read-ahead on this disk for all processes, in KiB.
     pub fn set_read_ahead_kib(&self, kib: u64) -> Result<()> {
-        let path = self.0.join("queue/read_ahead_kb");
+        let path = self.queue().join("read_ahead_kb");
         fs::write(&path, kib.to_string())
             .with_context(|| format!("cannot write {kib} to {}", path.display()))
     }
@@ -94,7 +104,19 @@ fn parse(stat: &str) -> Option<Requests> {
 
 #[cfg(test)]
 mod tests {
-    use super::{parse, Requests};
+    use super::{parse, Disk, Requests};
+
+    #[test]
+    fn partition_uses_the_queue_of_its_disk() {
+        let disk = tempfile::tempdir().unwrap();
+        let partition = disk.path().join("sda1");
+        std::fs::create_dir(&partition).unwrap();
+        std::fs::create_dir(disk.path().join("queue")).unwrap();
+        let file = disk.path().join("queue/read_ahead_kb");
+        std::fs::write(&file, "4096").unwrap();
+        Disk(partition).set_read_ahead_kib(128).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "128");
+    }
 
     #[test]
     fn disk_counters_are_parsed() {

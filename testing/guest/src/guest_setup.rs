@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 
+use crate::disk::Disk;
 use crate::flash;
 use crate::init::SLEPT;
 use crate::memory::{Mapping, MIB, PAGE};
@@ -46,7 +47,7 @@ const ZRAM: &str = "/dev/zram0";
 const LARGEST_REQUEST_KIB: u32 = 1280;
 /// Read-ahead of the machine's disks in KiB: Linux's default, except that Linux 7.3 has 8 MiB on
 /// disks that report to be rotational, as QEMU's do.
-const READ_AHEAD_KIB: u32 = 128;
+const READ_AHEAD_KIB: u64 = 128;
 
 /// Mounts the kernel's own file systems, which everything else needs.
 pub fn mount_kernel_file_systems() -> Result<()> {
@@ -416,11 +417,10 @@ fn load_module(path: &str) -> Result<()> {
     Ok(())
 }
 
-/// Mounts a disk of the machine, such as `/dev/vda`, with the read-ahead of [`READ_AHEAD_KIB`].
+/// Mounts a disk of the machine, such as `/dev/vda`, or a partition of it, with the read-ahead of
+/// [`READ_AHEAD_KIB`].
 fn mount_disk(device: &str, target: &str) -> Result<()> {
-    let name = device.trim_start_matches("/dev/");
-    let path = format!("/sys/block/{name}/queue/read_ahead_kb");
-    fs::write(&path, READ_AHEAD_KIB.to_string()).with_context(|| format!("cannot write {path}"))?;
+    Disk::of(Path::new(device))?.set_read_ahead_kib(READ_AHEAD_KIB)?;
     mount(device, target, "ext4", "")
 }
 

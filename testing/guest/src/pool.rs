@@ -109,4 +109,13 @@ impl Windows {
         self.0
             .tell(r#"{"op":"window","event":"close","source":"lab"}"#)
     }
+
+    /// Like [`Windows::open`] and [`Windows::close`], for an app that may not be in the foreground.
+    /// Returns whether the daemon accepts the report.
+    pub fn attempt(&mut self, event: &str) -> Result<bool> {
+        self.0.send(&format!(
+            r#"{{"op":"window","event":"{event}","source":"lab"}}"#
+        ))?;
+        Ok(self.0.answer()?.contains(r#""result":"ok""#))
+    }
 }

@@ -557,7 +557,8 @@ pub struct SelfHog {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Soak {
     /// Random steps: focus changes, forks and exits with equal probability. An app with three
-    /// children exits, or ends a child, instead of forking.
+    /// children exits, or ends a child, instead of forking. Half of the steps open a response
+    /// window.
     pub steps: u32,
     /// Seed of the sequence.
     pub seed: u64,

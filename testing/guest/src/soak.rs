@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Random focus changes, forks and exits under memory pressure. At the end, the kernel log has no
-//! problem, no restore record is left, and no value of a cgroup has changed.
+//! Random focus changes, forks and exits under memory pressure, half of them in a response window.
+//! At the end, the kernel log has no problem, no restore record is left, and no value of a cgroup has changed.
 
 use std::io::{self, BufRead};
 use std::process::exit;
@@ -14,6 +14,7 @@ use crate::daemon::{focus, limelight, Daemon};
 use crate::dispatch::Stage;
 use crate::gallery::Prepared;
 use crate::memory::{Mapping, MIB};
+use crate::pool::Windows;
 use crate::process::{Conversation, Start};
 use crate::random::{seed, Random};
 use crate::scenario::Soak;
@@ -136,6 +137,59 @@ impl App {
     }
 }
 
+/// What follows a step for its app.
+#[derive(PartialEq, Eq)]
+enum Next {
+    Continue,
+    Restart,
+    /// The OOM killer has killed it.
+    Lost,
+}
+
+/// Number of steps of each kind.
+#[derive(Default)]
+struct Tally {
+    focus_changes: u64,
+    forks: u64,
+    exits: u64,
+    windows: u64,
+    lost: u64,
+}
+
+impl Tally {
+    /// Makes a random step with `app`.
+    fn step(&mut self, app: &mut App, random: &mut Random) -> Result<Next> {
+        let survived = match random.below(3) {
+            0 if random.below(10) == 0 => {
+                limelight(&["focus", "--none"])?;
+                self.focus_changes += 1;
+                true
+            }
+            0 => {
+                self.focus_changes += 1;
+                match focus(app.talk.process.pid()) {
+                    Ok(()) => true,
+                    Err(error) if app.talk.process.alive() => return Err(error),
+                    Err(_) => false,
+                }
+            }
+            1 if app.children < CHILDREN => {
+                self.forks += 1;
+                app.ask("fork")?
+            }
+            _ if app.children > 0 && random.below(2) == 0 => {
+                self.exits += 1;
+                app.ask("reap")?
+            }
+            _ => {
+                self.exits += 1 + app.children as u64;
+                return Ok(Next::Restart);
+            }
+        };
+        Ok(if survived { Next::Continue } else { Next::Lost })
+    }
+}
+
 /// Runs the scenario.
 pub fn run(mut stage: Stage, work: &Soak) -> Result<()> {
     stage.need_daemon("soak")?;
@@ -166,46 +220,26 @@ pub fn run(mut stage: Stage, work: &Soak) -> Result<()> {
     let loads = prepared.start()?;
 
     let mut random = Random::new(seed(work.seed, stage.repetition));
-    let (mut focus_changes, mut forks, mut exits, mut lost) = (0u64, 0u64, 0u64, 0u64);
+    let mut tally = Tally::default();
     for step in 0..work.steps {
         if step % PROGRESS_STEPS == 0 {
             stage
                 .reporter
                 .progress(format!("step {step} of {}", work.steps))?;
         }
+        if random.below(2) == 0 {
+            // A connection for each report: the daemon ends idle ones, and a step may take minutes.
+            tally.windows += u64::from(Windows::connect()?.attempt("open")?);
+        }
         let index = random.below(APPS as u64) as usize;
-        let app = &mut apps[index];
-        let survived = match random.below(3) {
-            0 if random.below(10) == 0 => {
-                limelight(&["focus", "--none"])?;
-                focus_changes += 1;
-                true
-            }
-            0 => {
-                focus_changes += 1;
-                match focus(app.talk.process.pid()) {
-                    Ok(()) => true,
-                    Err(error) if app.talk.process.alive() => return Err(error),
-                    Err(_) => false,
-                }
-            }
-            1 if app.children < CHILDREN => {
-                forks += 1;
-                app.ask("fork")?
-            }
-            _ if app.children > 0 && random.below(2) == 0 => {
-                exits += 1;
-                app.ask("reap")?
-            }
-            _ => {
-                exits += 1 + app.children as u64;
-                restart(&mut apps, index)?;
-                true
-            }
-        };
-        if !survived {
-            lost += 1;
+        let next = tally.step(&mut apps[index], &mut random)?;
+        tally.lost += u64::from(next == Next::Lost);
+        if next != Next::Continue {
             restart(&mut apps, index)?;
+        }
+        // Other windows stay open until their deadline, or until the foreground app changes.
+        if random.below(2) == 0 {
+            Windows::connect()?.attempt("close")?;
         }
     }
     drop(loads);
@@ -213,10 +247,11 @@ pub fn run(mut stage: Stage, work: &Soak) -> Result<()> {
     drop(apps);
     daemon.stop(&stage.reporter)?;
     for (name, count) in [
-        ("focus_changes", focus_changes),
-        ("forks", forks),
-        ("exits", exits),
-        ("apps_lost", lost),
+        ("focus_changes", tally.focus_changes),
+        ("forks", tally.forks),
+        ("exits", tally.exits),
+        ("windows", tally.windows),
+        ("apps_lost", tally.lost),
     ] {
         stage.reporter.value(name, count);
     }

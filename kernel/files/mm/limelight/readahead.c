@@ -17,10 +17,11 @@
  *   - neighbours: for a random single page, the aligned block of 16 pages around it
  *     is read. Other processes read only that page.
  *
- * Two rules bound the requests. A request takes at most a quarter of the memory that
- * is free above the high watermark or occupied by old, clean file pages (a sixteenth
- * of them counts); without any, it is an ordinary request. And the pages have to be
- * used. Each folio of an enlarged request is marked (one byte for
+ * Three rules bound the requests. A request takes at most a quarter of the memory
+ * that is free above the high watermark or occupied by old, clean file pages (a
+ * sixteenth of them counts); without any, it is an ordinary request. It is enlarged
+ * to at most WINDOW_MAX, because some disks have a large ra_pages already. And the
+ * pages have to be used. Each folio of an enlarged request is marked (one byte for
  * each page of memory, while the mechanism is enabled), and is later either used or
  * evicted unused. If more than a quarter of the pages of a kind are evicted unused,
  * the factor of that kind is halved. If hardly any are, it is doubled, up to the
@@ -42,6 +43,7 @@
 #include <linux/pagemap.h>
 #include <linux/rcupdate.h>
 #include <linux/sched.h>
+#include <linux/sizes.h>
 #include <linux/spinlock.h>
 #include <linux/vmalloc.h>
 #include <linux/vmstat.h>
@@ -51,6 +53,8 @@
 
 /* Block that is read for a random single page, in pages. */
 #define NEIGHBOURS	16
+/* Largest enlarged request, in pages. ra_pages may be larger. */
+#define WINDOW_MAX	(SZ_2M >> PAGE_SHIFT)
 /* Marked pages used or evicted between two adjustments of a factor. */
 #define EPOCH		512
 /* Time without an adjustment after which a reduced factor is doubled, in jiffies. */
@@ -127,13 +131,13 @@ static unsigned int factor_at(unsigned int factor, enum limelight_ra kind,
 }
 
 /*
- * Pages of an enlarged request: @factor times @pages, but at most a quarter of
- * @room, and at least @pages.
+ * Pages of an enlarged request: @factor times @pages, but at most WINDOW_MAX and a
+ * quarter of @room, and at least @pages.
  */
 static unsigned long ahead_window(unsigned long pages, unsigned int factor,
 				  unsigned long room)
 {
-	return max(pages, min(pages * factor, room / 4));
+	return max(pages, min3(pages * factor, room / 4, WINDOW_MAX));
 }
 
 /*

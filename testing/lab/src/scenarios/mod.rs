@@ -104,6 +104,7 @@ pub const fn all() -> &'static [&'static Spec] {
         &package::OPENRC,
         &overhead::OVERHEAD,
         &soak::LONG,
+        &soak::FIRST,
         &chaos::SESSION,
         &chaos::SLEEP,
         &guest_checks::PROCESSORS_SLEEP,

@@ -16,6 +16,7 @@ pub const RULES: Spec = Spec {
             none is lost",
     variants: &[(&[Lru::Mglru], &[SwapKind::None], &["engines", FIRST])],
     arms: &[LIMELIGHT],
+    further_arms: &[DEBUG],
     machine: |variant| MachineSize {
         memory_mib: if variant.load == FIRST { 512 } else { 256 },
         ..MachineSize::default()

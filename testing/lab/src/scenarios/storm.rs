@@ -22,6 +22,7 @@ pub const STORM: Spec = Spec {
     name: "storm",
     about: "hundreds of processes and cgroups, and apps that end while they are chosen for killing",
     variants: &[(&[Lru::Mglru], &[SwapKind::None], &[TASK])],
+    further_arms: &[DEBUG],
     machine: |_| leak::machine(0),
     tasks: |_, _| {
         let work = Storm {

@@ -22,6 +22,8 @@ pub const IDLE_OURS: ArmOn = ArmOn::new(Arm::Idle, Kernel::Limelight);
 pub const STOCK_OURS: ArmOn = ArmOn::new(Arm::Stock, Kernel::Limelight);
 pub const BEST_STOCK_OURS: ArmOn = ArmOn::new(Arm::BestStock, Kernel::Limelight);
 pub const LIMELIGHT: ArmOn = ArmOn::new(Arm::Limelight, Kernel::Limelight);
+/// Our kernel with KASAN, lockdep and DEBUG_VM.
+pub const DEBUG: ArmOn = ArmOn::new(Arm::Limelight, Kernel::Debug);
 /// The arms with limelightd.
 pub const OURS: [ArmOn; 2] = [ON_DEBIAN, LIMELIGHT];
 

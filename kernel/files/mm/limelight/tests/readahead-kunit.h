@@ -12,8 +12,17 @@
 static void readahead_test_a_window_is_a_multiple(struct kunit *test)
 {
 	KUNIT_EXPECT_EQ(test, ahead_window(32, 8, 100000), 256);
-	KUNIT_EXPECT_EQ(test, ahead_window(32, 64, 100000), 2048);
 	KUNIT_EXPECT_EQ(test, ahead_window(32, 1, 100000), 32);
+}
+
+static void readahead_test_a_window_has_a_limit(struct kunit *test)
+{
+	const unsigned long limit = SZ_2M >> PAGE_SHIFT;
+
+	KUNIT_EXPECT_EQ(test, ahead_window(limit / 2, 2, 100000), limit);
+	KUNIT_EXPECT_EQ(test, ahead_window(limit / 2, 64, 100000), limit);
+	/* Some disks have a larger read-ahead already. */
+	KUNIT_EXPECT_EQ(test, ahead_window(4 * limit, 8, 100000), 4 * limit);
 }
 
 static void readahead_test_a_window_fits_into_what_is_free(struct kunit *test)
@@ -256,6 +265,7 @@ static void readahead_test_large_random_reads_start_a_stream(struct kunit *test)
 
 static struct kunit_case readahead_test_cases[] = {
 	KUNIT_CASE(readahead_test_a_window_is_a_multiple),
+	KUNIT_CASE(readahead_test_a_window_has_a_limit),
 	KUNIT_CASE(readahead_test_a_window_fits_into_what_is_free),
 	KUNIT_CASE(readahead_test_around_a_fault_is_half_of_it),
 	KUNIT_CASE(readahead_test_levels_lead_to_the_default),
