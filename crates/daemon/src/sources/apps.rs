@@ -26,6 +26,7 @@ use crate::reconcile::gate::collect::TAB;
 use crate::reconcile::gate::session::{runs_installed, use_of};
 use crate::system::System;
 
+use crate::sources::display_servers::ServingProcesses;
 use crate::sources::services::charged;
 
 use self::desktop::{Desktop, Entry};
@@ -79,6 +80,7 @@ pub struct AppsSource {
     details: BTreeMap<AppKey, Details>,
     overrides: BTreeMap<AppKey, Override>,
     places: Places,
+    servers: ServingProcesses,
     looked_at: Option<Duration>,
 }
 
@@ -92,6 +94,7 @@ impl AppsSource {
             details: BTreeMap::new(),
             overrides: BTreeMap::new(),
             places: Places::default(),
+            servers: ServingProcesses::default(),
             looked_at: None,
         }
     }
@@ -194,7 +197,8 @@ impl AppsSource {
         }
         let mut in_use: Vec<(i32, Use)> = uses::inhibitors(&system.roots.inhibit);
         in_use.extend(uses::sounding(&system.proc));
-        let untouchable = Untouchable::new(system, helpers);
+        let servers = self.servers.refresh(system).clone();
+        let untouchable = Untouchable::new(system, helpers, servers);
         let mut by_name = BTreeSet::new();
         let found = sighted.iter().filter_map(|app| {
             let told = announced.iter().filter(|(id, _)| app.has(*id));

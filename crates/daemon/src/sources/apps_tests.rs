@@ -389,6 +389,40 @@ fn processes_that_others_depend_on_are_exempt() {
     }
 }
 
+#[test]
+fn display_server_is_exempt_whatever_its_name() {
+    let fixture = Fixture::new();
+    fixture.write("proc/1/net/unix", DISPLAYS);
+    let serves = |pid: i32, program: &str| {
+        fixture.process(pid, 1, "Xvnc", 1000);
+        let proc = fixture.temp.path().join(format!("proc/{pid}"));
+        let program = fixture.temp.path().join(program);
+        fs::write(&program, "").unwrap();
+        fs::remove_file(proc.join("exe")).unwrap();
+        symlink(&program, proc.join("exe")).unwrap();
+        fs::write(proc.join("comm"), "Xvnc\n").unwrap();
+        fs::create_dir(proc.join("fd")).unwrap();
+        symlink("socket:[900]", proc.join("fd/3")).unwrap();
+    };
+    for (pid, name) in [(411, "served"), (412, "faked"), (413, "plain")] {
+        fixture.unit(&format!("/app.slice/app-{name}-1.scope"), &[pid]);
+    }
+    serves(411, "Xvnc");
+    // A program with another name than its process.
+    serves(412, "theirs");
+    let found = fixture.look_anew();
+    let why_served = why(&found, "served").unwrap_or_default();
+    assert!(why_served.contains("other apps need"), "{why_served}");
+    assert_eq!(why(&found, "faked"), None);
+    assert_eq!(why(&found, "plain"), None);
+}
+
+/// A display that no listed program serves.
+const DISPLAYS: &str = "\
+Num       RefCount Protocol Flags    Type St Inode Path
+0000000000000000: 00000002 00000000 00010000 0001 01   900 /tmp/.X11-unix/X7
+";
+
 fn app_with(found: &[Found], pid: i32) -> Option<&Found> {
     found.iter().find(|app| pids(app).contains(&pid))
 }

@@ -22,6 +22,7 @@ use limelight_core::model::ProcessId;
 use limelight_sys::process::Process;
 use limelight_sys::unix_sockets::Listening;
 
+use crate::reconcile::gate::session::runs_installed;
 use crate::system::System;
 
 /// Maximum number of descriptors that are read for one process.
@@ -58,6 +59,36 @@ pub fn find(system: &System) -> limelight_sys::Result<Vec<DisplayServer>> {
     };
     let pids = system.proc.pids()?;
     Ok(pids.into_iter().filter_map(server).collect())
+}
+
+/// The installed programs that serve a display, whatever their names. Their apps are not swapped,
+/// frozen or killed. Any user's program can listen at such a socket, so a program that is not
+/// installed does not count.
+#[derive(Debug, Default)]
+pub struct ServingProcesses {
+    /// Sockets of the displays at the last search, which is repeated only after they changed.
+    sockets: BTreeSet<u64>,
+    processes: BTreeSet<ProcessId>,
+}
+
+impl ServingProcesses {
+    /// Searches again if a display has appeared or disappeared. The result of the last search
+    /// remains if the sockets cannot be listed.
+    pub fn refresh(&mut self, system: &System) -> &BTreeSet<ProcessId> {
+        let Ok(sockets) = displays(system) else {
+            return &self.processes;
+        };
+        if sockets != self.sockets {
+            if let Ok(found) = find(system) {
+                let installed = found
+                    .into_iter()
+                    .filter(|server| runs_installed(system, server.id, &server.name));
+                self.processes = installed.map(|server| server.id).collect();
+                self.sockets = sockets;
+            }
+        }
+        &self.processes
+    }
 }
 
 /// Whether this process is a display server.

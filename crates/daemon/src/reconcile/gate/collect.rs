@@ -10,6 +10,7 @@ use limelight_sys::cgroup::CgroupPath;
 use limelight_sys::tree::ProcessTree;
 
 use crate::reconcile::gate::session::{self, leaders, runs_installed};
+use crate::sources::display_servers::ServingProcesses;
 use crate::system::identify;
 use crate::system::System;
 
@@ -63,6 +64,7 @@ pub struct Collector {
     /// process may have been moved out of the app's cgroup.
     claimed: Vec<(ProcessId, Duration)>,
     session: Vec<ProcessId>,
+    servers: ServingProcesses,
     scanned_at: Option<Duration>,
 }
 
@@ -142,14 +144,16 @@ impl Collector {
             names.insert(name);
         }
         let leaders = leaders(system);
+        let servers = self.servers.refresh(system);
         let needed = tree.iter().filter_map(|stat| {
             let id = ProcessId {
                 pid: stat.pid,
                 starttime: stat.start_ticks,
             };
             let named = names.contains(stat.comm.as_str());
-            let needed =
-                leaders.contains(&stat.pid) || (named && runs_installed(system, id, &stat.comm));
+            let needed = leaders.contains(&stat.pid)
+                || servers.contains(&id)
+                || (named && runs_installed(system, id, &stat.comm));
             needed.then_some(id)
         });
         self.session = needed.collect();

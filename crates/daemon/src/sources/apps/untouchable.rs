@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use limelight_core::model::apps::Found;
 use limelight_core::model::unit::{self, Starter};
-use limelight_core::model::AppKey;
+use limelight_core::model::{AppKey, ProcessId};
 
 use crate::reconcile::gate::session::{
     self, is_multiplexer, leaders, locked_users, runs_installed,
@@ -58,6 +58,8 @@ pub fn limit_named(system: &System, found: &mut [Found], by_name: &BTreeSet<AppK
 /// State that is read once for each scan of all apps.
 pub struct Untouchable<'a> {
     names: BTreeSet<&'a str>,
+    /// Display servers.
+    servers: BTreeSet<ProcessId>,
     /// Leaders of logind's sessions.
     leaders: BTreeSet<i32>,
     /// Users whose session is locked.
@@ -65,14 +67,20 @@ pub struct Untouchable<'a> {
 }
 
 impl<'a> Untouchable<'a> {
-    /// `helpers` are the names of programs that serve the topmost app.
-    pub fn new(system: &System, helpers: &'a [String]) -> Untouchable<'a> {
+    /// `helpers` are the names of programs that serve the topmost app, `servers` the processes that
+    /// serve a display.
+    pub fn new(
+        system: &System,
+        helpers: &'a [String],
+        servers: BTreeSet<ProcessId>,
+    ) -> Untouchable<'a> {
         let mut names: BTreeSet<&str> = helpers.iter().map(String::as_str).collect();
         for name in session::names() {
             names.insert(name);
         }
         Untouchable {
             names,
+            servers,
             leaders: leaders(system),
             locked: locked_users(system),
         }
@@ -92,9 +100,9 @@ impl<'a> Untouchable<'a> {
                     member.comm
                 ));
             }
-            if self.names.contains(member.comm.as_str())
-                && runs_installed(system, member.id, &member.comm)
-            {
+            let named = self.names.contains(member.comm.as_str())
+                && runs_installed(system, member.id, &member.comm);
+            if named || self.servers.contains(&member.id) {
                 let comm = &member.comm;
                 return Some(format!(
                     "it holds {comm} (pid {pid}), which other apps need"
