@@ -6,7 +6,7 @@ use limelight_core::model::footprint::{Footprint, Usage};
 use limelight_core::model::pressure::{Memory, STEPS};
 use limelight_core::model::prezero::Engine;
 use limelight_core::model::shortage::{derive_thresholds, Gauge, Shortage};
-use limelight_core::model::snapshot::Measured;
+use limelight_core::model::snapshot::{DisplayServer, Measured};
 use limelight_core::model::{App, AppKey, Home, InForce, Lru, ProcessId, Snapshot};
 use limelight_core::policy::protect::{follow, Step, GRAIN};
 use limelight_core::policy::{boost, plan, premap, prezero, readahead, Action, Event};
@@ -92,7 +92,16 @@ impl Machine {
                     assert_eq!(other, None, "two apps protected at once");
                     in_force.reserved = Some(*reserve);
                 }
-                Step::Unreserve { .. } => in_force.reserved = None,
+                Step::ReserveDisplay { reserve, knob, .. } => {
+                    assert_eq!(Some(reserve.app), front, "reserved for a background app");
+                    assert!(reserve.bytes <= snapshot.budget() / 4);
+                    assert_eq!(*knob, snapshot.lru.knob(), "the knob has no effect");
+                    in_force.reserved_display = Some(*reserve);
+                }
+                Step::Unreserve { .. } => {
+                    in_force.reserved = None;
+                    in_force.reserved_display = None;
+                }
                 Step::Shield {
                     app,
                     members,
@@ -193,6 +202,22 @@ fn events() -> impl Strategy<Value = Event> {
     ]
 }
 
+/// A display server that holds `mib`. Servers 1 to 3 are in the cgroup of an app.
+fn server(number: u64, mib: u64) -> DisplayServer {
+    DisplayServer {
+        home: Home {
+            path: format!("/app-{number}"),
+            inode: number,
+            own: true,
+            adopted: false,
+        },
+        usage: Usage {
+            current: mib * MIB,
+            ..Usage::default()
+        },
+    }
+}
+
 prop_compose! {
     fn situations()(
         topmost in topmost(),
@@ -207,6 +232,7 @@ prop_compose! {
         device_members in 0..6u32,
         ceiling in prop::option::of(0..512 * MIB),
         demand in prop::option::of(any::<u64>()),
+        display in prop::option::of((1..8u64, 0..1024u64)),
     ) -> Snapshot {
         let [enabled, mglru, memory_controller, device, may_adopt, readahead, premap, lock, settled] =
             flags;
@@ -232,6 +258,7 @@ prop_compose! {
             ceiling,
             may_adopt,
             topmost,
+            display: display.map(|(number, mib)| server(number, mib)),
             starting,
             boost: View::default(),
             lowered_steps,
@@ -268,6 +295,7 @@ proptest! {
             }
             if snapshot.topmost.is_none() || !snapshot.settings.protect.enabled {
                 prop_assert_eq!(machine.in_force.reserved, None);
+                prop_assert_eq!(machine.in_force.reserved_display, None);
                 prop_assert_eq!(&machine.in_force.shielded, &None);
                 prop_assert_eq!(&machine.in_force.locked, &None);
             }

@@ -12,6 +12,8 @@ mod authority;
 #[path = "mechanism/boost.rs"]
 mod boost;
 mod common;
+#[path = "mechanism/display.rs"]
+mod display;
 #[path = "mechanism/inherited.rs"]
 mod inherited;
 #[path = "mechanism/own_tree.rs"]

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use super::ageing::aged;
-use super::app::{App, AppKey, ProcessId};
+use super::app::{App, AppKey, Home, ProcessId};
 use super::apps::{Known, Service};
 use super::boost::{Autogroup, Threads, Tuning, View, Weight};
-use super::footprint::Footprint;
+use super::footprint::{Footprint, Usage};
 use super::pressure::Memory;
 use super::prezero::{Engine, Pool};
 use super::protected::{Harm, Protected};
@@ -167,6 +167,8 @@ pub struct InForce {
     pub marked: Option<(AppKey, Vec<ProcessId>)>,
     /// The reservation in force.
     pub reserved: Option<Reserved>,
+    /// The reservation for the display server.
+    pub reserved_display: Option<ReservedDisplay>,
     /// The app whose cgroups have weights, and the weights.
     pub weighed: Option<(AppKey, Vec<Weight>)>,
     /// The app whose threads are tuned, the tuning, and all tuned threads including its helpers'.
@@ -219,6 +221,26 @@ impl Measured {
     }
 }
 
+/// A reservation for a display server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReservedDisplay {
+    /// The topmost app with whose reservation it ends.
+    pub app: AppKey,
+    /// Inode of the server's cgroup.
+    pub inode: u64,
+    /// The size in bytes.
+    pub bytes: u64,
+}
+
+/// The display server that serves the topmost app, if it has a cgroup of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DisplayServer {
+    /// Its cgroup.
+    pub home: Home,
+    /// Memory counters of that cgroup.
+    pub usage: Usage,
+}
+
 /// All input of the policy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
@@ -258,6 +280,8 @@ pub struct Snapshot {
     pub may_hand_down: bool,
     /// The foreground app.
     pub topmost: Option<Measured>,
+    /// The display server that serves it; `None` without one in a cgroup of its own.
+    pub display: Option<DisplayServer>,
     /// A program that is starting, and that came to the foreground soon after an earlier start of
     /// which there is a record. Never the foreground app.
     pub starting: Option<Measured>,

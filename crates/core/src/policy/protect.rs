@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `protect`: reclaim takes the topmost app's pages last.
 //!
-//! There are five means. Each is used where the machine offers it:
+//! There are six means. Each is used where the machine offers it:
 //!
 //! 1. *The device*: the Limelight kernel recognises the app's pages by itself. The device stays on
 //!    while no app is topmost: the kernel records which app reads which page, and so knows the
@@ -16,7 +16,9 @@
 //!    the app the OOM killer's most likely victim.
 //! 5. *Locks* on mapped pages that are charged to other cgroups ([`shared_pages`]), if there is no
 //!    device.
+//! 6. *A reservation for the display server*, which draws the app's answer ([`display`]).
 
+mod display;
 mod reservation;
 mod shared_pages;
 
@@ -24,10 +26,10 @@ pub use reservation::{follow, GRAIN};
 
 use super::plan::Event;
 use super::swap::culprit::{self, Culprit};
-use crate::model::app::{AppKey, ProcessId};
+use crate::model::app::{AppKey, Home, ProcessId};
 use crate::model::pressure::STEPS;
 use crate::model::shortage::Level;
-use crate::model::snapshot::{Locking, Measured, Reserved, Snapshot};
+use crate::model::snapshot::{Knob, Locking, Measured, Reserved, ReservedDisplay, Snapshot};
 
 /// One step of `protect`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +56,18 @@ pub enum Step {
         /// The reason for this size, for `explain`.
         rule: String,
     },
-    /// Restore the memory knobs of the reserved cgroup and of its ancestors.
+    /// Reserve memory for the display server's own cgroup, beside the app's reservation.
+    ReserveDisplay {
+        /// The app, the display server's cgroup, and the size.
+        reserve: ReservedDisplay,
+        /// The display server's cgroup.
+        home: Home,
+        /// The knob.
+        knob: Knob,
+        /// The reason for this size, for `explain`.
+        rule: String,
+    },
+    /// Restore the memory knobs of both reserved cgroups and of their ancestors.
     Unreserve {
         /// The app.
         app: AppKey,
@@ -127,6 +140,11 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
             steps.push(Step::Unreserve { app: reserved.app });
         }
     }
+    // Without a reservation for its app, nothing else ends the display server's.
+    let lone = in_force
+        .reserved_display
+        .filter(|display| in_force.reserved.is_none() && !is_wanted(display.app));
+    steps.extend(lone.map(|display| Step::Unreserve { app: display.app }));
     if let Some((app, _)) = in_force.shielded {
         if !is_wanted(app) || snapshot.settings.protect.oom_points == 0 || is_culprit(snapshot) {
             steps.push(Step::Unshield { app });
@@ -189,6 +207,7 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
         {
             steps.push(step);
         }
+        steps.extend(display::reserve(snapshot));
     }
     steps.extend(shared_pages::lock(snapshot, topmost));
     steps

@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use limelight_core::model::boost::View;
-use limelight_core::model::snapshot::Measured;
+use limelight_core::model::snapshot::{DisplayServer, Measured};
 use limelight_core::model::{ProcessId, Snapshot};
+use limelight_sys::cgroup::CgroupPath;
 use limelight_sys::device::Mechanism;
 
 use crate::config::Adopt;
@@ -77,6 +78,7 @@ impl Reconciler {
             ceiling: front.and_then(|app| identify::ceiling(&self.system, app)),
             may_adopt: self.may_adopt() && !not_adoptable,
             may_hand_down: self.system.owns_tree() && !not_weighable,
+            display: topmost.as_ref().and_then(|top| self.measure_display(top)),
             topmost,
             starting,
             boost,
@@ -128,6 +130,23 @@ impl Reconciler {
             app,
             members,
         })
+    }
+
+    /// The display server of root or of the app's user, in a cgroup of its own. Of several, such as a
+    /// compositor and its Xwayland, the largest.
+    fn measure_display(&self, topmost: &Measured) -> Option<DisplayServer> {
+        let system = &self.system;
+        let owner = |id: ProcessId| system.same_process(id)?.owner_uid().ok();
+        let user = topmost.members.first().and_then(|id| owner(*id))?;
+        let servers = self.protected.collector.display_servers().iter();
+        let found = servers.filter_map(|id| {
+            owner(*id).filter(|uid| *uid == 0 || *uid == user)?;
+            let home = identify::home_of_helper(system, *id).filter(|home| home.own)?;
+            let cgroup = system.cgroups.open(&CgroupPath::parse(&home.path)?).ok()?;
+            let usage = identify::charged_to(&cgroup)?;
+            Some(DisplayServer { home, usage })
+        });
+        found.max_by_key(|server| server.usage.held())
     }
 
     fn view_for_boost(&mut self, topmost: Option<&Measured>, starting: Option<&Measured>) -> View {

@@ -29,7 +29,7 @@ pub(super) struct Switched {
 /// State of the list of processes that no action may harm.
 #[derive(Debug, Default)]
 pub(super) struct ProtectedProcesses {
-    collector: Collector,
+    pub collector: Collector,
     /// When services were scanned for, since boot.
     services_at: Option<Duration>,
     /// Data read when another app became topmost, for the plan that follows at once.

@@ -72,6 +72,11 @@ pub struct ServingProcesses {
 }
 
 impl ServingProcesses {
+    /// The result of the last search.
+    pub fn known(&self) -> &BTreeSet<ProcessId> {
+        &self.processes
+    }
+
     /// Searches again if a display has appeared or disappeared. The result of the last search
     /// remains if the sockets cannot be listed.
     pub fn refresh(&mut self, system: &System) -> &BTreeSet<ProcessId> {

@@ -246,9 +246,27 @@ pub fn is_alive(system: &System, app: &App) -> bool {
     lives.unwrap_or_else(|error| error.is_exhausted())
 }
 
+/// The cgroup of a program that serves other apps. `own` means that it contains only the program or
+/// the program's service.
+pub fn home_of_helper(system: &System, id: ProcessId) -> Option<Home> {
+    let path = system.same_process(id)?.cgroup().ok().flatten()?;
+    let home = home_of(system, id, &path)?;
+    // `user@UID.service` is a user's service manager, not the service of a helper.
+    let unit = home.path.rsplit('/').next().unwrap_or_default();
+    let service = unit.ends_with(".service") && !unit.starts_with("user@");
+    Some(Home {
+        own: home.own || service,
+        ..home
+    })
+}
+
 /// Memory counters of the app's own cgroup; `None` without one or without the controller.
 pub fn usage(system: &System, app: &App) -> Option<Usage> {
-    let cgroup = open_home(system, app)?;
+    charged_to(&open_home(system, app)?)
+}
+
+/// Memory counters of a cgroup; `None` without the memory controller.
+pub fn charged_to(cgroup: &Cgroup) -> Option<Usage> {
     let stat = cgroup.memory_stat().ok()?;
     let get = |name| stat.get(name).unwrap_or(0);
     let refaults = get("workingset_refault_file").saturating_add(get("workingset_refault_anon"));

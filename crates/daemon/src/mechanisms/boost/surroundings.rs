@@ -224,23 +224,12 @@ fn works(stat: &Stat, tree: &ProcessTree) -> bool {
 }
 
 fn known(system: &System, name: &str, role: Role, id: ProcessId) -> Option<Known> {
-    let process = system.same_process(id)?;
-    let path = process.cgroup().ok().flatten();
-    let home = path.and_then(|path| identify::home_of(system, id, &path));
-    // `user@UID.service` is a user's service manager, not the service of a helper.
-    let service = |home: &Home| {
-        let unit = home.path.rsplit('/').next().unwrap_or_default();
-        unit.ends_with(".service") && !unit.starts_with("user@")
-    };
     Some(Known {
         name: name.to_owned(),
         role,
         process: id,
-        uid: process.owner_uid().ok()?,
-        home: home.map(|home| Home {
-            own: home.own || service(&home),
-            ..home
-        }),
+        uid: system.same_process(id)?.owner_uid().ok()?,
+        home: identify::home_of_helper(system, id),
     })
 }
 

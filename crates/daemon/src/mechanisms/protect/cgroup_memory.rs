@@ -7,7 +7,7 @@
 //! that the ancestor's other children use of their own reservations. The memory controller is
 //! enabled where it is missing.
 
-use limelight_core::model::snapshot::{Knob, Reserved};
+use limelight_core::model::snapshot::{Knob, Reserved, ReservedDisplay};
 use limelight_core::model::{AppKey, Home};
 use limelight_core::policy::protect::GRAIN;
 use limelight_proto::Outcome;
@@ -54,21 +54,25 @@ impl Target {
     }
 }
 
-/// The targets of the app's cgroup and its ancestors below the root, in order from the root down.
+/// The targets of a cgroup and its ancestors below the root, in order from the root down. `bytes`:
+/// the cgroup's reservation; `carried`: the ancestors' part of it. `counts`: what counts of the
+/// reservations beside the cgroup.
 fn targets(
     context: Context<'_>,
     ledger: &Ledger,
     home: &Home,
-    reserve: Reserved,
+    knob: Knob,
+    [bytes, carried]: [u64; 2],
+    counts: Counts,
 ) -> Result<Vec<Target>, String> {
-    let knob = memory_knob(reserve.knob);
+    let knob = memory_knob(knob);
     let text = |error: limelight_sys::Error| error.to_string();
     let path = CgroupPath::parse(&home.path).ok_or("not a cgroup path")?;
     let chain = context.system.cgroups.open_chain(&path).map_err(text)?;
     if chain.last().map(|leaf| leaf.id().0) != Some(home.inode) {
-        return Err(format!("{} is no longer the app's cgroup", home.path));
+        return Err(format!("{} is no longer the same cgroup", home.path));
     }
-    let mut need = Limit::Bytes(reserve.carried);
+    let mut need = Limit::Bytes(carried);
     let mut below: Option<String> = None;
     let mut targets = Vec::new();
     for cgroup in chain.into_iter().rev() {
@@ -78,8 +82,11 @@ fn targets(
             None => (found, Vec::new()),
         };
         let own = match &below {
-            None => Limit::Bytes(reserve.bytes),
-            Some(child) => plus(need, siblings_use(&cgroup, child, knob).map_err(text)?),
+            None => Limit::Bytes(bytes),
+            Some(child) => plus(
+                need,
+                siblings_use(&cgroup, child, knob, counts).map_err(text)?,
+            ),
         };
         need = match &below {
             None => need.max(original),
@@ -110,9 +117,23 @@ fn plus(limit: Limit, bytes: u64) -> Limit {
     }
 }
 
-/// How many bytes of their own reservations the other children of `parent` use. Most have none, and
-/// there may be many, so only the file of the reservation is opened.
-fn siblings_use(parent: &Cgroup, child: &str, knob: MemoryKnob) -> limelight_sys::Result<u64> {
+/// What counts of another cgroup's reservation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Counts {
+    /// The part in use.
+    Used,
+    /// All of it: the topmost app may grow into the rest.
+    Whole,
+}
+
+/// How many bytes of their own reservations the other children of `parent` use, or may use. Most
+/// have none, and there may be many, so only the file of the reservation is opened.
+fn siblings_use(
+    parent: &Cgroup,
+    child: &str,
+    knob: MemoryKnob,
+    counts: Counts,
+) -> limelight_sys::Result<u64> {
     let mut sum = 0;
     for name in parent.dir().directories()? {
         if name == child {
@@ -125,7 +146,10 @@ fn siblings_use(parent: &Cgroup, child: &str, knob: MemoryKnob) -> limelight_sys
         let limit = text.and_then(|text| text.parse().ok());
         let limit = limit.filter(|limit| *limit != Limit::ZERO);
         if let (Some(limit), Ok(sibling)) = (limit, parent.open_child(&name)) {
-            sum += in_use(&sibling, limit);
+            sum += match (counts, limit) {
+                (Counts::Whole, Limit::Bytes(bytes)) => bytes,
+                _ => in_use(&sibling, limit),
+            };
         }
     }
     Ok(sum)
@@ -190,7 +214,7 @@ fn limit_entry(ledger: &Ledger, cgroup: &Cgroup, knob: Knob) -> Option<Entry> {
     entries.find(same).cloned()
 }
 
-/// The reservation of the topmost app.
+/// The reservations of the topmost app and of its display server.
 #[derive(Debug, Default)]
 pub struct Reservation {
     /// Cgroups (by inode) and files whose value another program has overwritten. They are left
@@ -228,7 +252,15 @@ impl Reservation {
                 return Effect::None;
             }
         };
-        let targets = match targets(context, &shared.ledger, &home, reserve) {
+        let sizes = [reserve.bytes, reserve.carried];
+        let targets = match targets(
+            context,
+            &shared.ledger,
+            &home,
+            reserve.knob,
+            sizes,
+            Counts::Used,
+        ) {
             Ok(targets) => targets,
             Err(why) => {
                 let change = fail(failed(why));
@@ -275,6 +307,48 @@ impl Reservation {
         effect
     }
 
+    /// Makes the reservation for the display server's cgroup `home`. The ancestors are only raised: those
+    /// that are also the app's ancestors follow the app's next reservation.
+    pub(super) fn reserve_display(
+        &mut self,
+        shared: &mut Shared,
+        home: &Home,
+        (reserve, knob): (ReservedDisplay, Knob),
+        rule: &str,
+        context: Context<'_>,
+    ) {
+        // Noted in any case: the next attempt comes when the size changes, not at every tick.
+        shared.in_force.reserved_display = Some(reserve);
+        let note = |shared: &mut Shared, path: &str, values: (Limit, Limit), outcome| {
+            let file = context.system.cgroup_file(path, knob.file());
+            let change = context.change(file, values, rule, outcome);
+            shared
+                .changes
+                .note(Reach::App(reserve.app), Kind::Reservation, change);
+        };
+        let sizes = [reserve.bytes, reserve.bytes];
+        let handed = hand_down(shared, &home.path, MEMORY, context);
+        let found = handed
+            .map_err(|error| error.to_string())
+            .and_then(|_| targets(context, &shared.ledger, home, knob, sizes, Counts::Whole));
+        let targets = match found {
+            Ok(targets) => targets,
+            Err(why) => {
+                let values = (Limit::ZERO, Limit::Bytes(reserve.bytes));
+                return note(shared, &home.path, values, Outcome::Inert { why });
+            }
+        };
+        let last = targets.len().saturating_sub(1);
+        for (at, target) in targets.iter().enumerate() {
+            if at != last && target.found >= target.wanted {
+                continue;
+            }
+            let outcome = self.write(shared, target, knob);
+            let values = (target.original, target.wanted);
+            note(shared, target.cgroup.path().as_str(), values, outcome);
+        }
+    }
+
     /// Checks whether another program has overwritten a value of the reservation. If so, the next
     /// plan makes the reservation again. A value that was reset to the original, as a service
     /// manager does when it reloads its units, is written again up to `DISTURBANCES_MAX` times.
@@ -298,6 +372,7 @@ impl Reservation {
         if disturbed {
             self.disturbances = self.disturbances.saturating_add(1);
             shared.in_force.reserved = None;
+            shared.in_force.reserved_display = None;
         }
     }
 
@@ -369,6 +444,7 @@ impl Reservation {
         self.conflicts.clear();
         self.disturbances = 0;
         shared.in_force.reserved = None;
+        shared.in_force.reserved_display = None;
         shared
             .changes
             .drop_where(|reach, kind| (reach, kind) == (Reach::App(app), Kind::Reservation));

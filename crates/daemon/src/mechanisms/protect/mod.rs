@@ -86,6 +86,16 @@ impl Mechanism for Protect {
             Step::Reserve { reserve, rule } => {
                 return self.reservation.reserve(shared, *reserve, rule, context)
             }
+            Step::ReserveDisplay {
+                reserve,
+                home,
+                knob,
+                rule,
+            } => {
+                let to = (*reserve, *knob);
+                self.reservation
+                    .reserve_display(shared, home, to, rule, context);
+            }
             Step::Unreserve { app } => self.reservation.unreserve(shared, *app, context),
             Step::Shield {
                 app,

@@ -74,6 +74,11 @@ impl Collector {
         self.scanned_at = None;
     }
 
+    /// The display servers, as of the last scan.
+    pub fn display_servers(&self) -> &BTreeSet<ProcessId> {
+        self.servers.known()
+    }
+
     /// Lists the protected processes, the most important ones first: the topmost app's, Limelight's
     /// own, the session's, those of the previous app, and the topmost app's ancestors.
     pub fn collect(&mut self, system: &System, now: Duration, request: Request<'_>) -> Vec<Wanted> {
