@@ -203,11 +203,16 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
             if snapshot.may_adopt {
                 steps.push(Step::Adopt { app });
             }
-        } else if let Some(step) = reservation::reserve(snapshot, app, topmost.protected().as_ref())
-        {
-            steps.push(step);
+        } else {
+            let step = reservation::reserve(snapshot, app, topmost.protected().as_ref());
+            let reserved = match &step {
+                Some(Step::Reserve { reserve, .. }) => Some(*reserve),
+                _ => in_force.reserved.filter(|reserved| reserved.app == app),
+            };
+            steps.extend(step);
+            let display = reserved.map(|reserved| display::reserve(snapshot, &reserved));
+            steps.extend(display.flatten());
         }
-        steps.extend(display::reserve(snapshot));
     }
     steps.extend(shared_pages::lock(snapshot, topmost));
     steps

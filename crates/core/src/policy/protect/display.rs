@@ -10,7 +10,7 @@
 use super::reservation::round;
 use super::Step;
 use crate::model::pressure::STEPS;
-use crate::model::snapshot::{ReservedDisplay, Snapshot};
+use crate::model::snapshot::{Reserved, ReservedDisplay, Snapshot};
 
 /// Reciprocal of the largest share of the budget that the display server gets.
 const SHARE: u64 = 4;
@@ -18,9 +18,8 @@ const SHARE: u64 = 4;
 /// Reciprocal of the relative difference that is not worth a write.
 const SLACK: u64 = 8;
 
-/// The reservation for the display server, if it differs from the one in force. There is none
-/// without a reservation for the app.
-pub(super) fn reserve(snapshot: &Snapshot) -> Option<Step> {
+/// The reservation for the display server beside the app's, if it differs from the one in force.
+pub(super) fn reserve(snapshot: &Snapshot, reserved: &Reserved) -> Option<Step> {
     let topmost = snapshot.topmost.as_ref()?;
     let home = topmost.app.own_home()?;
     let display = snapshot.display.as_ref()?;
@@ -33,16 +32,9 @@ pub(super) fn reserve(snapshot: &Snapshot) -> Option<Step> {
         return None;
     }
     let in_force = &snapshot.in_force;
-    let reserved = in_force.reserved;
-    let reserved = reserved.filter(|reserved| reserved.app == topmost.app.key);
     let budget = snapshot.budget();
-    let app = match (reserved, topmost.protected()) {
-        (Some(reserved), _) => reserved.bytes,
-        (None, Some(footprint)) => footprint.usage.held(),
-        (None, None) => 0,
-    };
     let held = display.usage.held();
-    let most = (budget / SHARE).min(budget.saturating_sub(app));
+    let most = (budget / SHARE).min(budget.saturating_sub(reserved.bytes));
     let left = u64::from(STEPS - snapshot.lowered_steps.min(STEPS));
     let bytes = round(held.min(most) / u64::from(STEPS) * left);
     let same = |current: &ReservedDisplay| {
@@ -76,7 +68,7 @@ mod tests {
     use crate::model::app::{App, AppKey, Home};
     use crate::model::footprint::{Footprint, Usage};
     use crate::model::pressure::Memory;
-    use crate::model::snapshot::{DisplayServer, Knob, Measured, Reserved};
+    use crate::model::snapshot::{DisplayServer, Knob, Measured};
 
     const MIB: u64 = 1 << 20;
 
@@ -126,7 +118,18 @@ mod tests {
     }
 
     fn reserved(machine: &Snapshot) -> Option<u64> {
-        match reserve(machine) {
+        beside(machine, 100)
+    }
+
+    /// The server's reservation in MiB, beside one of `mib` for the app.
+    fn beside(machine: &Snapshot, mib: u64) -> Option<u64> {
+        let reserved = Reserved {
+            app: AppKey::Cgroup { inode: 1 },
+            knob: Knob::Low,
+            bytes: mib * MIB,
+            carried: mib * MIB,
+        };
+        match reserve(machine, &reserved) {
             Some(Step::ReserveDisplay { reserve, .. }) => Some(reserve.bytes / MIB),
             _ => None,
         }
@@ -140,28 +143,14 @@ mod tests {
 
     #[test]
     fn app_comes_first() {
-        let mut machine = machine(200);
-        let reserve = |bytes| Reserved {
-            app: AppKey::Cgroup { inode: 1 },
-            knob: Knob::Low,
-            bytes,
-            carried: bytes,
-        };
-        machine.in_force.reserved = Some(reserve(520 * MIB));
-        assert_eq!(reserved(&machine), Some(80));
-        machine.in_force.reserved = Some(reserve(600 * MIB));
-        assert_eq!(reserved(&machine), None);
+        let machine = machine(200);
+        assert_eq!(beside(&machine, 520), Some(80));
+        assert_eq!(beside(&machine, 600), None);
     }
 
     #[test]
     fn small_change_is_not_written_and_a_new_app_needs_a_new_reservation() {
         let mut machine = machine(104);
-        machine.in_force.reserved = Some(Reserved {
-            app: AppKey::Cgroup { inode: 1 },
-            knob: Knob::Low,
-            bytes: 100 * MIB,
-            carried: 100 * MIB,
-        });
         let one = |app, inode| ReservedDisplay {
             app: AppKey::Cgroup { inode: app },
             inode,
