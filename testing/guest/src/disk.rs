@@ -57,15 +57,6 @@ impl Disk {
         parse(&text).with_context(|| format!("cannot parse {}: {text:?}", path.display()))
     }
 
-    /// Directory of the queue's settings. A partition has none of its own.
-    fn queue(&self) -> PathBuf {
-        let own = self.0.join("queue");
-        match own.exists() {
-            true => own,
-            false => self.0.join("../queue"),
-        }
-    }
-
     /// Sets the disk's I/O scheduler, which must be built in or loaded.
     pub fn set_scheduler(&self, name: &str) -> Result<()> {
         let path = self.queue().join("scheduler");

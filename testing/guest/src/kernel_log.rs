@@ -23,6 +23,11 @@ const PROBLEMS: [&str; 12] = [
     "general protection fault",
 ];
 
+/// Functions whose warnings are no defect. `trace_rb_cpu_prepare()` warns if a task is killed while
+/// it creates an instance of the tracer, as limelightd is in tests (`fatal_signal_pending()` in
+/// kernel/trace/ring_buffer.c).
+pub const HARMLESS: [&str; 1] = ["trace_rb_cpu_prepare+"];
+
 /// A reader of `/dev/kmsg`.
 pub struct KernelLog(File);
 
@@ -71,10 +76,8 @@ impl KernelLog {
 /// The text of a `/dev/kmsg` entry if it reports a problem.
 fn problem(entry: &str) -> Option<&str> {
     let text = entry.split_once(';')?.1.lines().next()?;
-    PROBLEMS
-        .iter()
-        .any(|sign| text.contains(sign))
-        .then_some(text)
+    let holds = |signs: &[&str]| signs.iter().any(|sign| text.contains(sign));
+    (holds(&PROBLEMS) && !holds(&HARMLESS)).then_some(text)
 }
 
 #[cfg(test)]
@@ -86,6 +89,10 @@ mod tests {
         assert_eq!(
             problem("4,120,99,-;WARNING: CPU: 0 PID: 1 at mm/x.c:1\n SUBSYSTEM=a\n"),
             Some("WARNING: CPU: 0 PID: 1 at mm/x.c:1")
+        );
+        assert_eq!(
+            problem("4,1,9,-;WARNING: CPU: 1 PID: 79 at x.c:2 trace_rb_cpu_prepare+0xd6/0xe0\n"),
+            None
         );
         assert_eq!(
             problem("6,1,2,-;Out of memory: Killed process 9 (grow)\n"),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Detects kernel defects on the console.
 
+use limelight_apps::kernel_log::HARMLESS;
+
 /// Texts of kernel defect reports. An OOM kill is not one.
 const TROUBLE: [&str; 14] = [
     "Kernel panic",
@@ -23,8 +25,8 @@ const TROUBLE: [&str; 14] = [
 /// are skipped.
 pub fn trouble<'a>(console: &'a str, expected: &[&str]) -> Option<&'a str> {
     console.lines().map(str::trim).find(|line| {
-        TROUBLE.iter().any(|text| line.contains(text))
-            && !expected.iter().any(|text| line.contains(text))
+        let holds = |texts: &[&str]| texts.iter().any(|text| line.contains(text));
+        holds(&TROUBLE) && !holds(&HARMLESS) && !holds(expected)
     })
 }
 
