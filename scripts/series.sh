@@ -5,7 +5,8 @@
 # sent:
 #   - `git am` applies them to a fresh kernel source, and the result has exactly our changes;
 #   - each patch passes checkpatch, and compiles without warnings on top of the previous patches;
-#   - the whole series compiles without warnings with each of its options disabled.
+#   - the whole series compiles without warnings with each of its options disabled;
+#   - with all of its options disabled, no structure that it adds members to grows.
 # Code that the series does not touch is not compiled.
 # Environment:
 #   KERNEL                version of the kernel: 6.12 (default) or 7.3
@@ -20,8 +21,11 @@ export KERNEL=${KERNEL:-6.12}
 out=$PWD/target/series/$KERNEL
 make_series=$PWD/scripts/series-make.sh
 tarball=${LIMELIGHT_KERNEL_TAR:-/usr/src/linux-source-$KERNEL.tar.xz}
-touched=(fs/exec.o kernel/fork.o mm/)
+touched=(fs/exec.o kernel/fork.o kernel/sched/ mm/)
 options=(PROTECT READAHEAD PREMAP PREZERO PREZERO_BLOCK PREZERO_DMA KUNIT_TEST)
+# Structures that the series adds members to, directly or by a member.
+structures=(lruvec mem_cgroup mm_struct pglist_data readahead_control reclaim_state scan_control
+    task_struct zone)
 compiler=()
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -75,6 +79,25 @@ compile() {
         exit 1
     fi
     echo "$1: compiles without a warning ($((SECONDS - started)) s)"
+}
+
+# Prints the sizes of the structures, one per line, in the current tree and configuration. The
+# compiler writes them into an assembler file, as it does for the kernel's asm-offsets.h.
+# mm/vmscan.c is included because it defines struct scan_control.
+sizes() {
+    local structure
+    {
+        printf '#include "vmscan.c"\nvoid limelight_sizes(void);\nvoid limelight_sizes(void)\n{\n'
+        for structure in "${structures[@]}"; do
+            printf 'asm volatile(".ascii \\"->%s %%c0\\"" : : "i" (sizeof(struct %s)));\n' \
+                "$structure" "$structure"
+        done
+        echo '}'
+    } >mm/limelight-sizes.c
+    make --silent olddefconfig
+    make --silent "-j$(nproc)" "${compiler[@]}" mm/limelight-sizes.s >&2
+    sed -n 's/^.*"->\([a-z_]* [0-9]*\)".*$/\1/p' mm/limelight-sizes.s
+    rm mm/limelight-sizes.[cs]
 }
 
 # Checks the patch that `git am` has just applied.
@@ -146,10 +169,19 @@ if [ "${SERIES_COMPILE:-yes}" = yes ]; then
     compile "all patches with /dev/limelight alone"
     scripts/config --disable LIMELIGHT
     compile "all patches without CONFIG_LIMELIGHT"
+    sizes >"$work/sizes"
 else
     echo "SERIES_COMPILE=no: nothing was compiled"
 fi
 git checkout --quiet --force base
+if [ "${SERIES_COMPILE:-yes}" = yes ]; then
+    sizes >"$work/sizes-of-base"
+    [ "$(wc -l <"$work/sizes")" = "${#structures[@]}" ] ||
+        fail "the sizes of the structures are not in the assembler file"
+    diff "$work/sizes-of-base" "$work/sizes" ||
+        fail "without CONFIG_LIMELIGHT, the size of a structure differs from that in base"
+    echo "no structure grows without CONFIG_LIMELIGHT: $(paste -sd, "$work/sizes")"
+fi
 git am --quiet "$out"/rfc/000[1-9]-*.patch
 echo "git am applies the RFC"
 echo "the series is in ${out#"$OLDPWD"/}"

@@ -142,9 +142,10 @@ enum limelight_mode {
  * @tag: tag of a member that maps the current folio, valid with LIMELIGHT_MAPPED
  * @kept: protected pages that this pass skipped, except on active lists
  *
- * All zero: reclaim without protection.
+ * All zero: reclaim without protection. Empty without CONFIG_LIMELIGHT_PROTECT.
  */
 struct limelight_reclaim {
+#ifdef CONFIG_LIMELIGHT_PROTECT
 	u8 mode;
 	u8 seen;
 	bool cached;
@@ -153,6 +154,7 @@ struct limelight_reclaim {
 	bool topmost;
 	u32 tag;
 	unsigned long kept;
+#endif
 };
 
 /*
@@ -327,21 +329,6 @@ static inline void limelight_reclaim_begin(struct limelight_reclaim *reclaim,
 					   struct mem_cgroup *memcg,
 					   gfp_t gfp_mask)
 {
-}
-
-static inline bool limelight_retry_unprotected(struct limelight_reclaim *reclaim,
-					       struct mem_cgroup *memcg, int order)
-{
-	return false;
-}
-
-static inline bool limelight_reclaim_trickled(struct limelight_reclaim *reclaim,
-					      struct pglist_data *pgdat,
-					      struct mem_cgroup *memcg,
-					      bool swept,
-					      unsigned long reclaimed, int order)
-{
-	return false;
 }
 
 static inline bool limelight_should_abort(const struct limelight_reclaim *reclaim,

@@ -35,6 +35,7 @@
 #include <linux/preempt.h>
 #include <linux/rcupdate.h>
 #include <linux/sched.h>
+#include <linux/sched/cputime.h>
 #include <linux/shrinker.h>
 #include <linux/string.h>
 #include <linux/vmstat.h>

@@ -79,16 +79,6 @@ struct prezero_pool {
 	struct prezero_cpu __percpu *cpus;
 };
 
-/* kernel/sched/fair.c: whether cpu.max limits the time of @p */
-#ifdef CONFIG_CGROUP_SCHED
-bool cfs_task_bw_constrained(struct task_struct *p);
-#else
-static inline bool cfs_task_bw_constrained(struct task_struct *p)
-{
-	return false;
-}
-#endif
-
 /* prezero_pool.c */
 int prezero_pool_init(struct prezero_pool *pool);
 void prezero_pool_destroy(struct prezero_pool *pool);

@@ -367,10 +367,8 @@ static bool protect_rmap_one(struct folio *folio, struct vm_area_struct *vma,
 	DEFINE_FOLIO_VMA_WALK(pvmw, folio, vma, address, 0);
 	struct limelight_reclaim *reclaim = arg;
 
-	if (page_vma_mapped_walk(&pvmw)) {
+	while (page_vma_mapped_walk(&pvmw))
 		__limelight_note_mapping(reclaim, vma);
-		page_vma_mapped_walk_done(&pvmw);
-	}
 	return !(reclaim->seen & LIMELIGHT_MAPPED);
 }
 

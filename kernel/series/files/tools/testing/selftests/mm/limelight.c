@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -207,6 +208,47 @@ static void test_sysfs(void)
 				 "the budget can be read\n");
 }
 
+/* Whether only root has access to a file in sysfs. True if there is no such file. */
+static bool is_for_root(const char *name)
+{
+	char path[128];
+	struct stat stats;
+
+	snprintf(path, sizeof(path), SYSFS "%s", name);
+	if (stat(path, &stats))
+		return errno == ENOENT;
+	return !stats.st_uid && !(stats.st_mode & 077);
+}
+
+/* Whether /proc/vmstat, which every user can read, has a counter with this prefix. */
+static bool vmstat_has(const char *prefix)
+{
+	FILE *file = fopen("/proc/vmstat", "r");
+	bool found = false;
+	char line[128];
+
+	if (!file)
+		ksft_exit_fail_perror("/proc/vmstat");
+	while (!found && fgets(line, sizeof(line), file))
+		found = !strncmp(line, prefix, strlen(prefix));
+	fclose(file);
+	return found;
+}
+
+/* Windows reveal keystrokes, and generations reveal changes of the foreground app. */
+static void test_no_oracle(void)
+{
+	ksft_test_result(is_for_root("windows_opened") && is_for_root("windows_expired"),
+			 "only root can read the numbers of windows\n");
+	ksft_test_result(is_for_root("generation") && is_for_root("members"),
+			 "only root can read the topmost set's state\n");
+	ksft_test_result(is_for_root("protect/footprint_kb") &&
+			 is_for_root("protect/cached_kb"),
+			 "only root can read the topmost app's footprint\n");
+	ksft_test_result(!vmstat_has("limelight_window"),
+			 "/proc/vmstat has no counter of windows\n");
+}
+
 int main(void)
 {
 	int32_t self;
@@ -226,11 +268,12 @@ int main(void)
 	if (self < 0)
 		ksft_exit_fail_perror("pidfd_open");
 
-	ksft_set_plan(19);
+	ksft_set_plan(23);
 	test_open_is_exclusive();
 	test_sizes(fd);
 	test_topmost(fd, self);
 	test_close_undoes(fd, self);
 	test_sysfs();
+	test_no_oracle();
 	ksft_finished();
 }
