@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Entry points of the project. They need make and git. Missing packages are installed by
-# scripts/deps.sh if make runs as root on Debian 12; otherwise the script lists them.
+# scripts/deps.sh if make runs as root on Debian 12 or 13, or Ubuntu 24.04; otherwise the script
+# lists them.
 
 # Fall back to rustup's cargo if the PATH has none.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -9,18 +10,20 @@ CARGO ?= cargo
 CARGO_TARGET_DIR ?= target
 LAB = $(CARGO) run --quiet --locked --package limelight-lab --
 # Programs for the guests. They are linked statically, because an initramfs has no shared libraries.
-STATIC_PACKAGES = limelight-daemon limelight-cli limelight-agent limelight-apps
-STATIC_PROGRAMS = limelightd limelight limelight-agent limelight-guest
+STATIC_PACKAGES = limelight-daemon limelight-cli limelight-agent limelight-bus limelight-apps
+STATIC_PROGRAMS = limelightd limelight limelight-agent limelight-bus limelight-guest
 # Packages that `make install` builds, and the directories that it installs to. PREFIX: the prefix
 # of all paths, such as /usr or /usr/local. DESTDIR: a staging directory, for packagers. SBINDIR:
-# directory for the daemon. SYSTEM_LIB: directory above systemd's units and udev's rules.
-INSTALLED_PACKAGES = limelight-daemon limelight-cli limelight-agent limelight-premap
+# directory for the daemons. SYSTEM_LIB: directory above systemd's units and udev's rules.
+INSTALLED_PACKAGES = limelight-daemon limelight-cli limelight-agent limelight-bus limelight-premap
 PREFIX ?= /usr
 SBINDIR ?= $(PREFIX)/sbin
 SYSTEM_LIB ?= /usr/lib
-# Version of Linux for `kernel` and `series`: 6.12 or 7.3.
+# For `kernel` and `series`: the version of Linux, 6.12 or 7.3. For `demo`: `ours` adds our kernel.
 KERNEL ?= 6.12
-# Directory with the programs and the library for `install` and `deb`, already built. If it is
+# Packages that `deps` checks: those for the demo, or all. See scripts/deps.sh.
+DEPS = test
+# Directory with the programs and the library for `install`, `deb` and `rpm`, already built. If it is
 # empty, make builds them.
 PROGRAMS ?=
 
@@ -28,19 +31,41 @@ PROGRAMS ?=
 DRAWINGS = docs/development/architecture.svg docs/development/click.svg
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench soak fuzz dma report drawing kernel series static android aarch build install dist deb kernel-deb lab-deb lint clean deps
+.PHONY: help demo demo-begin demo-programs test bench record soak fuzz dma report figures drawing pictures kernel series static android aarch build install dist deb rpm kernel-deb lab-deb lint clean deps
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-demo: static ## Run an image viewer under load in a virtual machine, without and with Limelight
-	@$(LAB) demo
+demo: DEPS = $(if $(filter ours,$(KERNEL)),demo-kernel,demo)
+demo: demo-begin demo-programs ## Compare stock Debian, earlyoom and Limelight in a virtual machine (KERNEL=ours: also our kernel)
+	$(if $(filter-out 6.12 ours,$(KERNEL)),$(error the demo takes KERNEL=ours only))
+	@$(DEMO_PROGRAMS)/limelight-lab demo --programs $(DEMO_PROGRAMS) $(if $(filter ours,$(KERNEL)),--our-kernel)
+
+demo-begin:
+	@echo "Limelight's demo. 1: missing packages are installed. 2: Limelight is compiled, which takes"
+	@echo "about 170 s of processor time. 3: a virtual machine runs for some minutes. Nothing else on"
+	@echo "this machine changes."
+
+# The lab and the programs for its guests, compiled together and fast.
+DEMO_PROGRAMS = target/lab/bin-demo
+DEMO_PACKAGES = limelight-daemon limelight-cli limelight-apps limelight-lab
+demo-programs: deps
+	@triple=$$(rustc -vV | sed -n 's/^host: //p') && \
+	RUSTFLAGS='-C target-feature=+crt-static' $(CARGO) build --locked --profile demo \
+	    --target "$$triple" $(addprefix --package ,$(DEMO_PACKAGES)) && \
+	mkdir -p $(DEMO_PROGRAMS) && \
+	for program in limelightd limelight limelight-guest limelight-lab; do \
+	    install -C "$(CARGO_TARGET_DIR)/$$triple/demo/$$program" $(DEMO_PROGRAMS)/ || exit 1; \
+	done
 
 test: deps ## Check style, run all tests, build the kernel, run the whole-VM tests
 	@scripts/test.sh
 
-bench: static ## Run every benchmark (hours without KVM)
-	@$(LAB) bench
+bench: static ## Run every benchmark, hours without KVM; resumes after an interruption (QUICK=1: only the headline figures; RESTART=1: start anew)
+	@$(LAB) bench $(if $(QUICK),--quick) $(if $(RESTART),--restart)
+
+record: static ## Update testing/lab/record.toml, the counters that `make test` compares with, and print the difference
+	@$(LAB) record
 
 soak: static ## Run the soak tests on the debug kernel (hours without KVM)
 	@$(LAB) soak
@@ -51,8 +76,14 @@ fuzz: deps ## Fuzz all parsers of external input, SECONDS_EACH=3 seconds each; s
 dma: deps ## Test zeroing by DMA with our kernel on an emulated RISC-V machine (needs gcc-riscv64-linux-gnu, qemu-system-misc, opensbi)
 	@$(LAB) dma
 
-report: deps ## Make target/lab/report.html from the results of earlier runs
+report: deps ## Make target/lab/report.html from docs/results/figures.toml and the results of earlier runs
 	@$(LAB) report
+
+pictures: ## Make the pictures of `limelight top` in docs/user
+	@LIMELIGHT_PICTURES=1 $(CARGO) test --quiet --locked --package limelight-cli pictures_in_the_documentation
+
+figures: deps ## Make README's table and the drawings in docs/results from docs/results/figures.toml
+	@$(LAB) figures
 
 drawing: $(DRAWINGS) ## Make the drawings in docs/development from their sources, *.dot (needs graphviz)
 
@@ -100,6 +131,9 @@ dist: ## Make target/dist: the source tarball with a PKGBUILD and an APKBUILD
 deb: $(if $(PROGRAMS),,build) ## Make target/deb: the Debian package (needs debhelper, lintian)
 	@scripts/deb.sh "$(or $(PROGRAMS),$(CARGO_TARGET_DIR)/release)"
 
+rpm: $(if $(PROGRAMS),,build) ## Make target/rpm: RPM packages (needs rpmbuild)
+	@scripts/rpm.sh "$(or $(PROGRAMS),$(CARGO_TARGET_DIR)/release)"
+
 kernel-deb: ## Make target/kernel-deb: Debian packages of a kernel with our series (hours; see scripts/kernel-deb.sh)
 	@scripts/kernel-deb.sh
 
@@ -107,7 +141,7 @@ kernel-deb: ## Make target/kernel-deb: Debian packages of a kernel with our seri
 lab-deb: static
 	@$(CARGO) build --locked --release --package limelight-premap
 	@mkdir -p target/lab/package
-	@install -C $(addprefix target/lab/bin/,limelightd limelight limelight-agent) \
+	@install -C $(addprefix target/lab/bin/,limelightd limelight limelight-agent limelight-bus) \
 	    "$(CARGO_TARGET_DIR)/release/liblimelight_premap.so" target/lab/package/
 	@LINTIAN_SUPPRESS=statically-linked-binary,shared-library-lacks-prerequisites \
 	    scripts/deb.sh target/lab/package target/lab/deb
@@ -120,4 +154,4 @@ clean: ## Remove all build output, except the lab's cache in ~/.cache/limelight
 	@rm -rf "$(CARGO_TARGET_DIR)" target
 
 deps:
-	@scripts/deps.sh
+	@scripts/deps.sh $(DEPS)

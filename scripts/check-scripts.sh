@@ -5,6 +5,48 @@
 set -eu
 cd "$(dirname "$0")/.."
 
+# The packages of each target include those of the smaller target before it.
+for distribution in debian-12 debian-13 ubuntu-24.04 fedora; do
+    smaller=
+    for target in build demo demo-kernel test; do
+        packages=$(scripts/deps.sh --list "$distribution" "$target")
+        for package in $smaller; do
+            if ! printf '%s\n' "$packages" | grep -qxF "$package"; then
+                echo "scripts/deps.sh: $package is missing for $target on $distribution" >&2
+                exit 1
+            fi
+        done
+        if [ "$packages" = "$smaller" ]; then
+            echo "scripts/deps.sh: $target on $distribution needs nothing of its own" >&2
+            exit 1
+        fi
+        smaller=$packages
+    done
+    if scripts/deps.sh --list "$distribution" demo | grep -E '^(kwin|mutter|sway|phoc|openbox|gcc-c|g\+\+)'; then
+        echo "scripts/deps.sh: the demo needs no such package" >&2
+        exit 1
+    fi
+done
+# Each distribution gets a command of its own package manager, and exits with 1 or has everything.
+release=$(mktemp)
+trap 'rm -f "$release"' EXIT
+for case in "ID=fedora VERSION_ID=43 dnf install gcc" "ID=arch VERSION_ID=1 gcc libc6-dev"; do
+    # shellcheck disable=SC2086
+    set -- $case
+    printf '%s\n%s\n' "$1" "$2" >"$release"
+    shift 2
+    if OS_RELEASE=$release scripts/deps.sh demo 2>"$release.out"; then
+        echo "scripts/deps.sh: exit code 0 on $case" >&2
+        exit 1
+    fi
+    grep -qF "    $*" "$release.out"
+    rm -f "$release.out"
+done
+if scripts/deps.sh nonsense 2>/dev/null || scripts/deps.sh --list debian-12 2>/dev/null; then
+    echo "scripts/deps.sh accepts a wrong argument" >&2
+    exit 1
+fi
+
 if ! command -v shellcheck >/dev/null; then
     echo "scripts were NOT checked: shellcheck is not installed" >&2
     exit 0
@@ -16,6 +58,8 @@ shellcheck --severity=warning --shell=bash --exclude=SC2034,SC2148,SC2154,SC2164
     packaging/arch/PKGBUILD.in packaging/arch/limelight.install
 shellcheck --severity=warning --shell=sh --exclude=SC2034,SC2148,SC2154 \
     packaging/alpine/APKBUILD.in packaging/openrc/limelightd.initd packaging/openrc/limelightd.confd
+# SC2207: mapfile would split nothing else than these words.
+shellcheck --severity=warning --shell=bash --exclude=SC2207 packaging/completions/*.bash
 bash -n packaging/arch/PKGBUILD.in
 bash -n packaging/alpine/APKBUILD.in
 echo "scripts and recipes: shellcheck found nothing"

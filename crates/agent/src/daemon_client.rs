@@ -52,6 +52,8 @@ pub struct Link {
     report: Option<Report>,
     /// What else this agent can do.
     facilities: Vec<SourceStatus>,
+    /// The user's own configuration: its path and its text.
+    rules: Option<(String, String)>,
     /// What the user asks the daemon.
     pub questions: Questions,
     /// Whether the daemon wants apps in their own scopes; `None` until it has answered.
@@ -83,6 +85,8 @@ struct Connection {
     sent_claim: Option<Claim>,
     /// The last report sent.
     sent_report: Option<(Report, Vec<SourceStatus>)>,
+    /// The last configuration sent.
+    sent_rules: Option<(String, String)>,
     /// The daemon's answer about own scopes on this connection.
     own_scopes: Option<bool>,
     /// The uses sent so far.
@@ -109,6 +113,8 @@ enum Asked {
     News,
     /// The report about the agent itself.
     Report,
+    /// The user's own configuration.
+    Rules,
     /// One of [`Questions`].
     Question,
 }
@@ -121,6 +127,7 @@ impl Link {
             wanted: None,
             report: None,
             facilities: Vec::new(),
+            rules: None,
             questions: Questions::default(),
             own_scopes: None,
             uses: BTreeSet::new(),
@@ -147,6 +154,12 @@ impl Link {
     /// Sets what else this agent can do. It is sent with the report.
     pub fn facilities(&mut self, facilities: Vec<SourceStatus>) {
         self.facilities = facilities;
+    }
+
+    /// Sets the user's own configuration. It is sent at the next [`Link::turn`] and, unless it is
+    /// empty, after every reconnection.
+    pub fn rules(&mut self, file: String, text: String) {
+        self.rules = Some((file, text));
     }
 
     /// Whether the daemon wants apps to be moved into their own scopes.
@@ -250,6 +263,9 @@ impl Link {
             if let Some(report) = &self.report {
                 connection.report(report, &self.facilities, now);
             }
+            if let Some(rules) = &self.rules {
+                connection.rules(rules, now);
+            }
             let queues = (&mut self.news, &mut self.questions);
             let turned = connection.turn(self.wanted.as_ref(), &self.uses, queues, now);
             for answer in connection.answered.drain(..) {
@@ -277,6 +293,7 @@ impl Connection {
             fd,
             sent_claim: None,
             sent_report: None,
+            sent_rules: None,
             own_scopes: None,
             sent_uses: BTreeSet::new(),
             to_listen,
@@ -321,7 +338,7 @@ impl Connection {
         }
         self.send_uses(uses, now)?;
         if std::mem::take(&mut self.to_listen) {
-            self.ask(&Request::Listen, Asked::News, now)?;
+            self.ask(&Request::Listen { foreground: false }, Asked::News, now)?;
         }
         self.send()
     }
@@ -336,6 +353,24 @@ impl Connection {
         // Serialising text to JSON cannot fail.
         if self.ask(&request, Asked::Report, now).is_ok() {
             self.sent_report = Some((report.clone(), facilities.to_vec()));
+        }
+    }
+
+    /// Sends the user's own configuration if it has changed. Without a configuration, the daemon
+    /// need not be told that there is none.
+    fn rules(&mut self, rules: &(String, String), now: Instant) {
+        let (file, text) = rules;
+        let sent = self.sent_rules.as_ref();
+        if sent == Some(rules) || (sent.is_none() && text.is_empty()) {
+            return;
+        }
+        let request = Request::Never {
+            file: file.clone(),
+            text: text.clone(),
+        };
+        // Serialising text to JSON cannot fail.
+        if self.ask(&request, Asked::Rules, now).is_ok() {
+            self.sent_rules = Some(rules.clone());
         }
     }
 

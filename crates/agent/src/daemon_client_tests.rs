@@ -284,7 +284,7 @@ fn notices_between_answers_do_not_count_as_answers() {
     link.turn(now);
     let mut client = daemon.accept();
     assert_eq!(claim_of(&mut client), FocusTarget::Pid(1));
-    assert_eq!(request(&mut client), Request::Listen);
+    assert_eq!(request(&mut client), Request::Listen { foreground: false });
     let notice = Notice::Memory {
         level: Level::Kill,
         memory: MemoryThen::default(),
@@ -337,4 +337,36 @@ fn changed_uses_are_sent_and_a_new_daemon_receives_all() {
         [next_use(&mut client), next_use(&mut client)],
         [(6, true), (7, true)]
     );
+}
+
+#[test]
+fn configuration_of_the_user_is_sent_when_it_changes_and_after_a_reconnection() {
+    let daemon = TestDaemon::new();
+    let now = Instant::now();
+    let (mut link, mut client) = daemon.claimed(1, now);
+    answer(&client);
+    // Without a file, there is nothing to send.
+    link.rules("/f".to_owned(), String::new());
+    link.turn(now);
+    assert!(is_silent(&mut client));
+    let sent = |text: &str| Request::Never {
+        file: "/f".to_owned(),
+        text: text.to_owned(),
+    };
+    link.rules("/f".to_owned(), "[never]\n".to_owned());
+    link.turn(now);
+    assert_eq!(request(&mut client), sent("[never]\n"));
+    answer(&client);
+    link.turn(now);
+    assert!(is_silent(&mut client));
+    drop(client);
+    link.turn(now);
+    link.turn(now + RETRY_FIRST);
+    let mut client = daemon.accept();
+    assert_eq!(request(&mut client), sent("[never]\n"));
+    assert_eq!(claim_of(&mut client), FocusTarget::Pid(1));
+    // The file is gone.
+    link.rules("/f".to_owned(), String::new());
+    link.turn(now);
+    assert_eq!(request(&mut client), sent(""));
 }

@@ -10,6 +10,7 @@
 
 mod daemon_client;
 mod notify;
+mod own_rules;
 mod questions;
 mod report;
 mod scopes;
@@ -17,7 +18,7 @@ mod session;
 mod sources;
 mod uses;
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -169,6 +170,7 @@ fn main() -> ExitCode {
         watch_uses: !args.focus_only,
         notifier: notifier(args.no_notifications),
         scopes: (!args.no_own_scopes).then(scopes::Scopes::default),
+        rules: own_rules::OwnRules::new(limelight_sys::user_config::path()),
         link: daemon_client::Link::new(args.socket),
     };
     match session::run(session, environment, pick) {
@@ -194,8 +196,53 @@ fn notifier(off: bool) -> Option<notify::Notifier> {
     started.ok()
 }
 
+/// The sections of the manual page that the definition of the command line does not give.
+const FURTHER_SECTIONS: &str = r#".SH EXAMPLES
+.TP
+\fBlimelight\-agent \-\-explain\fR
+Print which source of the focus works in this session, and why others do not.
+.TP
+\fBlimelight\-agent \-\-once\fR
+Print the foreground app as JSON.
+.TP
+\fBsystemctl \-\-user enable \-\-now limelight\-agent\fR
+Start the agent now and with each session.
+.SH "EXIT STATUS"
+.TP
+\fB0\fR
+Done (\fB\-\-once\fR, \fB\-\-explain\fR).
+.TP
+\fB1\fR
+Failed.
+.TP
+\fB2\fR
+Wrong usage.
+.TP
+\fB3\fR
+No display.
+.SH FILES
+.TP
+\fI/run/limelight/control.sock\fR
+The daemon's control socket.
+.TP
+\fI~/.config/limelight/limelight.toml\fR
+The user's own exceptions (section [never]), which the agent sends to the daemon. They are read again
+when the focus changes.
+.TP
+\fI/usr/share/doc/limelight/docs/integrator/agent.md\fR
+The sources of the focus, several sessions, one scope per app.
+.SH "SEE ALSO"
+\fBlimelight\fR(1), \fBlimelightd\fR(8)
+"#;
+
 fn manual(directory: &Path) -> ExitCode {
-    match clap_mangen::generate_to(Args::command(), directory) {
+    let page = directory.join("limelight-agent.1");
+    let write = || -> std::io::Result<()> {
+        clap_mangen::generate_to(Args::command(), directory)?;
+        let mut page = std::fs::OpenOptions::new().append(true).open(&page)?;
+        page.write_all(FURTHER_SECTIONS.as_bytes())
+    };
+    match write() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(
@@ -259,6 +306,59 @@ fn once(pick: Pick) -> ExitCode {
         Err(error) => {
             tracing::error!("cannot write JSON: {error}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn manual_has_all_sections() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(manual(dir.path()), ExitCode::SUCCESS);
+        let page = std::fs::read_to_string(dir.path().join("limelight-agent.1")).unwrap();
+        for section in [
+            "OPTIONS",
+            "EXAMPLES",
+            "\"EXIT STATUS\"",
+            "FILES",
+            "\"SEE ALSO\"",
+        ] {
+            assert!(
+                page.contains(&format!(".SH {section}\n")),
+                "{section}: {page}"
+            );
+        }
+    }
+
+    #[test]
+    fn completions_have_every_option() {
+        let scripts = [
+            include_str!("../../../packaging/completions/limelight-agent.bash"),
+            include_str!("../../../packaging/completions/limelight-agent.zsh"),
+            include_str!("../../../packaging/completions/limelight-agent.fish"),
+        ];
+        for option in Args::command()
+            .get_arguments()
+            .filter(|one| !one.is_hide_set())
+        {
+            let name = option.get_long().expect("every option has a long name");
+            for script in scripts {
+                let known = [format!("--{name}"), format!("-l {name} ")];
+                assert!(
+                    known.iter().any(|known| script.contains(known)),
+                    "{name}: {script}"
+                );
+            }
+        }
+        for kind in pick::KINDS {
+            assert!(
+                scripts.iter().all(|script| script.contains(kind.name)),
+                "{}",
+                kind.name
+            );
         }
     }
 }

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use crate::daemon_client::Link;
 use crate::notify::Notifier;
+use crate::own_rules::OwnRules;
 use crate::report::Report;
 use crate::scopes::Scopes;
 use crate::sources::arrivals::Arrivals;
@@ -47,6 +48,8 @@ pub struct Session {
     pub notifier: Option<Notifier>,
     /// Moves apps into their own scopes.
     pub scopes: Option<Scopes>,
+    /// The user's own configuration.
+    pub rules: OwnRules,
     /// The connection to the daemon.
     pub link: Link,
 }
@@ -71,6 +74,7 @@ pub fn run(mut session: Session, environment: Environment, first: Pick) -> End {
     if session.notifier.is_some() {
         session.link.listen();
     }
+    session.look_at_rules();
     let mut focus = session.begin(environment, first);
     loop {
         let gone = match &mut focus {
@@ -177,6 +181,7 @@ impl Session {
             tracing::debug!(?seen, "focus");
             self.give_own_scope(&seen);
             self.link.claim(source.name(), seen.target());
+            self.look_at_rules();
             let notifier = self.notifier.as_ref();
             let question = notifier.zip(seen.pid);
             if let Some(question) = question.and_then(|(notifier, pid)| notifier.focused(pid)) {
@@ -197,6 +202,13 @@ impl Session {
             self.link.claim_again();
         }
         Ok(())
+    }
+
+    /// Passes the user's own configuration on, if it has changed.
+    fn look_at_rules(&mut self) {
+        if let Some((file, text)) = self.rules.look() {
+            self.link.rules(file, text);
+        }
     }
 
     /// Returns whether the app was moved just now.

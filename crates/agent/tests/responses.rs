@@ -91,7 +91,7 @@ fn serve(socket: &Path) -> Receiver<Request> {
             let request = serde_json::from_str(&line).unwrap();
             // Other tests cover visible apps and notices.
             let sent = match request {
-                Request::InUse { .. } | Request::Listen | Request::Agent { .. } => Ok(()),
+                Request::InUse { .. } | Request::Listen { .. } | Request::Agent { .. } => Ok(()),
                 request => send.send(request),
             };
             if sent.is_err() || answers.write_all(ok.as_bytes()).is_err() {

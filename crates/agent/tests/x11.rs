@@ -190,7 +190,7 @@ impl TestDaemon {
                         };
                         assert!(changed, "{pid} was reported twice");
                     }
-                    Request::Listen | Request::Agent { .. } => {}
+                    Request::Listen { .. } | Request::Agent { .. } => {}
                     other => panic!("unexpected {other:?}"),
                 }
                 let ok = Response::Ok {

@@ -5,10 +5,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use limelight_proto::Class;
-use limelight_proto::MemoryAction;
+use limelight_proto::{MemoryAction, PAUSE_MAX_MS};
 
 use crate::selftest::Role;
 
@@ -18,8 +19,8 @@ use crate::selftest::Role;
     name = "limelight",
     version,
     after_help = "Exit codes: 0 done; 1 failed, or doctor found a mechanism that does not act; 2 \
-                  wrong usage; 3 the daemon does not answer; 4 the daemon refused; 5 no such \
-                  process, cgroup, program or library."
+                  wrong usage; 3 the daemon does not answer; 4 the daemon refused; 5 not found: \
+                  the process, app, cgroup, program, library or file."
 )]
 pub struct Args {
     /// The daemon's control socket.
@@ -96,9 +97,11 @@ pub enum Command {
         no_mouse: bool,
     },
 
-    /// Explain the changes for one process: each knob with its old and new value, the rule, and
-    /// what would undo it. Or explain a decision about memory: the measurements, the chosen app,
-    /// and why no other app was chosen.
+    /// Explain the changes for one process, or a decision about memory.
+    ///
+    /// With a pid: each knob with its old and new value, the rule, and what would undo it; and what
+    /// is not done for the app, and why. With --last: the measurements, the chosen app, and why no
+    /// other app was chosen.
     #[command(group = ArgGroup::new("what").required(true))]
     Explain {
         /// Explain the changes for this process.
@@ -138,6 +141,23 @@ pub enum Command {
         none: bool,
     },
 
+    /// Undo all changes, and make none for a while.
+    ///
+    /// No app is protected, boosted, swapped, frozen or closed meanwhile, however short memory is.
+    /// Frozen apps run again. Memory that is in swap already stays there until it is used. The pause
+    /// ends with its time, with limelight resume, or when limelightd is restarted. Another
+    /// limelight pause replaces the time. Only root and the members of the group in [access] group
+    /// may pause.
+    Pause {
+        /// Length: a number with s, m, h or d, such as 90s, 10m or 2h; a number alone is seconds. At
+        /// most 7d. Default: until limelight resume.
+        #[arg(value_name = "TIME", value_parser = pause_length)]
+        time: Option<Duration>,
+    },
+
+    /// End a pause, and put all changes in force again.
+    Resume,
+
     /// Show the apps' response times, from input to the frame that answers it.
     ///
     /// The times are measured from real input and frames since the daemon started, and accurate to
@@ -150,7 +170,8 @@ pub enum Command {
     /// Show or set the class of an app, which decides what happens to it when memory is short.
     ///
     /// keep: may be swapped, never killed. normal: may be swapped, and is killed when no disposable
-    /// app is left. disposable: killed first, least recently used app first; not swapped.
+    /// app is left. disposable: killed first, least recently used app first; swapped only if its
+    /// start costs much more than reading it back ([swap] by_cost).
     #[command(subcommand)]
     Class(ClassCommand),
 
@@ -160,7 +181,11 @@ pub enum Command {
     /// 10 s while memory is short, and when the shortage is over. Also prints which apps were
     /// squeezed, frozen, killed or read back, and a warning when the foreground app itself grows
     /// without bound.
-    Listen,
+    Listen {
+        /// Also print each change of the foreground app.
+        #[arg(long)]
+        foreground: bool,
+    },
 
     /// Show past actions against memory shortages: which apps were swapped, frozen or killed, when
     /// and why.
@@ -171,11 +196,13 @@ pub enum Command {
         /// Maximum number of entries.
         #[arg(
             long,
+            short = 'n',
+            alias = "last",
             value_name = "N",
             default_value_t = 20,
             value_parser = clap::value_parser!(u16).range(1..)
         )]
-        last: u16,
+        entries: u16,
     },
 
     /// Open, close or show the response window: the time from input for the foreground app to its
@@ -235,7 +262,13 @@ pub enum Command {
 
         /// The program's class until it ends: keep, normal or disposable. Only root may raise it
         /// above the default, as with `limelight class set`. Needs the daemon and a scope.
-        #[arg(long, value_name = "CLASS", conflicts_with = "no_scope")]
+        #[arg(
+            long,
+            value_name = "CLASS",
+            conflicts_with = "no_scope",
+            value_parser = PossibleValuesParser::new(CLASSES)
+                .try_map(|class| class.parse::<Class>())
+        )]
         class: Option<Class>,
 
         /// Leave the program in the caller's cgroup.
@@ -285,6 +318,24 @@ pub enum Command {
         argument: Option<String>,
     },
 
+    /// Write one report for a bug report, without private data.
+    ///
+    /// Contains versions, distribution, kernel and memory settings, the configuration with its
+    /// origins, doctor's findings, the daemon's status, apps, last decisions and metrics, facts
+    /// about cgroups, and the end of the daemon's log, if you may read it. Titles of windows, names
+    /// of documents and arguments of programs are not in it. Names of users and of the machine,
+    /// paths of files and names of apps are replaced. Works without the daemon. Read the report
+    /// before you post it.
+    Report {
+        /// Write the report to this file instead of standard output.
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+
+        /// Name apps by their ids, such as org.gnome.Maps. Default: apps are numbered.
+        #[arg(long)]
+        apps: bool,
+    },
+
     /// Print all metrics for Prometheus.
     ///
     /// Prints Prometheus' text format. --output replaces a file atomically, for node_exporter's
@@ -310,9 +361,31 @@ pub enum Command {
     /// Write the manual pages into a directory.
     #[command(hide = true)]
     Man {
+        /// Write only the page of the configuration file, limelight.toml(5).
+        #[arg(long)]
+        configuration: bool,
+
         /// The directory, which must exist.
         directory: PathBuf,
     },
+}
+
+/// Parses the length of a pause.
+fn pause_length(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|one: char| one.is_ascii_alphabetic());
+    let unit = match text.get(digits.len()..) {
+        Some("" | "s") => Some(1),
+        Some("m" | "min") => Some(60),
+        Some("h") => Some(3600),
+        Some("d") => Some(86_400),
+        _ => None,
+    };
+    let seconds = digits.parse::<u64>().ok().zip(unit);
+    let seconds = seconds.and_then(|(number, unit)| number.checked_mul(unit));
+    seconds
+        .filter(|seconds| (1..=PAUSE_MAX_MS / 1000).contains(seconds))
+        .map(Duration::from_secs)
+        .ok_or_else(|| "a number with s, m, h or d, from 1s to 7d, such as 10m".to_owned())
 }
 
 /// A kind of decision about memory.
@@ -322,6 +395,8 @@ pub enum DecisionWord {
     Any,
     /// Make an app give up memory.
     Squeeze,
+    /// Write an app's pages from compressed memory to a disk.
+    WriteBack,
     /// Freeze an app.
     Freeze,
     /// Kill an app.
@@ -334,6 +409,7 @@ impl DecisionWord {
         match self {
             DecisionWord::Any => None,
             DecisionWord::Squeeze => Some(MemoryAction::Squeeze),
+            DecisionWord::WriteBack => Some(MemoryAction::WriteBack),
             DecisionWord::Freeze => Some(MemoryAction::Freeze),
             DecisionWord::Kill => Some(MemoryAction::Kill),
         }
@@ -359,17 +435,25 @@ pub enum ClassCommand {
     /// Lists every app with a unit made by a desktop, a sandbox or a terminal, and every running
     /// app that has been in the foreground.
     List,
-    /// Set the class of an app until it ends.
+    /// Set the class of a running app until it ends, or with --save for good.
     ///
     /// Root may set any class. Other users may set the class of their own apps, but not above the
-    /// app's default. For a permanent setting, use [class] in limelight.toml.
+    /// app's default. If several apps have the name, all of them get the class.
     Set {
-        /// Any process of the app.
-        #[arg(value_parser = clap::value_parser!(i32).range(1..))]
-        pid: i32,
+        /// The app: the pid of any of its processes, its name, its desktop id, its package, or the
+        /// name of its program or its unit.
+        app: String,
         /// keep, normal or disposable; auto restores the default.
-        #[arg(value_parser = class_word)]
+        #[arg(value_parser = PossibleValuesParser::new(CLASS_WORDS)
+            .try_map(|word| class_word(&word)))]
         class: ClassWord,
+        /// Remember the class for each later start of the app, also after a restart of the daemon.
+        /// The daemon recognises the app by its Android package, else its desktop id, else its
+        /// program's path, and keeps the class in classes.json in its state directory
+        /// (/var/lib/limelight). Root's class applies to all users' apps, a user's only to own
+        /// apps. With auto, forget the class that you saved.
+        #[arg(long)]
+        save: bool,
     },
     /// Explain an app's class, and show its other properties.
     Why {
@@ -388,6 +472,10 @@ pub enum ClassWord {
     Unset,
 }
 
+/// The names of the classes, for completion.
+const CLASSES: [&str; 3] = ["keep", "normal", "disposable"];
+const CLASS_WORDS: [&str; 4] = ["keep", "normal", "disposable", "auto"];
+
 fn class_word(text: &str) -> Result<ClassWord, String> {
     match text {
         "auto" => Ok(ClassWord::Unset),
@@ -399,13 +487,46 @@ fn class_word(text: &str) -> Result<ClassWord, String> {
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
     /// List every error with file and line. The exit code is 1 if there are any.
+    ///
+    /// Also checks your own exceptions in ~/.config/limelight/limelight.toml.
     Check {
         /// Read only this file, instead of /etc/limelight/limelight.toml and its drop-ins.
         file: Option<PathBuf>,
     },
     /// Print every key with its value, and the file and line that set it.
+    ///
+    /// Your own exceptions, from ~/.config/limelight/limelight.toml, come last.
     Show {
         /// Read only this file, instead of /etc/limelight/limelight.toml and its drop-ins.
         file: Option<PathBuf>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn length_of_a_pause_has_a_unit() {
+        let seconds = |text| pause_length(text).map(|time| time.as_secs()).ok();
+        for (text, expected) in [
+            ("90", Some(90)),
+            ("90s", Some(90)),
+            ("10m", Some(600)),
+            ("10min", Some(600)),
+            ("2h", Some(7200)),
+            ("7d", Some(604_800)),
+            ("8d", None),
+            ("0", None),
+            ("", None),
+            ("m", None),
+            ("-5s", None),
+            ("1.5h", None),
+            ("5 m", None),
+            ("99999999999999999999d", None),
+            ("18446744073709551615d", None),
+        ] {
+            assert_eq!(seconds(text), expected, "{text}");
+        }
+    }
 }

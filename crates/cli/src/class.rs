@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use limelight_proto::Use;
-use limelight_proto::{AppReport, Request, Response, Role};
+use limelight_proto::{AppReport, Never, Request, Response, Role};
 use limelight_sys::clock;
 
 use crate::args::{ClassCommand, ClassWord};
@@ -36,12 +36,23 @@ pub fn run(
             };
             why(&chosen, json, out)
         }
-        ClassCommand::Set { pid, class } => {
+        ClassCommand::Set { app, class, save } => {
             let class = match class {
                 ClassWord::Is(class) => Some(*class),
                 ClassWord::Unset => None,
             };
-            crate::acknowledged(ask(Request::Class { pid: *pid, class })?, json, out)
+            let pids: Vec<i32> = match app.parse() {
+                Ok(pid) => vec![pid],
+                Err(_) => {
+                    let chosen = named(apps(None)?, app)?;
+                    chosen.iter().filter_map(|app| app.app.pid).collect()
+                }
+            };
+            let save = *save;
+            for pid in pids {
+                crate::acknowledged(ask(Request::Class { pid, class, save })?, json, out)?;
+            }
+            Ok(())
         }
     }
 }
@@ -62,20 +73,17 @@ fn named(apps: Vec<AppReport>, name: &str) -> Result<Vec<AppReport>, Failure> {
     };
     let chosen: Vec<AppReport> = apps.into_iter().filter(goes_by).collect();
     match chosen.is_empty() {
-        true => Err(Failure::Curable {
+        true => Err(Failure::NotFound {
             message: format!("no app is called {name:?}"),
-            cure: "limelight class list shows all apps; a pid works as well".to_owned(),
+            cure: "limelight class list shows all running apps; a pid works as well".to_owned(),
         }),
         false => Ok(chosen),
     }
 }
 
-/// When an app was last in the foreground, for display.
-pub fn used(app: &AppReport) -> String {
-    let ago = |at_ms: u64| {
-        let past = clock::boottime().saturating_sub(Duration::from_millis(at_ms));
-        format::span(past)
-    };
+/// When an app was last in the foreground, for display. `now`: time since boot.
+pub fn used(app: &AppReport, now: Duration) -> String {
+    let ago = |at_ms: u64| format::span(now.saturating_sub(Duration::from_millis(at_ms)));
     match (app.role, app.last_topmost_ms) {
         (Role::Topmost, _) => "foreground".to_owned(),
         (_, Some(at)) => ago(at),
@@ -94,6 +102,11 @@ fn word(what: Use) -> &'static str {
     }
 }
 
+/// Whether a rule says that this never happens to the app.
+fn never(app: &AppReport, what: Never) -> bool {
+    app.never.iter().any(|one| one.never == what)
+}
+
 /// Further properties of an app, one or two words each.
 pub fn marks(app: &AppReport) -> String {
     let mut marks: Vec<&str> = app.uses.iter().map(|what| word(*what)).collect();
@@ -101,6 +114,9 @@ pub fn marks(app: &AppReport) -> String {
         (app.frozen, "frozen"),
         (app.exempt, "not swapped"),
         (app.untouchable.is_some(), "never touched"),
+        (never(app, Never::Boost), "never boosted"),
+        (never(app, Never::Protect), "never protected"),
+        (never(app, Never::Close), "never closed"),
         (!app.app.own_cgroup, "no own cgroup"),
     ] {
         if is {
@@ -136,7 +152,7 @@ fn list(
         [
             format::app(&app.app),
             app.class.to_string(),
-            used(app),
+            used(app, clock::boottime()),
             format::bytes(app.resident),
             format::bytes(app.swapped),
             marks(app),
@@ -157,13 +173,24 @@ pub fn why(apps: &[AppReport], json: bool, out: &mut Vec<u8>) -> Result<(), Fail
         let mut table = Table::default();
         table.line("app", format::app(&app.app));
         table.line("class", format!("{}: {}", app.class, printable(&app.why)));
-        table.line("used", used(app));
+        table.line("used", used(app, clock::boottime()));
         if !app.uses.is_empty() {
             let clauses: Vec<&str> = app.uses.iter().map(|what| what.clause()).collect();
             table.line("in use", format!("it {}", clauses.join(", it ")));
         }
         if let Some(why) = &app.untouchable {
             table.line("never touched", printable(why));
+        }
+        for rule in &app.never {
+            let owner = match (rule.by_owner, rule.never) {
+                (true, Never::Close) => {
+                    "; a rule of the app's owner, in force only while no other user has apps"
+                }
+                (true, _) => "; a rule of the app's owner",
+                (false, _) => "",
+            };
+            let name = format!("never {}", rule.never.participle());
+            table.line(&name, format!("{}{owner}", printable(&rule.why)));
         }
         table.line("memory", memory(app));
         let texts = [
@@ -211,8 +238,7 @@ fn memory(app: &AppReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use limelight_proto::AppStatus;
-    use limelight_proto::Class;
+    use limelight_proto::{AppStatus, Class, Exception};
 
     fn report(name: &str, pid: i32) -> AppReport {
         AppReport {
@@ -231,6 +257,7 @@ mod tests {
             started_ms: 0,
             uses: vec![Use::Audio, Use::Unsaved],
             untouchable: None,
+            never: Vec::new(),
             processes: 1,
             resident: 40 << 20,
             anonymous: 30 << 20,
@@ -263,11 +290,67 @@ mod tests {
     }
 
     #[test]
+    fn class_is_set_for_each_app_of_the_name() {
+        let asked = std::cell::RefCell::new(Vec::new());
+        let ask = |request: Request| {
+            asked.borrow_mut().push(request.clone());
+            Ok(match request {
+                Request::Apps { .. } => Response::Apps {
+                    apps: vec![report("Notes", 7), report("chat", 8), report("notes", 9)],
+                    hidden: None,
+                },
+                _ => Response::Ok {
+                    message: "done".to_owned(),
+                },
+            })
+        };
+        let set = |app: &str, save: bool| {
+            let command = ClassCommand::Set {
+                app: app.to_owned(),
+                class: ClassWord::Is(Class::Keep),
+                save,
+            };
+            run(&command, ask, false, &mut Vec::new()).map(|()| asked.take())
+        };
+        let of = |pid: i32, save: bool| Request::Class {
+            pid,
+            class: Some(Class::Keep),
+            save,
+        };
+        let list = Request::Apps { pid: None };
+        assert_eq!(
+            set("notes", true).unwrap(),
+            [list, of(7, true), of(9, true)]
+        );
+        // A pid needs no list.
+        assert_eq!(set("8", false).unwrap(), [of(8, false)]);
+        assert!(set("bank", true).is_err());
+    }
+
+    #[test]
     fn list_has_one_line_per_app() {
         let text = text(|out| list(&[report("no\ntes", 7)], None, false, out));
         assert_eq!(text.lines().count(), 2, "{text}");
         assert!(text.contains("no\\ntes (pid 7)"), "{text}");
         assert!(text.contains("sound, unsaved, not swapped"), "{text}");
+    }
+
+    #[test]
+    fn why_names_the_rules_of_an_app() {
+        let mut app = report("Notes", 7);
+        app.never = vec![Exception {
+            never: Never::Close,
+            why: "its app id org.x.Notes matches \"org.x.*\" (/f:3)".to_owned(),
+            by_owner: true,
+        }];
+        assert!(marks(&app).contains("never closed"));
+        let text = text(|out| why(&[app], false, out));
+        let expected =
+            "never closed  its app id org.x.Notes matches \"org.x.*\" (/f:3); a rule of \
+                        the app's owner, in force only while no other user has apps";
+        let flat: Vec<&str> = text.split_whitespace().collect();
+        let expected: Vec<&str> = expected.split_whitespace().collect();
+        assert!(flat.join(" ").contains(&expected.join(" ")), "{text}");
     }
 
     #[test]

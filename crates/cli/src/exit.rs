@@ -15,7 +15,9 @@ pub const TROUBLE: u8 = 1;
 /// No daemon answers on the control socket.
 pub const NO_DAEMON: u8 = 3;
 const REFUSED: u8 = 4;
-const NO_SUCH_PROCESS: u8 = 5;
+const NOT_FOUND: u8 = 5;
+/// The command line is wrong.
+pub const USAGE: u8 = 2;
 
 /// Why the command failed.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ pub enum Failure {
         /// How to solve it.
         cure: String,
     },
-    /// The named process or cgroup does not exist.
+    /// What the command line names does not exist: a process, an app, a cgroup, a program, a file.
     NotFound {
         /// The failure.
         message: String,
@@ -62,7 +64,7 @@ impl Failure {
         match self {
             Failure::NoDaemon { .. } => NO_DAEMON,
             Failure::Refused { .. } => REFUSED,
-            Failure::NotFound { .. } => NO_SUCH_PROCESS,
+            Failure::NotFound { .. } => NOT_FOUND,
             Failure::Curable { .. } | Failure::Other(_) => TROUBLE,
         }
     }

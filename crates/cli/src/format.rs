@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use limelight_core::text::escaped;
-use limelight_proto::AppStatus;
+use limelight_proto::{AppStatus, Pause};
 use limelight_sys::clock;
 use serde::Serialize;
 
@@ -91,6 +91,14 @@ pub fn app(app: &AppStatus) -> String {
     match app.pid {
         Some(pid) => format!("{name} (pid {pid})"),
         None => name,
+    }
+}
+
+/// A pause: `paused, 4 min 50 s left`.
+pub fn pause(pause: &Pause) -> String {
+    match pause.left_ms {
+        Some(ms) => format!("paused, {} left", span(Duration::from_millis(ms))),
+        None => "paused, until limelight resume".to_owned(),
     }
 }
 

@@ -4,14 +4,16 @@
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use limelight_proto::HistoryEntry;
+use limelight_proto::{HistoryEntry, Pause};
 
 use crate::exit::Failure;
 use crate::format::{self, printable};
 
-/// Prints past actions, oldest first. `hidden`: the reason why other users' entries are omitted.
+/// Prints past actions, oldest first, and the pause in force. `hidden`: the reason why other users'
+/// entries are omitted.
 pub fn print(
     entries: &[HistoryEntry],
+    paused: Option<&Pause>,
     hidden: Option<&str>,
     json: bool,
     out: &mut Vec<u8>,
@@ -32,6 +34,9 @@ pub fn print(
         writeln!(out, "{ago} ago: {}", action(entry))?;
         writeln!(out, "    because  {}", printable(&entry.reason))?;
         writeln!(out, "    memory   {}", memory(entry))?;
+    }
+    if let Some(pause) = paused {
+        writeln!(out, "now: {}", format::pause(pause))?;
     }
     Ok(())
 }
@@ -104,7 +109,7 @@ mod tests {
             memory: MemoryThen::default(),
         };
         let mut out = Vec::new();
-        print(&[entry()], None, false, &mut out).unwrap();
+        print(&[entry()], None, None, false, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text.lines().count(), 3, "{text}");
         assert!(
@@ -112,6 +117,14 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("no swap"));
+        let pause = Pause {
+            for_ms: 1000,
+            left_ms: Some(290_000),
+        };
+        let mut out = Vec::new();
+        print(&[], Some(&pause), None, false, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.ends_with("now: paused, 4 min 50 s left\n"), "{text}");
         let repeated = HistoryEntry {
             times: 40,
             for_ms: 59_100,

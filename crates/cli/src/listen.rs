@@ -11,8 +11,13 @@ use crate::format::{self, printable};
 use crate::history;
 
 /// Prints the daemon's notices until the daemon exits or the output is closed.
-pub fn run(mut client: Client, json: bool, out: &mut impl Write) -> Result<(), Failure> {
-    match client.ask(&Request::Listen)? {
+pub fn run(
+    mut client: Client,
+    foreground: bool,
+    json: bool,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    match client.ask(&Request::Listen { foreground })? {
         Response::Ok { .. } => {}
         other => return Err(Failure::unexpected(&other)),
     }
@@ -57,6 +62,10 @@ fn text(notice: &Notice) -> String {
         ),
         Notice::Done(entry) => {
             format!("{}: {}", history::action(entry), printable(&entry.reason))
+        }
+        Notice::Foreground { app } => {
+            let name = app.as_ref().map_or("none".to_owned(), format::app);
+            format!("foreground: {name}")
         }
     };
     line

@@ -4,6 +4,7 @@
 mod args;
 mod class;
 mod client;
+mod configuration_manual;
 mod counters;
 mod decision;
 mod doctor;
@@ -16,6 +17,7 @@ mod library;
 mod listen;
 mod manual;
 mod metrics;
+mod report;
 mod run;
 mod selftest;
 mod settings;
@@ -23,6 +25,7 @@ mod status;
 mod top;
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -35,7 +38,10 @@ use client::Client;
 use exit::Failure;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return usage(&error),
+    };
     let mut out = Vec::new();
     let result = run(&args, &mut out);
     // A closed output (`limelight status | head -1`) is not a failure.
@@ -54,6 +60,27 @@ fn main() -> ExitCode {
     }
 }
 
+/// Prints help, the version or a usage error. A usage error is JSON if the command line asks for
+/// it.
+fn usage(error: &clap::Error) -> ExitCode {
+    let json = std::env::args_os().skip(1).take_while(|one| one != "--");
+    let json = json.into_iter().any(|one| one == "--json");
+    if !error.use_stderr() || !json {
+        error.exit();
+    }
+    // The first paragraph says what is wrong, the others how it is right.
+    let text = error.to_string();
+    let (what, cure) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let what = line(what.strip_prefix("error: ").unwrap_or(what));
+    let cure = Some(line(cure)).filter(|cure| !cure.is_empty());
+    eprintln!(
+        "{}",
+        serde_json::json!({ "error": what, "cure": cure, "code": exit::USAGE })
+    );
+    ExitCode::from(exit::USAGE)
+}
+
 /// The source name of this program in requests.
 const SOURCE: &str = "cli";
 
@@ -65,6 +92,18 @@ fn acknowledged(answer: Response, json: bool, out: &mut Vec<u8>) -> Result<(), F
         }
         Response::Ok { message } => Ok(writeln!(out, "{}", format::printable(&message))?),
         other => Err(Failure::unexpected(&other)),
+    }
+}
+
+/// The configuration that a command reads. A file that the user names must exist.
+fn origin(file: Option<&Path>) -> Result<Origin, Failure> {
+    match file {
+        None => Ok(Origin::Default),
+        Some(file) if file.exists() => Ok(Origin::File(file.to_owned())),
+        Some(file) => Err(Failure::NotFound {
+            message: format!("{} does not exist", file.display()),
+            cure: "name a configuration file, or none for the one of the daemon".to_owned(),
+        }),
     }
 }
 
@@ -116,6 +155,11 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
             };
             acknowledged(ask(claim)?, args.json, out)?;
         }
+        Command::Pause { time } => {
+            let for_ms = time.map(|time| time.as_millis() as u64);
+            acknowledged(ask(Request::Pause { for_ms })?, args.json, out)?;
+        }
+        Command::Resume => acknowledged(ask(Request::Resume)?, args.json, out)?,
         Command::Latency { app } => {
             let app = match app.as_ref().map(|word| (word, word.parse())) {
                 Some((_, Ok(pid))) => match ask(Request::Explain { pid })? {
@@ -125,19 +169,27 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
                 Some((name, Err(_))) => Some(name.clone()),
                 None => None,
             };
+            let name = app.clone();
             match ask(Request::Latency { app })? {
-                Response::Latency(report) => latency::print(&report, args.json, out)?,
+                Response::Latency(report) => {
+                    latency::print(&report, name.as_deref(), args.json, out)?;
+                }
                 other => return Err(Failure::unexpected(&other)),
             }
         }
         Command::Class(command) => class::run(command, ask, args.json, out)?,
-        Command::Listen => {
+        Command::Listen { foreground } => {
             let client = Client::connect(&args.socket, args.patience())?;
-            listen::run(client, args.json, &mut io::stdout().lock())?;
+            listen::run(client, *foreground, args.json, &mut io::stdout().lock())?;
         }
-        Command::History { last } => match ask(Request::History { last: *last })? {
-            Response::History { entries, hidden } => {
-                history::print(&entries, hidden.as_deref(), args.json, out)?;
+        Command::History { entries } => match ask(Request::History { last: *entries })? {
+            Response::History {
+                entries,
+                paused,
+                hidden,
+            } => {
+                let hidden = hidden.as_deref();
+                history::print(&entries, paused.as_ref(), hidden, args.json, out)?;
             }
             other => return Err(Failure::unexpected(&other)),
         },
@@ -175,6 +227,13 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
             top::run(&args.socket, patience, &wishes, args.json, &paper, out)?;
         }
         Command::Doctor { pid, all, strict } => {
+            let proc = |pid: &i32| !Path::new(&format!("/proc/{pid}")).exists();
+            if let Some(pid) = pid.filter(proc) {
+                return Err(Failure::NotFound {
+                    message: format!("there is no process {pid}"),
+                    cure: "limelight class list shows the apps and their pids".to_owned(),
+                });
+            }
             let machine = doctor::Machine::running(&args.socket, args.patience(), *pid);
             let report = doctor::examine(&machine);
             let paper = format::Paper::stdout(args.no_color);
@@ -197,7 +256,11 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
             if let (Some(class), true) = (class, *inside) {
                 let pid = std::process::id() as i32;
                 let class = Some(*class);
-                match ask(Request::Class { pid, class })? {
+                match ask(Request::Class {
+                    pid,
+                    class,
+                    save: false,
+                })? {
                     Response::Ok { .. } => {}
                     other => return Err(Failure::unexpected(&other)),
                 }
@@ -220,6 +283,16 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
             let shown = selftest::run(&wish, *role, argument.as_deref(), out)?;
             return Ok(ExitCode::from(if shown { 0 } else { exit::TROUBLE }));
         }
+        Command::Report { output, apps } => {
+            let wish = report::Wish {
+                output: output.as_deref(),
+                apps: *apps,
+                socket: &args.socket,
+                patience: args.patience(),
+                json: args.json,
+            };
+            report::run(&wish, out)?;
+        }
         Command::Metrics { output } => {
             let mut client = Client::connect(&args.socket, args.patience())?;
             let mut ask = |request| client.ask(&request);
@@ -241,18 +314,34 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
             metrics::print(&seen, output.as_deref(), args.json, out)?;
         }
         Command::Config(ConfigCommand::Check { file }) => {
-            let origin = file.clone().map_or(Origin::Default, Origin::File);
-            let mistakes = config::load(&origin).err().map_or(Vec::new(), |all| all.0);
-            settings::mistakes(&mistakes, args.json, out)?;
+            let origin = origin(file.as_deref())?;
+            let (mut mistakes, warnings) = match config::load_with_warnings(&origin) {
+                Ok((_, warnings)) => (Vec::new(), warnings),
+                Err(errors) => (errors.0, Vec::new()),
+            };
+            if file.is_none() {
+                mistakes.extend(settings::of_user().err().map_or(Vec::new(), |all| all.0));
+            }
+            settings::mistakes(&mistakes, &warnings, args.json, out)?;
         }
         Command::Config(ConfigCommand::Show { file }) => {
-            let origin = file.clone().map_or(Origin::Default, Origin::File);
+            let origin = origin(file.as_deref())?;
             let values = config::values(&origin);
-            let values = values.map_err(|errors| Failure::Other(errors.to_string()))?;
+            let mut values = values.map_err(|errors| Failure::Other(errors.to_string()))?;
+            if file.is_none() {
+                let own = settings::of_user();
+                values.extend(own.map_err(|errors| Failure::Other(errors.to_string()))?);
+            }
             settings::print(&values, args.json, out)?;
         }
         Command::Completions { shell } => manual::completions(*shell, out),
-        Command::Man { directory } => manual::write(directory)?,
+        Command::Man {
+            configuration,
+            directory,
+        } => match configuration {
+            true => configuration_manual::write(directory)?,
+            false => manual::write(directory)?,
+        },
     }
     Ok(ExitCode::SUCCESS)
 }

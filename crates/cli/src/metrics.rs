@@ -114,7 +114,7 @@ fn label(name: &'static str, value: &str) -> (&'static str, String) {
 }
 
 /// All metrics in Prometheus' text format.
-fn text(seen: &Seen) -> Result<String, Failure> {
+pub fn text(seen: &Seen) -> Result<String, Failure> {
     let mut registry = Registry::with_prefix("limelight");
     daemon(seen.status, &mut registry);
     memory(seen.status, &mut registry);
@@ -143,6 +143,18 @@ fn daemon(status: &Status, registry: &mut Registry) {
         "1 if limelightd runs with --dry-run and changes nothing",
         status.dry_run.into(),
     );
+    gauge(
+        registry,
+        "paused",
+        "1 while limelightd is paused and changes nothing",
+        status.paused.is_some().into(),
+    );
+    if let Some(ms) = status.paused.and_then(|pause| pause.left_ms) {
+        let left = Floats::default();
+        left.set(ms as f64 / 1e3);
+        let help = "Time until the pause ends by itself";
+        registry.register("pause_left_seconds", help, left);
+    }
     let topmost = status.topmost.as_ref().map(|topmost| {
         let labels = vec![
             label("app", &topmost.app.name),
@@ -152,7 +164,7 @@ fn daemon(status: &Status, registry: &mut Registry) {
     });
     gauges(
         registry,
-        "topmost_info",
+        "foreground_info",
         "The foreground app, and the source that reported it",
         topmost.into_iter().collect(),
     );

@@ -2,13 +2,32 @@
 //! `limelight config`: the configuration as the daemon would read it now. Prints each value with
 //! its origin, and all errors.
 
-use std::io::Write;
+use std::fs;
+use std::io::{ErrorKind, Write};
 
-use limelight_daemon::config::{ConfigError, ConfigErrors, Value};
+use limelight_daemon::config::{never, ConfigError, ConfigErrors, Value};
+use limelight_sys::user_config;
 use serde_json::json;
 
 use crate::exit::Failure;
 use crate::format::{self, Table};
+
+/// The values of the user's own configuration, which the session agent sends to the daemon; none
+/// without such a file.
+pub fn of_user() -> Result<Vec<Value>, ConfigErrors> {
+    let Some(file) = user_config::path() else {
+        return Ok(Vec::new());
+    };
+    match fs::read_to_string(&file) {
+        Ok(text) => never::of_user(&file, &text).map(|(_, values)| values),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(ConfigErrors(vec![ConfigError {
+            file,
+            line: 0,
+            message: format!("cannot read your own configuration: {error}"),
+        }])),
+    }
+}
 
 /// Prints all values, by section.
 pub fn print(values: &[Value], json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
@@ -23,9 +42,12 @@ pub fn print(values: &[Value], json: bool, out: &mut Vec<u8>) -> Result<(), Fail
             section = value.section;
             table.line(&format!("[{section}]"), " ");
         }
-        let origin = match &value.origin {
-            Some((file, line)) => format!("{}:{line}", file.display()),
-            None => "default".to_owned(),
+        let origin = match (&value.origin, value.profile) {
+            (Some((file, line)), Some(profile)) => {
+                format!("profile {profile}, {}:{line}", file.display())
+            }
+            (Some((file, line)), None) => format!("{}:{line}", file.display()),
+            (None, _) => "default".to_owned(),
         };
         let text = value.value.as_deref().unwrap_or("not set");
         // A list may span several lines.
@@ -35,20 +57,46 @@ pub fn print(values: &[Value], json: bool, out: &mut Vec<u8>) -> Result<(), Fail
     table.print(out)
 }
 
-/// Prints all errors of a configuration, and fails if there are any.
-pub fn mistakes(found: &[ConfigError], json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
+/// Prints all errors of a configuration, and fails if there are any. `warnings`: old names of keys
+/// and values.
+pub fn mistakes(
+    found: &[ConfigError],
+    warnings: &[ConfigError],
+    json: bool,
+    out: &mut Vec<u8>,
+) -> Result<(), Failure> {
     if json {
-        let each = found.iter().map(|mistake| {
-            json!({ "file": mistake.file, "line": mistake.line, "message": mistake.message })
-        });
-        format::json(&json!({ "mistakes": each.collect::<Vec<_>>() }), out)?;
-    } else if found.is_empty() {
-        writeln!(out, "no errors")?;
+        let list = |all: &[ConfigError]| -> Vec<serde_json::Value> {
+            let each = all
+                .iter()
+                .map(|one| json!({ "file": one.file, "line": one.line, "message": one.message }));
+            each.collect()
+        };
+        format::json(
+            &json!({ "mistakes": list(found), "warnings": list(warnings) }),
+            out,
+        )?;
+    } else {
+        for warning in warnings {
+            writeln!(out, "warning: {warning}")?;
+        }
+        if found.is_empty() {
+            writeln!(out, "no errors")?;
+        }
     }
     match found.is_empty() {
         true => Ok(()),
         false => Err(Failure::Other(ConfigErrors(found.to_vec()).to_string())),
     }
+}
+
+/// A value in TOML syntax as JSON: a boolean, a number, a text or a list.
+fn typed(text: &str) -> serde_json::Value {
+    let parsed = toml::from_str::<toml::Table>(&format!("value = {text}"));
+    let value = parsed.ok().and_then(|mut table| table.remove("value"));
+    let typed = value.and_then(|value| serde_json::to_value(value).ok());
+    // The configuration was valid TOML, so this cannot fail.
+    typed.unwrap_or_else(|| text.into())
 }
 
 fn as_json(value: &Value) -> serde_json::Value {
@@ -60,8 +108,36 @@ fn as_json(value: &Value) -> serde_json::Value {
     json!({
         "section": value.section,
         "key": value.key,
-        "value": value.value,
+        "value": value.value.as_deref().map(typed),
+        "profile": value.profile,
         "file": file,
         "line": line,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_have_the_types_of_the_configuration() {
+        for (text, expected) in [
+            ("true", json!(true)),
+            ("0x1f4", json!(500)),
+            ("1_000", json!(1000)),
+            ("\"auto\"", json!("auto")),
+            ("[\"a\",\n \"b\"]", json!(["a", "b"])),
+            ("[]", json!([])),
+        ] {
+            assert_eq!(typed(text), expected, "{text}");
+        }
+        let unset = Value {
+            section: "expert",
+            key: "prezero_block_mib",
+            value: None,
+            origin: None,
+            profile: None,
+        };
+        assert!(as_json(&unset)["value"].is_null());
+    }
 }

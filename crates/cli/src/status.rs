@@ -53,7 +53,7 @@ fn print_text(report: &Report, out: &mut Vec<u8>) -> Result<(), Failure> {
     table.line(
         "daemon",
         format!(
-            "limelightd {}, pid {}, up {}{}",
+            "limelightd {}, pid {}, up {}{}{}",
             printable(&status.version),
             status.pid,
             format::span(Duration::from_millis(status.uptime_ms)),
@@ -61,6 +61,10 @@ fn print_text(report: &Report, out: &mut Vec<u8>) -> Result<(), Failure> {
                 ", dry run: nothing is changed"
             } else {
                 ""
+            },
+            match &status.paused {
+                Some(pause) => format!("; {}", format::pause(pause)),
+                None => String::new(),
             },
         ),
     );
@@ -208,6 +212,9 @@ fn kernel_windows(kernel: &KernelWindows) -> String {
 }
 
 fn latency(seen: &AppLatency) -> String {
+    if seen.answers == 0 {
+        return format!("{}: no answers yet", printable(&seen.name));
+    }
     format!(
         "{} answers within p50 {}, p95 {}, p99 {} ({})",
         printable(&seen.name),
@@ -275,7 +282,7 @@ fn device(device: &DeviceStatus, counters: &BTreeMap<String, u64>) -> String {
             generation,
             members,
         } => format!(
-            "/dev/limelight, ABI {abi_version}, has {}, on: {}; topmost set {generation} with {}",
+            "/dev/limelight, ABI {abi_version}, has {}, on: {}; foreground set {generation} with {}",
             list(built_in),
             list(enabled),
             format::count((*members).into(), "process", "processes"),

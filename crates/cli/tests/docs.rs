@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
+use limelight_daemon::config::shown_key;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -225,8 +226,8 @@ fn configuration_keys_exist() {
     for line in shown.lines() {
         if let Some(name) = line.strip_prefix('[') {
             section = name.trim_end_matches(']');
-        } else if let Some(line) = line.strip_prefix("#: ").or(line.strip_prefix("#! ")) {
-            keys.insert(format!("[{section}] {}", line.split(' ').next().unwrap()));
+        } else if let Some((name, _)) = shown_key(line) {
+            keys.insert(format!("[{section}] {name}"));
         }
     }
     let word = |text: &str| {
@@ -247,4 +248,40 @@ fn configuration_keys_exist() {
             }
         }
     }
+}
+
+#[test]
+fn recipes_name_the_same_home_page_and_repository() {
+    let read = |file: &str| fs::read_to_string(root().join(file)).unwrap();
+    let manifest = read("Cargo.toml");
+    let value = |key: &str| {
+        let start = format!("{key} = \"");
+        let line = manifest.lines().find_map(|line| line.strip_prefix(&start));
+        line.unwrap().trim_end_matches('"').to_owned()
+    };
+    let (page, repository) = (value("homepage"), value("repository"));
+    for (file, line) in [
+        ("packaging/debian/control", format!("Homepage: {page}\n")),
+        (
+            "packaging/debian/control",
+            format!("Vcs-Git: {repository}\n"),
+        ),
+        ("packaging/arch/PKGBUILD.in", format!("url='{page}'\n")),
+        ("packaging/alpine/APKBUILD.in", format!("url=\"{page}\"\n")),
+        ("packaging/rpm/limelight.spec.in", format!(" {page}\n")),
+        (
+            "packaging/limelight.metainfo.xml",
+            format!("\"homepage\">{page}<"),
+        ),
+        ("crates/proto/README.md", format!("]({page})")),
+        ("docs/integrator/packaging.md", format!("`{repository}`")),
+    ] {
+        assert!(read(file).contains(&line), "{file}: {line}");
+    }
+    let version = value("version");
+    let metainfo = read("packaging/limelight.metainfo.xml");
+    assert!(
+        metainfo.contains(&format!("<release version=\"{version}\"")),
+        "{version}"
+    );
 }

@@ -246,6 +246,9 @@ pub struct SwapSettings {
     /// Whether a disposable app is swapped if that costs the user less than closing it; `false`:
     /// never, as in the SWAP paper.
     pub by_cost: bool,
+    /// Whether pages of background apps are written back from zram to its backing device before an
+    /// app is closed.
+    pub write_back: bool,
     /// Whether listening apps are first asked to free memory.
     pub ask: bool,
     /// Whether leaking background apps may grow only slowly while memory is short.
@@ -271,7 +274,8 @@ impl Default for SwapSettings {
             kill_percent: 0,
             swap_percent: 0,
             write_budget: 16 << 30,
-            by_cost: false,
+            by_cost: true,
+            write_back: true,
             ask: true,
             throttle: false,
             services: true,

@@ -3,13 +3,14 @@
 
 use limelight_core::model::boost::View;
 use limelight_core::model::footprint::{Footprint, Usage};
+use limelight_core::model::never::{Exception, Exceptions, Never};
 use limelight_core::model::pressure::{Memory, STEPS};
 use limelight_core::model::prezero::Engine;
 use limelight_core::model::shortage::{derive_thresholds, Gauge, Shortage};
 use limelight_core::model::snapshot::{DisplayServer, Measured};
 use limelight_core::model::{App, AppKey, Home, InForce, Lru, ProcessId, Snapshot};
 use limelight_core::policy::protect::{follow, Step, GRAIN};
-use limelight_core::policy::{boost, plan, premap, prezero, readahead, Action, Event};
+use limelight_core::policy::{boost, plan, premap, prezero, protect, readahead, Action, Event};
 use limelight_core::settings::Settings;
 use proptest::prelude::*;
 
@@ -28,6 +29,14 @@ impl Machine {
         // step.
         let next = snapshot.starting.as_ref().map(|starting| starting.app.key);
         let in_force = &mut self.in_force;
+        let favoured = snapshot.topmost.as_ref().or(snapshot.starting.as_ref());
+        let never = |never| favoured.is_some_and(|one| one.never(never).is_some());
+        if is_boost(action) {
+            assert!(!never(Never::Boost), "never boosted: {action:?}");
+        }
+        if is_protection(action) {
+            assert!(!never(Never::Protect), "never protected: {action:?}");
+        }
         match action {
             Action::Mark { app } => {
                 assert!(snapshot.device, "there is no device");
@@ -133,6 +142,34 @@ impl Machine {
     }
 }
 
+/// Whether this gives an app processor or disk time.
+fn is_boost(action: &Action) -> bool {
+    use boost::Step::{HandDown, Regroup, Tune, Weigh};
+    let Action::Boost(step) = action else {
+        return false;
+    };
+    matches!(
+        step,
+        HandDown { .. } | Weigh { .. } | Tune { .. } | Regroup { .. }
+    )
+}
+
+/// Whether this protects an app's memory.
+fn is_protection(action: &Action) -> bool {
+    match action {
+        Action::Mark { app } => app.is_some(),
+        Action::Protect(step) => matches!(
+            step,
+            Step::Adopt { .. }
+                | Step::Reserve { .. }
+                | Step::ReserveDisplay { .. }
+                | Step::Shield { .. }
+                | Step::Lock { .. }
+        ),
+        _ => false,
+    }
+}
+
 fn process(pid: i32) -> ProcessId {
     ProcessId { pid, starttime: 7 }
 }
@@ -173,22 +210,41 @@ fn usages() -> impl Strategy<Value = Usage> {
     )
 }
 
+/// Exceptions of a foreground app: each of them in one of four cases.
+fn exceptions() -> impl Strategy<Value = Exceptions> {
+    let rules = prop::collection::vec(0..4u8, Never::ALL.len());
+    rules.prop_map(|rules| {
+        let all = Never::ALL.into_iter().zip(rules);
+        let chosen = all.filter(|(_, case)| *case == 0);
+        let exception = |(never, _)| Exception {
+            never,
+            why: "a rule".to_owned(),
+            by_owner: false,
+        };
+        chosen.map(exception).collect()
+    })
+}
+
 fn topmost() -> impl Strategy<Value = Option<Measured>> {
     let measured = (
+        exceptions(),
         apps(),
         prop::collection::btree_set(1..40i32, 0..5),
         prop::option::of((usages(), usages())),
     );
-    prop::option::of(measured.prop_map(|(app, pids, usages)| Measured {
-        app,
-        members: pids.into_iter().map(process).collect(),
-        footprint: usages.map(|(first, second)| {
-            let mut footprint = Footprint::new(first);
-            footprint.observe(second);
-            footprint
+    prop::option::of(
+        measured.prop_map(|(exceptions, app, pids, usages)| Measured {
+            app,
+            members: pids.into_iter().map(process).collect(),
+            footprint: usages.map(|(first, second)| {
+                let mut footprint = Footprint::new(first);
+                footprint.observe(second);
+                footprint
+            }),
+            terminal: None,
+            exceptions,
         }),
-        terminal: None,
-    }))
+    )
 }
 
 fn events() -> impl Strategy<Value = Event> {
@@ -410,6 +466,7 @@ fn viewer(usage: Usage, lowered_steps: u8) -> Snapshot {
             members: vec![process(1)],
             footprint: Some(Footprint::new(usage)),
             terminal: None,
+            exceptions: Exceptions::default(),
         }),
         ..Snapshot::default()
     }
@@ -719,4 +776,36 @@ fn joining_process_is_passed_to_the_kernel_but_a_child_is_not() {
     assert_eq!(marks(&snapshot), 0, "a child is already a member");
     snapshot.device_members = 1;
     assert_eq!(marks(&snapshot), 1, "a process came from elsewhere");
+}
+
+#[test]
+fn app_with_a_rule_loses_its_protection_and_other_apps_keep_the_kernel_s() {
+    let mut front = viewer(Usage::default(), 0);
+    front.device = true;
+    let mut machine = Machine::default();
+    for action in plan(&Event::Topmost, &front) {
+        machine.apply(&action, &front);
+    }
+    assert!(machine.in_force.reserved.is_some() && machine.in_force.marked.is_some());
+    let exception = Exception {
+        never: Never::Protect,
+        why: "its program /v matches \"/v\" (file:1)".to_owned(),
+        by_owner: false,
+    };
+    front.topmost.as_mut().unwrap().exceptions = [exception].into_iter().collect();
+    front.in_force = machine.in_force.clone();
+    for action in plan(&Event::Settings, &front) {
+        machine.apply(&action, &front);
+    }
+    let in_force = &machine.in_force;
+    assert_eq!((in_force.reserved, &in_force.shielded), (None, &None));
+    assert_eq!((&in_force.marked, &in_force.locked), (&None, &None));
+    // The kernel keeps its records of the other apps' pages.
+    assert!(in_force.device_protect.is_some());
+    let notes = protect::notes(&front);
+    assert!(
+        notes[0].contains("never protected: its program /v"),
+        "{notes:?}"
+    );
+    assert!(notes[0].contains("/dev/limelight"), "{notes:?}");
 }

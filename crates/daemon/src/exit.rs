@@ -15,7 +15,7 @@ Exit codes:
   11  another limelightd is running
   12  no cgroup v2 hierarchy is mounted
   13  no permission
-  14  [kernel] device = \"require\" is set, but /dev/limelight cannot be used
+  14  [kernel] device = \"on\" is set, but /dev/limelight cannot be used
   15  the runtime directory cannot be used
   16  something could not be put back (--restore), or the event loop failed";
 

@@ -15,6 +15,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::config::ConfigError;
+
 /// The environment variable with the level.
 const LEVEL: &str = "LIMELIGHT_LOG";
 
@@ -59,6 +61,11 @@ pub fn start() {
 fn is_journal(stream: &str) -> bool {
     rustix::fs::fstat(std::io::stderr())
         .is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
+}
+
+/// Logs warnings about the configuration.
+pub fn warn_all(warnings: &[ConfigError]) {
+    warnings.iter().for_each(|warning| warn!("{warning}"));
 }
 
 /// Logs each line of a text separately.

@@ -73,7 +73,10 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     let origin = arguments.config.map_or(Origin::Default, Origin::File);
     let roots = roots(arguments.runtime_dir);
     if arguments.check_config {
-        config::load(&origin)?;
+        let (_, warnings) = config::load_with_warnings(&origin)?;
+        for warning in warnings {
+            println!("warning: {warning}");
+        }
         println!("the configuration is valid");
         return Ok(());
     }
@@ -87,4 +90,29 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         roots,
     };
     Daemon::start(options)?.run()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn completions_have_every_option() {
+        let scripts = [
+            include_str!("../../../packaging/completions/limelightd.bash"),
+            include_str!("../../../packaging/completions/limelightd.zsh"),
+            include_str!("../../../packaging/completions/limelightd.fish"),
+        ];
+        for option in Arguments::command().get_arguments() {
+            let name = option.get_long().expect("every option has a long name");
+            for script in scripts {
+                let known = [format!("--{name}"), format!("-l {name} ")];
+                assert!(
+                    known.iter().any(|known| script.contains(known)),
+                    "{name}: {script}"
+                );
+            }
+        }
+    }
 }

@@ -18,6 +18,10 @@ mod display;
 mod inherited;
 #[path = "mechanism/own_tree.rs"]
 mod own_tree;
+#[path = "mechanism/passed_on.rs"]
+mod passed_on;
+#[path = "mechanism/pause.rs"]
+mod pause;
 #[path = "common/random.rs"]
 mod random;
 #[path = "mechanism/restored.rs"]

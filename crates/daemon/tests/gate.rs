@@ -122,9 +122,18 @@ fn check(machine: &Machine, protected: &BTreeSet<i32>, reached: &BTreeSet<i32>, 
 }
 
 fn frozen(machine: &Machine) -> BTreeSet<i32> {
+    limited_by(machine, "cgroup.freeze", "1")
+}
+
+fn kept_out_of_swap(machine: &Machine) -> BTreeSet<i32> {
+    limited_by(machine, "memory.swap.max", "0")
+}
+
+/// The processes in the cgroups whose `file` has this value.
+fn limited_by(machine: &Machine, file: &str, value: &str) -> BTreeSet<i32> {
     let groups = GROUPS
         .into_iter()
-        .filter(|group| machine.read(&format!("cgroup{group}/cgroup.freeze")) == "1");
+        .filter(|group| machine.read(&format!("cgroup{group}/{file}")) == value);
     groups
         .flat_map(|group| machine.inside(group).collect::<Vec<_>>())
         .collect()
@@ -162,6 +171,11 @@ fn act(
     daemon.check_front(machine);
     oracle.look(machine, daemon.now);
     let available = [2, 4, 30, 200][random.below(4)];
+    // As if the swapper had measured the working sets, some of which are all that is in memory.
+    let set = [0, 20 << 20, 60 << 20][random.below(3)];
+    let apps = daemon.apps.by_use();
+    let sets = apps.iter().map(|known| (known.key(), set));
+    daemon.shared.in_force.swapping.working_sets = sets.filter(|(_, set)| *set > 0).collect();
     daemon.plan(machine, available, 64);
     let mut steps = swap::withdraw(&Event::Tick, &daemon.last);
     steps.extend(swap::receive(&Event::Tick, &daemon.last));
@@ -247,6 +261,11 @@ fn act(
         let protected = oracle.protected(machine);
         let known: BTreeSet<i32> = before.intersection(&frozen(machine)).copied().collect();
         check(machine, &protected, &known, "an old freeze");
+        // No app is disposable here, so nothing may keep the foreground app out of swap.
+        let front = oracle.front.filter(|id| living(machine, *id).is_some());
+        let front = front.map(|id| Oracle::tree(machine, id));
+        let front = front.unwrap_or_default();
+        check(machine, &front, &kept_out_of_swap(machine), "an old limit");
     }
 }
 

@@ -265,6 +265,8 @@ fn guard_kills_in_order_and_allocates_nothing() {
     grace::exhausted_memory_ends_the_grace();
     grace::victim_is_spared_if_memory_is_no_longer_short();
     grace::victim_that_comes_to_the_foreground_is_spared();
+    grace::victim_is_spared_if_the_daemon_is_paused();
+    grace::paused_guard_kills_no_app();
 }
 
 /// Kills two apps without a cgroup in order. A third one, which is not armed, survives.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{AppStatus, HistoryEntry, MemoryThen, Role};
 use crate::class::Class;
 use crate::in_use::Use;
+use crate::never::Exception;
 use crate::shortage::Level;
 
 /// A known app.
@@ -22,7 +23,7 @@ pub struct AppReport {
     pub class: Class,
     /// The reason for its class, as a clause.
     pub why: String,
-    /// User id of the user who set its class at run time (`limelight class set`), if any.
+    /// User id of the user who set or saved its class (`limelight class set`), if any.
     pub set_by: Option<u32>,
     /// When it was last in the foreground, in milliseconds since boot; `None`: never.
     pub last_topmost_ms: Option<u64>,
@@ -32,6 +33,9 @@ pub struct AppReport {
     pub uses: Vec<Use>,
     /// Why no action may affect it, if so.
     pub untouchable: Option<String>,
+    /// What Limelight never does for or to it (`[never]`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub never: Vec<Exception>,
     /// Number of its processes.
     pub processes: u32,
     /// Resident memory in bytes. For an app without a cgroup of its own, memory that its processes
@@ -79,6 +83,12 @@ pub enum Notice {
     },
     /// An action of the daemon against a shortage, or a kill by other software.
     Done(HistoryEntry),
+    /// Another app is in the foreground. Sent only to clients that asked for it
+    /// ([`Request::Listen`](crate::Request::Listen)).
+    Foreground {
+        /// The app; `None`: none, or an app that the client may not see.
+        app: Option<AppStatus>,
+    },
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
     /// Killed before apps of other classes, least recently used app first. Not swapped, unless
-    /// `[swap] by_cost` finds swapping cheaper than a restart.
+    /// swapping costs much less than a restart (`[swap] by_cost`).
     Disposable,
     /// May be swapped; killed only when nothing disposable is left.
     #[default]

@@ -11,7 +11,8 @@ use crate::class::Class;
 /// Maximum number of entries that the daemon keeps in memory; beyond it the oldest are dropped.
 pub const HISTORY_MAX: u16 = 256;
 
-/// An action of the daemon, or a kill by other software that the daemon detected.
+/// An action of the daemon, or a kill by other software that the daemon detected; also the beginning
+/// and the end of a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryAction {
@@ -19,6 +20,8 @@ pub enum MemoryAction {
     Ask,
     /// The app's pages were moved to swap or dropped.
     Squeeze,
+    /// The app's pages were written from compressed memory to a disk.
+    WriteBack,
     /// The app leaks, and may grow only slowly.
     Throttle,
     /// The app was frozen, so that it does not fault its pages in again.
@@ -31,13 +34,18 @@ pub enum MemoryAction {
     Kill,
     /// The kernel's OOM killer or another daemon killed a process.
     ForeignKill,
+    /// The daemon was told to undo its changes and to make none for a while.
+    Pause,
+    /// The pause ended.
+    Resume,
 }
 
 impl MemoryAction {
-    /// All actions.
-    pub const ALL: [MemoryAction; 8] = [
+    /// All actions against a shortage.
+    pub const ALL: [MemoryAction; 9] = [
         MemoryAction::Ask,
         MemoryAction::Squeeze,
+        MemoryAction::WriteBack,
         MemoryAction::Throttle,
         MemoryAction::Freeze,
         MemoryAction::Thaw,
@@ -51,12 +59,15 @@ impl MemoryAction {
         match self {
             MemoryAction::Ask => "asked",
             MemoryAction::Squeeze => "squeezed",
+            MemoryAction::WriteBack => "written_back",
             MemoryAction::Throttle => "throttled",
             MemoryAction::Freeze => "frozen",
             MemoryAction::Thaw => "thawed",
             MemoryAction::Return => "returned",
             MemoryAction::Kill => "killed",
             MemoryAction::ForeignKill => "killed_by_others",
+            MemoryAction::Pause => "paused",
+            MemoryAction::Resume => "resumed",
         }
     }
 
@@ -65,12 +76,15 @@ impl MemoryAction {
         match self {
             MemoryAction::Ask => "asked",
             MemoryAction::Squeeze => "squeezed",
+            MemoryAction::WriteBack => "written back",
             MemoryAction::Throttle => "throttled",
             MemoryAction::Freeze => "frozen",
             MemoryAction::Thaw => "thawed",
             MemoryAction::Return => "brought back",
             MemoryAction::Kill => "killed",
             MemoryAction::ForeignKill => "killed by another program",
+            MemoryAction::Pause => "paused",
+            MemoryAction::Resume => "resumed",
         }
     }
 }
@@ -152,15 +166,21 @@ fn is_zero(ms: &u64) -> bool {
 const FOLDED_MS: u64 = 60_000;
 
 /// Folds repeats of an action into one entry. `entries` are sorted, oldest first. The entry of the
-/// first action keeps its reason and counts the repeats. Kills are never folded.
+/// first action keeps its reason and counts the repeats. Kills and pauses are never folded.
 pub fn fold<'a>(entries: impl IntoIterator<Item = &'a HistoryEntry>) -> Vec<HistoryEntry> {
     let mut folded: Vec<HistoryEntry> = Vec::new();
     for entry in entries {
-        let kill = matches!(entry.action, MemoryAction::Kill | MemoryAction::ForeignKill);
+        let is_single = matches!(
+            entry.action,
+            MemoryAction::Kill
+                | MemoryAction::ForeignKill
+                | MemoryAction::Pause
+                | MemoryAction::Resume
+        );
         let same = |one: &&mut HistoryEntry| {
             one.action == entry.action && one.app == entry.app && one.boot == entry.boot
         };
-        let known = folded.iter_mut().rev().find(same).filter(|_| !kill);
+        let known = folded.iter_mut().rev().find(same).filter(|_| !is_single);
         match known {
             Some(one) if entry.at_ms.saturating_sub(one.at_ms) <= FOLDED_MS => {
                 one.times = one.times.saturating_add(entry.times);

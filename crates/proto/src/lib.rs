@@ -20,7 +20,7 @@
 //! A client may send any number of requests over one connection; they are answered in order. A
 //! request line may have [`LINE_MAX`] bytes, newline included. A longer line is answered with
 //! [`ErrorCode::BadRequest`], and the connection is closed. A request with an unknown field is
-//! refused, so that a misspelt field is never silently ignored; only `status` and `listen`, which
+//! refused, so that a misspelt field is never silently ignored; only `status` and `resume`, which
 //! have no fields, accept any. A client must ignore unknown fields in an answer, because later
 //! versions add fields. Sizes are in bytes. The name of a time ends in its unit, `_ms` or `_us`. A
 //! point in time is counted from boot (`CLOCK_BOOTTIME`), unless its field says otherwise.
@@ -33,6 +33,8 @@ mod class;
 mod decision;
 mod history;
 mod in_use;
+mod never;
+mod pause;
 mod shortage;
 mod status;
 mod window;
@@ -47,6 +49,8 @@ pub use class::Class;
 pub use decision::{Decision, Weighed};
 pub use history::{fold, HistoryEntry, MemoryAction, MemoryThen, HISTORY_MAX};
 pub use in_use::Use;
+pub use never::{Exception, Never};
+pub use pause::{Pause, PAUSE_MAX_MS};
 pub use shortage::{Level, Thresholds};
 pub use status::{
     AppStatus, DeviceStatus, MechanismId, MechanismStatus, MemoryStatus, SourceStatus, Stall,
@@ -64,6 +68,9 @@ pub const LINE_MAX: usize = 64 * 1024;
 
 /// Maximum age of a reported response-window event, in microseconds.
 pub const WINDOW_AGE_MAX_US: u64 = 10_000_000;
+
+/// Maximum size of a user's own configuration file ([`Request::Never`]), in bytes.
+pub const USER_FILE_MAX: usize = 16 * 1024;
 
 /// The socket's name inside the daemon's runtime directory.
 pub const SOCKET_NAME: &str = "control.sock";
@@ -139,6 +146,11 @@ pub enum Request {
         /// The class; `None` withdraws the class that an earlier request set.
         #[serde(default)]
         class: Option<Class>,
+        /// Whether the class also applies to later starts of the app, after a restart of the daemon
+        /// too: root's to all users' apps of the same package, desktop id or program, a user's only
+        /// to own apps. With `class: None`, the saved class of the same user is withdrawn as well.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        save: bool,
     },
     /// Reports that a background app is in use. Such an app is neither squeezed nor frozen, and it
     /// is killed after the apps of its class that are not in use. The daemon accepts the report
@@ -169,6 +181,17 @@ pub enum Request {
         #[serde(default)]
         facilities: Vec<SourceStatus>,
     },
+    /// Sends the user's own configuration, which makes exceptions for apps of this user (`[never]`).
+    /// It replaces the exceptions that this connection has sent before. They apply until this
+    /// connection closes; if the user has several such connections, those of the latest one apply.
+    /// The daemon accepts it from every user. If the text has a mistake, the exceptions sent before
+    /// stay in force. Answered by [`Response::Ok`].
+    Never {
+        /// Path of the file, for display.
+        file: String,
+        /// The file's contents, at most [`USER_FILE_MAX`] bytes; empty: no exceptions.
+        text: String,
+    },
     /// Requests the last decision about memory, with all candidates. Answered by
     /// [`Response::Decision`].
     Decision {
@@ -179,13 +202,38 @@ pub enum Request {
     /// Subscribes this connection: from now on it gets a [`Response::Notice`] for each report of
     /// the level of shortage, each action against a shortage, and each warning that the foreground
     /// app grows. Answered by [`Response::Ok`].
-    Listen,
+    Listen {
+        /// Whether it also gets a notice when the foreground app changes, if the caller may see the
+        /// old or the new foreground app.
+        #[serde(default)]
+        foreground: bool,
+    },
+    /// Gives up root's rights on this connection: from now on, its requests count as requests of
+    /// this user. For services that pass on requests of users. The daemon accepts it from root, on
+    /// a connection that holds nothing yet. Answered by [`Response::Ok`].
+    Become {
+        /// The user.
+        uid: u32,
+        /// All groups of the user's process.
+        #[serde(default)]
+        groups: Vec<u32>,
+    },
     /// Requests past actions against shortages of memory. Answered by [`Response::History`].
     History {
         /// Maximum number of entries; the latest ones are returned.
         #[serde(default = "all_of_history")]
         last: u16,
     },
+    /// Undoes all changes, and makes none until the pause is over. A pause ends with its time, with
+    /// [`Request::Resume`], or with the daemon; another request replaces it. The daemon accepts the
+    /// request from root and from members of the group of `[access]`. Answered by [`Response::Ok`].
+    Pause {
+        /// Length in milliseconds, 1 to [`PAUSE_MAX_MS`]; `None`: until [`Request::Resume`].
+        #[serde(default)]
+        for_ms: Option<u64>,
+    },
+    /// Ends a pause. Accepted from the same users. Answered by [`Response::Ok`].
+    Resume,
 }
 
 fn all_of_history() -> u16 {
@@ -259,6 +307,9 @@ pub enum Response {
     History {
         /// Past actions, oldest first; at most [`HISTORY_MAX`].
         entries: Vec<HistoryEntry>,
+        /// The pause in force.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        paused: Option<Pause>,
         /// Why entries of other users' apps were left out, if they may have been.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hidden: Option<String>,

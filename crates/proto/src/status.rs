@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AgentStatus, Change, Level, Thresholds, WindowStatus};
+use crate::{AgentStatus, Change, Level, Pause, Thresholds, WindowStatus};
 
 /// The daemon's state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,6 +20,9 @@ pub struct Status {
     pub uptime_ms: u64,
     /// Whether the daemon plans and explains changes, but makes none.
     pub dry_run: bool,
+    /// The pause in force, during which the daemon makes no changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Pause>,
     /// The foreground app; `None` if there is none or if it is `hidden`.
     pub topmost: Option<TopmostStatus>,
     /// The app that was in the foreground before; `None` if there is none or if it is hidden.

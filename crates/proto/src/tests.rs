@@ -64,14 +64,16 @@ fn example_requests_are_parsed() {
         request(r#"{"op":"class","pid":7,"class":"keep"}"#).unwrap(),
         Request::Class {
             pid: 7,
-            class: Some(Class::Keep)
+            class: Some(Class::Keep),
+            save: false
         }
     );
     assert_eq!(
-        request(r#"{"op":"class","pid":7,"class":null}"#).unwrap(),
+        request(r#"{"op":"class","pid":7,"class":null,"save":true}"#).unwrap(),
         Request::Class {
             pid: 7,
-            class: None
+            class: None,
+            save: true
         }
     );
     assert_eq!(
@@ -83,12 +85,34 @@ fn example_requests_are_parsed() {
         }
     );
     assert_eq!(
+        request(r#"{"op":"never","file":"/f","text":"[never]"}"#).unwrap(),
+        Request::Never {
+            file: "/f".into(),
+            text: "[never]".into()
+        }
+    );
+    assert_eq!(
         request(r#"{"op":"decision","action":"kill"}"#).unwrap(),
         Request::Decision {
             action: Some(MemoryAction::Kill)
         }
     );
-    assert_eq!(request(r#"{"op":"listen"}"#).unwrap(), Request::Listen);
+    assert_eq!(
+        request(r#"{"op":"listen"}"#).unwrap(),
+        Request::Listen { foreground: false }
+    );
+    assert_eq!(
+        request(r#"{"op":"become","uid":7}"#).unwrap(),
+        Request::Become {
+            uid: 7,
+            groups: Vec::new()
+        }
+    );
+    assert_eq!(
+        request(r#"{"op":"pause"}"#).unwrap(),
+        Request::Pause { for_ms: None }
+    );
+    assert_eq!(request(r#"{"op":"resume"}"#).unwrap(), Request::Resume);
     assert_eq!(
         request(r#"{"op":"latency"}"#).unwrap(),
         Request::Latency { app: None }
@@ -129,6 +153,7 @@ fn responses_round_trip_through_json() {
             p99_us: 3,
             max_us: 4,
             deadline_ms: 500,
+            recent_us: vec![900, 12_000],
         }],
         hidden: None,
     });

@@ -123,4 +123,7 @@ pub struct AppLatency {
     pub max_us: u64,
     /// Deadline for its next answer, in milliseconds.
     pub deadline_ms: u64,
+    /// The last response times in microseconds, oldest first; at most 40.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recent_us: Vec<u64>,
 }

@@ -51,6 +51,7 @@ pub mod tracefs;
 pub mod tree;
 pub mod tty;
 pub mod unix_sockets;
+pub mod user_config;
 pub mod watermarks;
 pub mod zero_extent;
 

@@ -97,7 +97,8 @@ impl Process {
     /// # Errors
     ///
     /// [`Error::Gone`] if there is no longer a mapping of these addresses, [`Error::Invalid`] if
-    /// the file is not a regular file, [`Error::Permission`] without CAP_SYS_ADMIN.
+    /// the file is neither a regular file nor a block device, or if it is a block device and the
+    /// process does not run as root, [`Error::Permission`] without CAP_SYS_ADMIN.
     pub fn open_mapped(&self, mapped: &ReadMapping) -> Result<File> {
         let name = format!("map_files/{:x}-{:x}", mapped.start, mapped.end);
         let path = self.dir().path().join(&name);
@@ -106,7 +107,8 @@ impl Process {
         // moment.
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let named = rustix::fs::openat(self, name.as_str(), flags, Mode::empty());
-        let fd = reopen::regular(&named.map_err(failed)?, OFlags::NOATIME);
+        let is_roots = || self.status().is_ok_and(|status| status.effective_uid == 0);
+        let fd = reopen::mapped(&named.map_err(failed)?, is_roots, OFlags::NOATIME);
         Ok(File::from(fd.map_err(failed)?))
     }
 

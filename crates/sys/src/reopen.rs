@@ -22,6 +22,29 @@ pub(crate) fn regular(named: &OwnedFd, flags: OFlags) -> rustix::io::Result<Owne
     open_named(named, flags)
 }
 
+/// Opens the file behind an `O_PATH` descriptor, which a process maps, for reading. Opens a block
+/// device only if `is_roots` returns that the process runs as root, because only root is sure to be
+/// allowed to open it. `EINVAL` if it may not be opened.
+pub(crate) fn mapped(
+    named: &OwnedFd,
+    is_roots: impl FnOnce() -> bool,
+    flags: OFlags,
+) -> rustix::io::Result<OwnedFd> {
+    let stat = rustix::fs::fstat(named)?;
+    if !may_open(FileType::from_raw_mode(stat.st_mode), is_roots) {
+        return Err(Errno::INVAL);
+    }
+    open_named(named, flags)
+}
+
+fn may_open(kind: FileType, is_roots: impl FnOnce() -> bool) -> bool {
+    match kind {
+        FileType::RegularFile => true,
+        FileType::BlockDevice => is_roots(),
+        _ => false,
+    }
+}
+
 /// Opens the file behind an `O_PATH` descriptor for reading. `ENOENT` if it is not the file that
 /// `seen` describes, `EINVAL` if it is neither a regular file nor a block device.
 pub(crate) fn same(named: &OwnedFd, seen: &FileStat, flags: OFlags) -> rustix::io::Result<OwnedFd> {
@@ -46,5 +69,20 @@ fn open_named(named: &OwnedFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
             open(&link, flags.difference(OFlags::NOATIME), Mode::empty())
         }
         opened => opened,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapped_disk_is_opened_for_a_process_of_root_only() {
+        assert!(may_open(FileType::BlockDevice, || true));
+        assert!(!may_open(FileType::BlockDevice, || false));
+        assert!(may_open(FileType::RegularFile, || false));
+        for other in [FileType::CharacterDevice, FileType::Fifo, FileType::Socket] {
+            assert!(!may_open(other, || true), "{other:?}");
+        }
     }
 }

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::keyed::Keyed;
 use crate::meminfo::SwapArea;
 use crate::mountinfo::unescape;
+use crate::persistent_file::PersistentFile;
 use crate::proc::Proc;
 
 /// Medium of a swap area.
@@ -48,8 +49,13 @@ pub struct Zram {
     pub taken_bytes: u64,
     /// Limit of the memory used; 0 means no limit.
     pub limit_bytes: u64,
-    /// Data written back to a disk. It uses no memory.
+    /// Whether the device has a backing device, to which its pages can be written back
+    /// (`backing_dev`).
+    pub backed: bool,
+    /// Data on the backing device. It uses no memory.
     pub written_back_bytes: u64,
+    /// Data that was ever written to the backing device.
+    pub backing_writes_bytes: u64,
 }
 
 /// State of zswap, the compressed cache in front of swap areas.
@@ -124,13 +130,16 @@ impl Zram {
             let what = format!("{:?} is not in the format of mm_stat", text.trim());
             Error::malformed(device.path().join(FILE), what)
         })?;
-        // The file exists only if a backing device is configured. Its unit is 4 KiB.
-        let written_back = device.read_text("bd_stat").ok().and_then(|text| {
-            let pages: u64 = text.split_ascii_whitespace().next()?.parse().ok()?;
-            pages.checked_mul(4096)
-        });
+        // Both files exist only on a kernel with CONFIG_ZRAM_WRITEBACK. The unit of bd_stat is 4
+        // KiB. Its numbers: pages there now, pages ever read, pages ever written.
+        let backing = device.read_text("backing_dev").unwrap_or_default();
+        let statistics = device.read_text("bd_stat").unwrap_or_default();
+        let pages = |place| statistics.split_ascii_whitespace().nth(place)?.parse().ok();
+        let bytes = |place| pages(place).map_or(0, |pages: u64| pages.saturating_mul(4096));
         Ok(Zram {
-            written_back_bytes: written_back.unwrap_or(0),
+            backed: !matches!(backing.trim(), "" | "none"),
+            written_back_bytes: bytes(0),
+            backing_writes_bytes: bytes(2),
             ..zram
         })
     }
@@ -144,8 +153,46 @@ impl Zram {
             compressed_bytes: next()?,
             taken_bytes: next()?,
             limit_bytes: next()?,
-            written_back_bytes: 0,
+            ..Zram::default()
         })
+    }
+}
+
+/// Writes single pages of a zram device to its backing device (`writeback`).
+#[derive(Debug)]
+pub struct WriteBack {
+    file: PersistentFile,
+    path: PathBuf,
+}
+
+impl WriteBack {
+    /// Opens the file of a zram device that is a swap area. `None` if the area is no zram device, or
+    /// the device has no backing device.
+    pub fn open(area: &SwapArea, sys: &Dir) -> Result<Option<WriteBack>> {
+        const FILE: &str = "writeback";
+        match area.medium(sys)? {
+            SwapMedium::Zram(zram) if zram.backed => {}
+            _ => return Ok(None),
+        }
+        let name = unescape(&area.path);
+        let device = Dir::open(sys.path().join("class/block").join(name_of(&name)))?;
+        Ok(Some(WriteBack {
+            file: PersistentFile::open_to_write(&device, FILE)?,
+            path: device.path().join(FILE),
+        }))
+    }
+
+    /// Writes the page with this offset in the swap area. Nothing happens if the page is already on
+    /// the backing device or is filled with one value.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if the backing device is full, `EIO` if the administrator's limit
+    /// (`writeback_limit`) is used up.
+    pub fn page(&self, offset: u64) -> Result<()> {
+        let value = format!("page_index={offset}");
+        let written = self.file.write(value.as_bytes());
+        written.map_err(|errno| Error::new("write", self.path.clone(), errno))
     }
 }
 
@@ -238,11 +285,24 @@ mod tests {
         };
         let line = "/dev/zram0 partition 8 0 100";
         assert_eq!(medium(&sys, line), SwapMedium::Zram(zram));
-        write(temp.path(), "devices/zram0/bd_stat", " 3 1 3\n");
-        let SwapMedium::Zram(zram) = medium(&sys, line) else {
-            panic!();
+        write(temp.path(), "devices/zram0/bd_stat", " 3 1 5\n");
+        write(temp.path(), "devices/zram0/backing_dev", "none\n");
+        let state = || match medium(&sys, line) {
+            SwapMedium::Zram(zram) => zram,
+            other => panic!("{other:?}"),
         };
-        assert_eq!(zram.written_back_bytes, 3 * 4096);
+        assert_eq!(state().written_back_bytes, 3 * 4096);
+        assert_eq!(state().backing_writes_bytes, 5 * 4096);
+        assert!(!state().backed);
+        let area = &parse_swaps(line)[0];
+        assert!(WriteBack::open(area, &sys).unwrap().is_none());
+        write(temp.path(), "devices/zram0/backing_dev", "/dev/vdb\n");
+        assert!(state().backed);
+        write(temp.path(), "devices/zram0/writeback", "");
+        let pages = WriteBack::open(area, &sys).unwrap().unwrap();
+        pages.page(17).unwrap();
+        let asked = fs::read_to_string(temp.path().join("devices/zram0/writeback"));
+        assert_eq!(asked.unwrap(), "page_index=17");
         write(temp.path(), "devices/zram0/mm_stat", "1 2\n");
         let error = parse_swaps(line)[0].medium(&sys).unwrap_err();
         assert!(matches!(error, Error::Malformed { .. }), "{error}");

@@ -99,7 +99,49 @@ struct Region {
     categories: u64,
 }
 
+/// Place of a page in swap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SwapSlot {
+    /// Number of the swap area; areas are numbered in the order of `/proc/swaps`.
+    pub area: usize,
+    /// Page offset in the area.
+    pub offset: u64,
+}
+
+impl SwapSlot {
+    /// The slot in a `pagemap` entry (Documentation/admin-guide/mm/pagemap.rst); `None` if the page
+    /// is not in swap, or the kernel hides the slot.
+    fn of_entry(entry: u64) -> Option<SwapSlot> {
+        const AREA_BITS: u64 = 5;
+        const OFFSET_BITS: u64 = 50;
+        let offset = entry >> AREA_BITS & ((1 << OFFSET_BITS) - 1);
+        // The first page of an area is its header, so 0 is hidden.
+        let swapped = entry & SWAPPED.entry != 0 && offset != 0;
+        swapped.then_some(SwapSlot {
+            area: (entry & ((1 << AREA_BITS) - 1)) as usize,
+            offset,
+        })
+    }
+}
+
 impl Process {
+    /// Places in swap of the pages in a range of its memory, by address. Empty without
+    /// CAP_SYS_ADMIN: the kernel then hides the slots. Errors as for [`Process::swapped`].
+    pub fn swap_slots(&self, range: AddressRange) -> Result<Vec<SwapSlot>> {
+        let file = self.pagemap()?;
+        let page = page_bytes();
+        let mut slots = Vec::new();
+        let mut buffer = vec![0; BATCH as usize * ENTRY];
+        let (mut at, end) = (range.start / page, range.end.div_ceil(page));
+        while at < end {
+            let bytes = &mut buffer[..(end - at).min(BATCH) as usize * ENTRY];
+            let read = self.entries(&file, bytes, at)?;
+            slots.extend(read.filter_map(SwapSlot::of_entry));
+            at += BATCH;
+        }
+        Ok(slots)
+    }
+
     /// Ranges of its memory that are in swap, by address, up to `most` bytes in total. Excludes
     /// shared memory in swap, because the page tables do not show it.
     ///
@@ -124,18 +166,37 @@ impl Process {
     }
 
     fn find(&self, category: Category, most: u64) -> Result<Vec<AddressRange>> {
-        let opened = self.dir().open_at(FILE, OFlags::RDONLY, "read");
-        let file = match opened {
-            Ok(fd) => File::from(fd),
-            Err(error) if error.is_gone() && self.exists() => {
-                return Err(self.pagemap_failed(Errno::NOSYS))
-            }
-            Err(error) => return Err(error),
-        };
+        let file = self.pagemap()?;
         match self.scan(file.as_fd(), category, most) {
             Err(Error::Unsupported { .. }) => self.walk(&file, category, most),
             result => result,
         }
+    }
+
+    fn pagemap(&self) -> Result<File> {
+        match self.dir().open_at(FILE, OFlags::RDONLY, "read") {
+            Ok(fd) => Ok(File::from(fd)),
+            Err(error) if error.is_gone() && self.exists() => {
+                Err(self.pagemap_failed(Errno::NOSYS))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads entries of `pagemap` from page number `at` on into the buffer. There are none if the
+    /// process has released its memory.
+    fn entries<'a>(
+        &self,
+        file: &File,
+        buffer: &'a mut [u8],
+        at: u64,
+    ) -> Result<impl Iterator<Item = u64> + 'a> {
+        let read = file.read_at(buffer, at * ENTRY as u64);
+        let read = read.map_err(|error| {
+            self.pagemap_failed(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        })?;
+        let entries = buffer[..read].chunks_exact(ENTRY);
+        Ok(entries.map(|entry| u64::from_ne_bytes(entry.try_into().unwrap_or_default())))
     }
 
     fn pagemap_failed(&self, errno: Errno) -> Error {
@@ -203,15 +264,11 @@ impl Process {
             while at < end && left > 0 && found.wanted() > 0 {
                 let wanted = (end - at).min(BATCH).min(left);
                 let bytes = &mut buffer[..wanted as usize * ENTRY];
-                let read = file.read_at(bytes, at * ENTRY as u64).map_err(|error| {
-                    self.pagemap_failed(Errno::from_io_error(&error).unwrap_or(Errno::IO))
-                })?;
-                if read < ENTRY {
-                    // The process has released its memory.
+                let mut entries = self.entries(file, bytes, at)?.peekable();
+                if entries.peek().is_none() {
                     return Ok(found.ranges);
                 }
-                for entry in bytes[..read].chunks_exact(ENTRY) {
-                    let entry = u64::from_ne_bytes(entry.try_into().unwrap_or_default());
+                for entry in entries {
                     let is =
                         entry & category.entry == category.entry && entry & category.entry_not == 0;
                     if is && found.wanted() > 0 {
@@ -289,6 +346,25 @@ mod tests {
     fn own() -> Process {
         let proc = Proc::open("/proc").unwrap();
         proc.process(std::process::id() as i32).unwrap()
+    }
+
+    #[test]
+    fn swap_slots_are_read_from_the_entries() {
+        let slot = |area, offset| Some(SwapSlot { area, offset });
+        assert_eq!(SwapSlot::of_entry(1 << 62 | 7 << 5 | 3), slot(3, 7));
+        assert_eq!(
+            SwapSlot::of_entry(1 << 62 | 1 << 55 | 1 << 54),
+            slot(0, 1 << 49)
+        );
+        assert_eq!(SwapSlot::of_entry(1 << 62 | 3), None, "hidden");
+        assert_eq!(SwapSlot::of_entry(1 << 63 | 7 << 5), None, "present");
+        let text = vec![1u8; 3 * page_bytes() as usize];
+        let start = text.as_ptr() as u64;
+        let range = AddressRange {
+            start,
+            end: start + text.len() as u64,
+        };
+        assert_eq!(own().swap_slots(range).unwrap(), []);
     }
 
     #[test]

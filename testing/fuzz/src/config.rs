@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The configuration: `limelight.toml`, optionally followed by a line `=== classes.toml` and that
-//! file.
+//! file. The first file is parsed as a user's own configuration, too.
 
 use std::fs;
 use std::path::Path;
 
-use limelight_daemon::config::{load, values, Config, Origin, Value};
+use limelight_daemon::config::never::of_user;
+use limelight_daemon::config::{load, values, Config, ConfigErrors, Origin, Value};
 
 const SEPARATOR: &str = "=== classes.toml\n";
 
@@ -17,6 +18,9 @@ pub fn run(data: &[u8]) {
         Some((main, classes)) => (main, Some(classes)),
         None => (&*text, None),
     };
+    if let Err(errors) = of_user(Path::new("/home/u/limelight.toml"), main) {
+        check(&errors, |_| main.to_owned());
+    }
     let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
     let file = directory.path().join("limelight.toml");
     write(&file, main);
@@ -27,25 +31,32 @@ pub fn run(data: &[u8]) {
     let config = match load(&origin) {
         Ok(config) => config,
         Err(errors) => {
-            assert!(!errors.0.is_empty());
-            for error in &errors.0 {
-                let text = fs::read_to_string(&error.file).expect("an error names a file");
-                let lines = text.matches('\n').count() + 1;
-                assert!(error.line <= lines, "{error} of {lines} lines");
-                assert!(!error.message.is_empty());
-            }
+            check(&errors, |file| {
+                fs::read_to_string(file).expect("an error names a file")
+            });
             return;
         }
     };
     let shown = values(&origin).expect("a valid configuration has values");
     write(&file, &written(&shown));
     let again = load(&origin).unwrap_or_else(|errors| panic!("{errors}\nof {main:?}"));
-    // Left out: class rules contain their file and line, which have changed.
+    // Left out: rules contain their file and line, which have changed.
     let rest = |config: Config| Config {
         classes: Default::default(),
+        never: Default::default(),
         ..config
     };
     assert_eq!(rest(config), rest(again), "{main:?}");
+}
+
+/// Checks that each error names a line of its file. `text` returns a file's contents.
+fn check(errors: &ConfigErrors, text: impl Fn(&Path) -> String) {
+    assert!(!errors.0.is_empty());
+    for error in &errors.0 {
+        let lines = text(&error.file).matches('\n').count() + 1;
+        assert!(error.line <= lines, "{error} of {lines} lines");
+        assert!(!error.message.is_empty());
+    }
 }
 
 fn write(file: &Path, text: &str) {

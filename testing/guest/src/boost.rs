@@ -194,7 +194,7 @@ fn background(stage: &Stage, work: &Boost) -> Result<Vec<Prepared>> {
 fn write_config(work: &Boost) -> Result<()> {
     let mut text = String::new();
     if work.place == Place::Root {
-        text.push_str("[protect]\nadopt = \"never\"\n");
+        text.push_str("[protect]\nadopt = \"off\"\n");
     }
     if work.helper == Some(Helper::Unknown) {
         text.push_str("[boost]\nhelpers = []\n");

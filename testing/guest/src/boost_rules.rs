@@ -99,7 +99,7 @@ fn competitors(reporter: &Reporter, bare: &App, other: &App) -> Result<()> {
 pub fn run(stage: Stage) -> Result<()> {
     let reporter = &stage.reporter;
     std::fs::create_dir_all("/etc/limelight")?;
-    std::fs::write(crate::daemon::CONFIG, "[protect]\nadopt = \"never\"\n")?;
+    std::fs::write(crate::daemon::CONFIG, "[protect]\nadopt = \"off\"\n")?;
     let Data::Disk(disk) = &stage.machine.data else {
         bail!("this test needs a data disk that has a scheduler");
     };

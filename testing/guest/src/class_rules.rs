@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Checks the promises about apps and their classes on a real kernel: where an app's class comes
-//! from, which user may change it, which apps are never touched, which apps count as in use, and
-//! that the history records kills by other programs.
+//! from, which user may change it, which apps are never touched or closed, which apps count as in
+//! use, that a saved class survives the daemon, and that the history records kills by other programs.
 
 use std::ffi::CString;
 use std::fs;
@@ -27,7 +27,8 @@ const HISTORY: &str = "/var/lib/limelight/history.jsonl";
 /// Timeout; only a hang takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-const CONFIG: &str = "[class]\ndisposable = [\"*/app-news-*\"]\n[boost]\nenabled = false\n";
+const CONFIG: &str = "[class]\ndisposable = [\"*/app-news-*\"]\n[boost]\nenabled = false\n\
+                      [never]\nclose = [\"*/app-deep-*\"]\n";
 
 const BANK: &str = "[Desktop Entry]\nType=Application\nName=Bank\nExec=bank\nCategories=Finance;\n";
 
@@ -279,6 +280,8 @@ pub fn run(stage: Stage) -> Result<()> {
         seen.to_string(),
     )?;
 
+    exceptions(&stage, nested.pid(), news.pid())?;
+    limelight(&["class", "set", "--save", "app-game-1.scope", "keep"])?;
     foreign_kill(&stage, &limited)?;
     let dead = daemon.kill()?;
     let successor = Daemon::start_after(dead)?;
@@ -289,6 +292,13 @@ pub fn run(stage: Stage) -> Result<()> {
         kept,
         entries.to_string(),
     )?;
+    let seen = app(game.pid())?;
+    let saved = |why: &str| why.contains("uid 0 saved it");
+    reporter.check(
+        "a saved class survives kill -9 of limelightd",
+        seen["class"] == "keep" && seen["why"].as_str().is_some_and(saved),
+        seen.to_string(),
+    )?;
     let (code, text) = run_program(LIMELIGHT, &["explain", "--last"])?;
     reporter.check(
         "without a decision, explain --last reports that there is none",
@@ -298,6 +308,41 @@ pub fn run(stage: Stage) -> Result<()> {
     successor.stop(reporter)?;
     drop((bank, news, nested, game, display, bare));
     stage.reporter.finish()
+}
+
+/// Checks the rules that make exceptions for apps: the system's, and those of a connection.
+fn exceptions(stage: &Stage, listed: i32, other: i32) -> Result<()> {
+    let rules = |seen: &Value| seen["never"].as_array().map_or(0, Vec::len);
+    let seen = app(listed)?;
+    let why = seen["never"][0]["why"].as_str().unwrap_or_default();
+    stage.reporter.check(
+        "a rule of the configuration says that an app is never closed",
+        seen["never"][0]["never"] == "close" && why.contains("limelight.toml:6"),
+        seen.to_string(),
+    )?;
+    let (code, text) = run_program(LIMELIGHT, &["explain", &listed.to_string()])?;
+    stage.reporter.check(
+        "explain names the rule",
+        code == 0 && text.contains("never closed by limelightd"),
+        text,
+    )?;
+    let mut session = Line::connect()?;
+    session.tell(
+        r#"{"op":"never","file":"/root/limelight.toml","text":"[never]\nboost = [\"*/app-news-*\"]"}"#,
+    )?;
+    let seen = app_when(other, |seen| rules(seen) == 1)?;
+    stage.reporter.check(
+        "a user's own rule applies while its connection lasts",
+        rules(&seen) == 1 && seen["never"][0]["by_owner"] == true,
+        seen.to_string(),
+    )?;
+    drop(session);
+    let seen = app_when(other, |seen| rules(seen) == 0)?;
+    stage.reporter.check(
+        "a user's own rule ends with its connection",
+        rules(&seen) == 0,
+        seen.to_string(),
+    )
 }
 
 /// Makes the kernel's OOM killer kill a process that exceeds this cgroup's memory limit. Checks

@@ -65,7 +65,7 @@ pub fn run(mut stage: Stage, work: &ColdStart) -> Result<()> {
     let daemon = match stage.arm {
         Arm::Stock | Arm::BestStock => None,
         Arm::LimelightOnDebian | Arm::Limelight => {
-            daemon::write_config(&format!("[readahead]\nrecord_s = {RECORD_S}\n"))?;
+            daemon::write_config(&format!("[expert]\nreadahead_record_s = {RECORD_S}\n"))?;
             Some(Daemon::start(&[])?)
         }
         arm => bail!("cold-start does not support arm {arm:?}"),

@@ -14,6 +14,7 @@ use crate::{
     premap_rules, prezero, prezero_engines, prezero_rules, process, processors, readahead_rules,
     reading, rotation, self_hog, selftest, sibling_reclaim, soak, startup, storm, swap_soak,
     terminal, throttle, users_chaos, wakes, window_cost, window_oracle, window_sources, windows,
+    write_back,
 };
 
 /// The context of a scenario.
@@ -79,6 +80,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::Heirs => heirs::run(stage),
         Work::AndroidRules => android::run(stage),
         Work::ClassRules => class_rules::run(stage),
+        Work::WriteBack => write_back::run(stage),
         Work::AccessRules => access_rules::run(stage),
         Work::UsersChaos(work) => users_chaos::run(stage, &work),
         Work::Selftest => selftest::run(stage),

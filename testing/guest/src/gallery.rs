@@ -22,6 +22,7 @@ use crate::process::{Conversation, Process, Start};
 use crate::random::seed;
 use crate::record::Reporter;
 use crate::response::{series, Responses};
+use crate::rotation::rival;
 use crate::scenario::{Family, Footprint, Gallery, Load};
 use crate::store::Store;
 use crate::viewer::{self, Resident, Swipe};
@@ -109,6 +110,7 @@ impl Viewer {
 /// Prepares the arm for an app; returns the daemon if the arm has one.
 pub fn prepare_arm(arm: Arm, viewer: &Viewer) -> Result<Option<Daemon>> {
     knobs::set(arm, viewer.cgroup.as_ref(), viewer.charge()?)?;
+    knobs::check_damon(arm)?;
     match arm {
         Arm::LimelightOnDebian | Arm::Limelight => {
             let pid = viewer.talk.process.pid();
@@ -304,6 +306,7 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
     }
     write_config(&gallery.config)?;
     let daemon = prepare_arm(stage.arm, &viewer)?;
+    let earlyoom = rival::earlyoom(stage.arm)?;
     if viewer.loaded.is_none() {
         viewer.load()?;
     }
@@ -330,12 +333,18 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
         stage.reporter.value(name, used_us);
     }
     counters.report(&mut stage.reporter.values)?;
+    for (name, count) in knobs::damon_counts(stage.arm) {
+        stage.reporter.value(name, count as f64);
+    }
     if alive {
         report_resident("resident", &viewer.resident()?, &mut stage.reporter);
     }
     drop(loads);
     if let Some(daemon) = daemon {
         daemon.stop(&stage.reporter)?;
+    }
+    if let Some(earlyoom) = earlyoom {
+        rival::end_earlyoom(earlyoom, &stage.reporter)?;
     }
     stage.reporter.finish()
 }

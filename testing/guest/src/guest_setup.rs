@@ -281,7 +281,7 @@ pub fn swap_device(swap: &Swap) -> Option<String> {
         Swap::None => None,
         Swap::Disk(device) => Some(device.clone()),
         Swap::NullBlk { .. } => Some(format!("/dev/{NULL_SWAP}")),
-        Swap::Zram(_) => Some(ZRAM.into()),
+        Swap::Zram(_) | Swap::ZramDisk { .. } => Some(ZRAM.into()),
     }
 }
 
@@ -306,8 +306,18 @@ fn reset_swap(swap: &Swap) -> Result<()> {
     let path = CString::new(device.as_str())?;
     // SAFETY: `path` is a valid string. Failure means that the device was not in use as swap.
     unsafe { libc::swapoff(path.as_ptr()) };
-    if let Swap::Zram(mib) = swap {
+    let zram = match swap {
+        Swap::Zram(mib) => Some((mib, None)),
+        Swap::ZramDisk { mib, disk } => Some((mib, Some(disk))),
+        Swap::None | Swap::Disk(_) | Swap::NullBlk { .. } => None,
+    };
+    if let Some((mib, disk)) = zram {
         fs::write("/sys/block/zram0/reset", "1").context("cannot reset zram0: no zram device?")?;
+        // The kernel accepts a backing device only before the size is set.
+        if let Some(disk) = disk {
+            fs::write("/sys/block/zram0/backing_dev", disk)
+                .context("cannot set the backing device of zram0: no CONFIG_ZRAM_WRITEBACK?")?;
+        }
         fs::write("/sys/block/zram0/disksize", format!("{mib}M"))
             .context("cannot set the size of zram0")?;
     }

@@ -291,7 +291,8 @@ fn kills(entries: &[HistoryEntry]) -> Vec<&HistoryEntry> {
     entries.iter().filter(kills).collect()
 }
 
-fn is_of(entry: &HistoryEntry, name: &str) -> bool {
+/// Whether the entry is about the app of this name.
+pub fn is_of(entry: &HistoryEntry, name: &str) -> bool {
     let cgroup = entry.app.as_ref().and_then(|app| app.cgroup.as_deref());
     cgroup.is_some_and(|cgroup| cgroup.contains(&format!(".{name}-")))
 }

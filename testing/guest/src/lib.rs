@@ -94,4 +94,5 @@ pub mod window_cost;
 pub mod window_oracle;
 pub mod window_sources;
 pub mod windows;
+pub mod write_back;
 pub mod x11;

@@ -13,7 +13,7 @@ use limelight_sys::proc::Proc;
 
 use crate::boost::sleeper;
 use crate::cgroup::{self, Cgroup};
-use crate::daemon::{self, focus, limelight, Before, Daemon};
+use crate::daemon::{self, focus, limelight, write_config, Before, Daemon};
 use crate::dispatch::Stage;
 use crate::followed::nice;
 use crate::process::{run as run_program, send, Process, Start};
@@ -121,6 +121,8 @@ impl Standing {
 pub fn run(stage: Stage, work: &OwnTree) -> Result<()> {
     let reporter = &stage.reporter;
     cgroup::remove_all()?;
+    // The test is about the cgroup, not about which disposable app is worth swapping.
+    write_config("[swap]\nby_cost = false\n")?;
     match work.handed_down {
         // Enables the root's controllers, as OpenRC does when it mounts the hierarchy.
         true => Cgroup::create("openrc").map(drop)?,

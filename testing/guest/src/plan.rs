@@ -151,6 +151,13 @@ pub enum Swap {
     },
     /// Compressed memory (zram) of this nominal size, in MiB.
     Zram(u32),
+    /// zram with a backing device.
+    ZramDisk {
+        /// Nominal size of zram in MiB.
+        mib: u32,
+        /// The backing device, e.g. `/dev/vdc`.
+        disk: String,
+    },
 }
 
 /// The treatment of the foreground app in a cell.
@@ -169,6 +176,10 @@ pub enum Arm {
     BestStock,
     /// The kernel zeroes pages when they are freed (`init_on_free=1`).
     InitOnFree,
+    /// The unmodified kernel with DAMON_LRU_SORT, which sorts pages by how often it sees them used.
+    DamonLruSort,
+    /// The unmodified kernel with DAMON_RECLAIM, which reclaims pages that it sees unused.
+    DamonReclaim,
     /// No swap. A killer as on a phone kills the least recently used app.
     KillOnly,
     /// Swap for every app. The same killer acts when swap is nearly full.

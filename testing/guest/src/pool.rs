@@ -20,6 +20,10 @@ const POOL: &str = "/sys/kernel/mm/limelight/prezero";
 /// an emulated CPU with other work.
 const FILL_LIMIT: Duration = Duration::from_secs(60);
 
+/// Number and distance of the polls of [`wait_for`].
+const FILL_POLLS: u32 = 600;
+const FILL_POLL: Duration = Duration::from_millis(100);
+
 /// The contents of a file of the pool's directory.
 pub fn text(name: &str) -> Result<String> {
     let path = format!("{POOL}/{name}");
@@ -58,6 +62,25 @@ pub fn wait_full() -> Result<u64> {
     }
 }
 
+/// Waits until the pool has at least `pages` pages. The limit is a number of polls, because a guest
+/// on a busy host may stand still for a minute.
+pub fn wait_for(pages: u64) -> Result<()> {
+    for _ in 0..FILL_POLLS {
+        if number("pooled")? >= pages {
+            return Ok(());
+        }
+        sleep(FILL_POLL);
+    }
+    bail!(
+        "the pool has {} of {pages} pages after {FILL_POLLS} polls (target {}, engine {}); \
+         limelightd wrote:\n{}",
+        number("pooled")?,
+        number("target")?,
+        text("engine")?,
+        log_tail()
+    )
+}
+
 /// Writes the daemon's configuration for an engine of this machine.
 pub fn configure(engine: Engine, mechanisms: Mechanisms, machine: &Machine) -> Result<()> {
     let mut text = String::new();
@@ -71,7 +94,7 @@ pub fn configure(engine: Engine, mechanisms: Mechanisms, machine: &Machine) -> R
         text.push_str("enabled = false\n");
     }
     match engine {
-        Engine::Cpu => text.push_str("engine = \"cpu\"\n"),
+        Engine::Cpu => text.push_str("[expert]\nprezero_engine = \"cpu\"\n"),
         Engine::Block {
             disk,
             offset_mib,
@@ -81,8 +104,9 @@ pub fn configure(engine: Engine, mechanisms: Mechanisms, machine: &Machine) -> R
                 format!("the plan's machine has no disk of zeroes with index {disk}")
             })?;
             text.push_str(&format!(
-                "engine = \"block\"\nblock_device = \"{device}\"\nblock_mib = 4\n\
-                 block_offset_mib = {offset_mib}\nblock_trusted = {trusted}\n"
+                "[expert]\nprezero_engine = \"block\"\nprezero_block_device = \"{device}\"\n\
+                 prezero_block_mib = 4\nprezero_block_offset_mib = {offset_mib}\n\
+                 prezero_block_trusted = {trusted}\n"
             ));
         }
     }

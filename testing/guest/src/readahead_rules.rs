@@ -282,7 +282,7 @@ fn program(store: &Store) -> Result<PathBuf> {
 }
 
 fn write_config() -> Result<()> {
-    daemon::write_config(&format!("[readahead]\nrecord_s = {RECORD_S}\n"))
+    daemon::write_config(&format!("[expert]\nreadahead_record_s = {RECORD_S}\n"))
 }
 
 fn records() -> Vec<PathBuf> {

@@ -209,5 +209,5 @@ pub fn run(mut stage: Stage, work: &Reading) -> Result<()> {
 }
 
 fn configure(factor: u32) -> Result<()> {
-    daemon::write_config(&format!("[readahead]\nfactor = {factor}\n"))
+    daemon::write_config(&format!("[expert]\nreadahead_factor = {factor}\n"))
 }

@@ -11,7 +11,7 @@ mod blocks;
 mod killer;
 mod launcher;
 mod real;
-mod rival;
+pub mod rival;
 mod synthetic;
 mod table;
 mod tally;

@@ -51,6 +51,8 @@ pub enum Work {
     AndroidRules,
     /// Checks the promises about apps and their classes.
     ClassRules,
+    /// Pages of background apps are written back from zram before an app is closed.
+    WriteBack,
     /// Checks what several users of one machine may do and see.
     AccessRules,
     /// Three users run random unprivileged operations, then one of them takes all memory.
@@ -552,14 +554,16 @@ pub struct SelfHog {
 
 /// Parameters of `soak`.
 ///
-/// Values: `focus_changes`, `forks`, `exits`, `apps_lost` (killed by the OOM killer), `oom_kills`,
-/// `vmstat_*`; everything else is a check.
+/// Values: `focus_changes`, `forks`, `exits`, `windows`, `growths`, `apps_lost` (killed by the OOM
+/// killer), `oom_kills`, `vmstat_*`; everything else is a check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Soak {
     /// Random steps: focus changes, forks and exits with equal probability. An app with three
     /// children exits, or ends a child, instead of forking. Half of the steps open a response
     /// window.
     pub steps: u32,
+    /// After every 20 steps, the loads end, and the foreground app takes memory in a window.
+    pub growths: bool,
     /// Seed of the sequence.
     pub seed: u64,
     /// Loads that keep memory short.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Random focus changes, forks and exits under memory pressure, half of them in a response window.
-//! At the end, the kernel log has no problem, no restore record is left, and no value of a cgroup has changed.
+//! Memory pressure drains the pool of zeroed pages, and premap maps nothing without free memory. On
+//! the debug kernel, the loads therefore end after every [`CALM_STEPS`] steps, and the foreground
+//! app takes new memory in a window before they start again. At the end, the kernel log has no
+//! problem, no restore record is left, and no value of a cgroup has changed.
 
 use std::io::{self, BufRead};
 use std::process::exit;
@@ -14,7 +17,7 @@ use crate::daemon::{focus, limelight, Daemon};
 use crate::dispatch::Stage;
 use crate::gallery::Prepared;
 use crate::memory::{Mapping, MIB};
-use crate::pool::Windows;
+use crate::pool::{self, Windows};
 use crate::process::{Conversation, Start};
 use crate::random::{seed, Random};
 use crate::scenario::Soak;
@@ -27,6 +30,12 @@ const CHILDREN: usize = 3;
 /// Anonymous memory of an app and of each of its children, in MiB.
 const APP_MIB: usize = 4;
 const CHILD_MIB: usize = 1;
+/// Anonymous memory that an app takes and frees again while there is no load, in MiB.
+const GROWTH_MIB: usize = 4;
+/// Steps between two growths.
+const CALM_STEPS: u32 = 20;
+/// Zeroed pages that the pool has before a growth. The pool's smallest target is 4 MiB.
+const POOLED: u64 = 512;
 /// Steps between two progress records.
 const PROGRESS_STEPS: u32 = 200;
 
@@ -37,9 +46,9 @@ pub struct Spec {
     pub library: Extent,
 }
 
-/// An app's process. The command `fork` starts a child, `reap` kills the oldest child, and `touch`
-/// does neither. Each command touches all of the app's memory, and is answered with the number of
-/// children.
+/// An app's process. The command `fork` starts a child, `reap` kills the oldest child, `grow`
+/// writes to new memory and frees it, and `touch` does nothing else. Each command touches all of
+/// the app's memory, and is answered with the number of children.
 pub fn app(spec: &Spec) -> Result<()> {
     let library = Mapping::file(
         &spec.library.open()?,
@@ -58,6 +67,12 @@ pub fn app(spec: &Spec) -> Result<()> {
         }
         match line?.as_str() {
             "touch" => {}
+            "grow" => {
+                let mut memory = Mapping::anonymous(GROWTH_MIB * MIB)?;
+                for page in 0..memory.pages() {
+                    memory.dirty_page(page, 1);
+                }
+            }
             "fork" => {
                 // SAFETY: the app is single-threaded, so its child may continue with the whole
                 // program.
@@ -153,10 +168,28 @@ struct Tally {
     forks: u64,
     exits: u64,
     windows: u64,
+    growths: u64,
     lost: u64,
 }
 
 impl Tally {
+    /// Without a load: brings `app` to the foreground, waits for the pool of zeroed pages, and lets
+    /// the app take memory in a response window.
+    fn grow(&mut self, app: &mut App) -> Result<Next> {
+        if !app.talk.process.alive() {
+            return Ok(Next::Lost);
+        }
+        focus(app.talk.process.pid())?;
+        self.focus_changes += 1;
+        pool::wait_for(POOLED)?;
+        let opened = Windows::connect()?.attempt("open")?;
+        self.windows += u64::from(opened);
+        let survived = app.ask("grow")?;
+        self.growths += u64::from(opened && survived);
+        Windows::connect()?.attempt("close")?;
+        Ok(if survived { Next::Continue } else { Next::Lost })
+    }
+
     /// Makes a random step with `app`.
     fn step(&mut self, app: &mut App, random: &mut Random) -> Result<Next> {
         let survived = match random.below(3) {
@@ -217,7 +250,7 @@ pub fn run(mut stage: Stage, work: &Soak) -> Result<()> {
     // No PIDs to check for restored values at the end: the apps are replaced during the run.
     let daemon = Daemon::start(&[])?;
     let counters = Counters::now()?;
-    let loads = prepared.start()?;
+    let mut loads = prepared.start()?;
 
     let mut random = Random::new(seed(work.seed, stage.repetition));
     let mut tally = Tally::default();
@@ -241,6 +274,16 @@ pub fn run(mut stage: Stage, work: &Soak) -> Result<()> {
         if random.below(2) == 0 {
             Windows::connect()?.attempt("close")?;
         }
+        if work.growths && step % CALM_STEPS == CALM_STEPS - 1 {
+            drop(loads);
+            crate::guest_setup::drop_caches()?;
+            let next = tally.grow(&mut apps[index])?;
+            tally.lost += u64::from(next == Next::Lost);
+            if next != Next::Continue {
+                restart(&mut apps, index)?;
+            }
+            loads = prepared.start()?;
+        }
     }
     drop(loads);
     counters.report(&mut stage.reporter.values)?;
@@ -251,6 +294,7 @@ pub fn run(mut stage: Stage, work: &Soak) -> Result<()> {
         ("forks", tally.forks),
         ("exits", tally.exits),
         ("windows", tally.windows),
+        ("growths", tally.growths),
         ("apps_lost", tally.lost),
     ] {
         stage.reporter.value(name, count);

@@ -83,7 +83,7 @@ pub fn run(stage: Stage) -> Result<()> {
 
     refused("no permission", Some(UNPRIVILEGED), 13, &["permission"])?;
 
-    write_config("[kernel]\ndevice = \"require\"\n")?;
+    write_config("[kernel]\ndevice = \"on\"\n")?;
     let device = hide_device()?;
     let result = refused(
         "a device that the configuration requires and the kernel does not have",

@@ -66,7 +66,8 @@ pub struct Touched {
     pub major_faults: u64,
 }
 
-/// The app's process. The command `touch` touches all its memory, `leak` takes memory until the
+/// The app's process. The command `touch` touches all its memory, `sum` answers the sum of its
+/// contents, `leak` takes memory until the
 /// process is killed, `build` takes and frees memory as a build does, `terminal` opens a terminal,
 /// and `show DISPLAY` opens a window.
 pub fn app(spec: &Spec) -> Result<()> {
@@ -95,6 +96,11 @@ pub fn app(spec: &Spec) -> Result<()> {
                     major_faults: major_faults() - faults,
                 };
                 println!("{}", serde_json::to_string(&touched)?);
+            }
+            "sum" => {
+                let pages = 0..heap.pages();
+                let sum = pages.map(|page| heap.read_page(page));
+                println!("{}", sum.fold(0, u64::wrapping_add));
             }
             "leak" => leak(spec.leak_mib_per_s, &mut random)?,
             "terminal" => terminal = Some(File::open(TERMINAL)?),

@@ -48,7 +48,7 @@ pub fn run(mut stage: Stage, work: &Typing) -> Result<()> {
     daemon::write_config(if own {
         ""
     } else {
-        "[protect]\nadopt = \"never\"\n"
+        "[protect]\nadopt = \"off\"\n"
     })?;
     let cgroup = |path| own.then(|| Cgroup::create(path)).transpose();
     let (app, display, other) = (cgroup(APP)?, cgroup(DISPLAY)?, cgroup(OTHER)?);

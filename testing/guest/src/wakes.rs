@@ -289,7 +289,9 @@ fn explained(seen: &Front, reporter: &Reporter) -> Result<()> {
     let notes = explained["notes"].as_array();
     let doubted = notes.is_some_and(|notes| notes.iter().any(note));
     let findings = examined.as_array().into_iter().flatten();
-    let doubts = findings.filter(|one| one["check"] == "topmost app").count();
+    let doubts = findings
+        .filter(|one| one["check"] == "foreground app")
+        .count();
     let (state, detail) = seen.wake_graph();
     reporter.check(
         "status, explain and doctor call the app a guess and name its basis",

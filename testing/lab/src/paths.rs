@@ -20,6 +20,9 @@ pub struct Paths {
     /// `$XDG_CACHE_HOME/limelight`, or `~/.cache/limelight`: kernels, images, sources and test
     /// programs, named by a hash of their inputs.
     pub cache: PathBuf,
+    /// Directory of the demo's programs, which are compiled in less time; `None`: those built by
+    /// `make static`.
+    pub programs_dir: Option<PathBuf>,
     /// The selected version of Linux. Each version has its own results.
     pub linux: Linux,
 }
@@ -40,6 +43,7 @@ impl Paths {
             root: root.into(),
             lab: root.join("target/lab"),
             cache: cache_dir()?,
+            programs_dir: None,
             linux: Linux::default(),
         };
         for dir in [&paths.lab, &paths.cache] {
@@ -53,9 +57,10 @@ impl Paths {
         self.root.join("kernel")
     }
 
-    /// The static programs built by `make static`.
+    /// The static programs built by `make static`, or those of the demo.
     pub fn programs(&self) -> PathBuf {
-        self.lab.join("bin")
+        let made = || self.lab.join("bin");
+        self.programs_dir.clone().unwrap_or_else(made)
     }
 
     /// The static programs for 64-bit ARM, built by `make android`.
@@ -183,6 +188,7 @@ pub(crate) mod tests {
             root: at("root"),
             lab: at("lab"),
             cache: at("cache"),
+            programs_dir: None,
             linux: Linux::default(),
         };
         (dir, paths)

@@ -15,7 +15,7 @@ use limelight_apps::scenario::Work;
 use serde::{Deserialize, Serialize};
 
 pub use self::machine::{Bus, DiskSpeed, FlashSpeed, MachineSize, ZeroDisk, Zeroes};
-use crate::results::Aggregates;
+use crate::results::{Aggregates, Recorded};
 
 /// A kernel that the lab can build or fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -149,6 +149,9 @@ pub enum SwapKind {
     Disk,
     /// zram with a nominal size of [`MachineSize::swap_mib`].
     Zram,
+    /// The same, with a disk of that size as the backing device. In exact mode only on a machine with
+    /// [`MachineSize::flash`].
+    ZramDisk,
 }
 
 impl SwapKind {
@@ -158,6 +161,7 @@ impl SwapKind {
             SwapKind::None => "no-swap",
             SwapKind::Disk => "swap",
             SwapKind::Zram => "zram",
+            SwapKind::ZramDisk => "zram-disk",
         }
     }
 }
@@ -244,6 +248,8 @@ pub fn arm_name(arm: Arm) -> &'static str {
         Arm::MemoryMin => "memory-min",
         Arm::BestStock => "best-stock",
         Arm::InitOnFree => "init-on-free",
+        Arm::DamonLruSort => "damon-lru-sort",
+        Arm::DamonReclaim => "damon-reclaim",
         Arm::KillOnly => "kill-only",
         Arm::SwapAll => "swap-all",
         Arm::Earlyoom => "earlyoom",
@@ -415,6 +421,8 @@ pub struct Spec {
     /// Judges the figures of everything that ran. Arms and variants that the command line excludes
     /// are missing in the aggregates. Gives no verdicts if the guest's checks cover everything.
     pub must_hold: fn(&Aggregates) -> Vec<Verdict>,
+    /// The counters that may not exceed their recorded values, in tests that run in exact mode.
+    pub recorded: &'static [Recorded],
     /// The figures that tables and the report show, most important first.
     pub metrics: &'static [&'static [Metric]],
     /// Default number of repetitions.
@@ -447,6 +455,7 @@ impl Spec {
         tasks: |_, _| Vec::new(),
         time_limit_s: 0,
         must_hold: |_| Vec::new(),
+        recorded: &[],
         metrics: &[],
         repetitions: 1,
         repetitions_per_boot: 5,

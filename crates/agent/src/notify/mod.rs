@@ -195,7 +195,14 @@ impl Notifier {
 /// Asks the daemon to keep an app.
 fn keep(name: String, pid: i32) -> Question {
     let class = Some(Class::Keep);
-    (Request::Class { pid, class }, Purpose::Keep(name))
+    (
+        Request::Class {
+            pid,
+            class,
+            save: false,
+        },
+        Purpose::Keep(name),
+    )
 }
 
 /// The apps of this user.

@@ -48,6 +48,7 @@ pub fn running(name: &str, pid: i32) -> AppReport {
         started_ms: 0,
         uses: Vec::new(),
         untouchable: None,
+        never: Vec::new(),
         processes: 1,
         resident: 0,
         anonymous: 0,

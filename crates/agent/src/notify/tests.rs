@@ -180,7 +180,15 @@ fn buttons_explain_and_keep() {
     };
     let (request, purpose) = notifier.answer(purpose, &apps).unwrap();
     let class = Some(Class::Keep);
-    assert_eq!(request, Request::Class { pid: 55, class });
+    let save = false;
+    assert_eq!(
+        request,
+        Request::Class {
+            pid: 55,
+            class,
+            save
+        }
+    );
     let refusal = Response::Error {
         code: ErrorCode::NotAllowed,
         message: "only root may raise it".to_owned(),
@@ -209,7 +217,15 @@ fn app_that_is_closed_next_is_kept_at_once() {
     server.press(shown.id, "keep");
     let (request, purpose) = testing::question(&mut notifier);
     let class = Some(Class::Keep);
-    assert_eq!(request, Request::Class { pid: 7, class });
+    let save = false;
+    assert_eq!(
+        request,
+        Request::Class {
+            pid: 7,
+            class,
+            save
+        }
+    );
     let message = "a<b is keep: you set it".to_owned();
     assert_eq!(notifier.answer(purpose, &Response::Ok { message }), None);
     assert_eq!(server.next().title, "a<b is kept until it ends");

@@ -47,6 +47,7 @@ pub fn of_notice(notice: &Notice) -> Option<Text> {
             actions: Vec::new(),
         }),
         Notice::Done(entry) => done(entry),
+        Notice::Foreground { .. } => None,
     }
 }
 

@@ -18,7 +18,7 @@ const SETTLE: Duration = Duration::from_millis(8);
 const DRAWING_MAX: Duration = Duration::from_millis(100);
 
 /// Input is dropped if nothing is drawn for this long. The daemon waits at most this long, too
-/// (`[window] deadline_max_ms`).
+/// (`[expert] window_deadline_max_ms`).
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Event to report to the daemon.

@@ -16,6 +16,9 @@ use crate::client::Client;
 use crate::exit::Failure;
 use crate::format;
 
+/// What ends a pause.
+pub const RESUME: &str = "end the pause: sudo limelight resume";
+
 /// Requests the daemon's status.
 pub fn ask(socket: &Path, patience: Duration) -> Result<Box<Status>, Failure> {
     match Client::connect(socket, patience)?.ask(&Request::Status)? {
@@ -41,7 +44,14 @@ pub fn examine(status: &Status, proc: &Proc, findings: &mut Findings) {
             format!("{detail}, changes nothing: it was started with --dry-run"),
             "start it without --dry-run",
         ),
-        (true, false) => findings.acts("daemon", detail),
+        (true, false) => match &status.paused {
+            Some(pause) => findings.inert(
+                "daemon",
+                format!("{detail}, changes nothing: {}", format::pause(pause)),
+                RESUME,
+            ),
+            None => findings.acts("daemon", detail),
+        },
     }
     capabilities(status, proc, findings);
     changes(status, findings);
@@ -61,12 +71,12 @@ pub fn examine(status: &Status, proc: &Proc, findings: &mut Findings) {
         findings.acts("kernel windows", &kernel.detail);
     }
     let kinds: [(&'static str, &str, &[SourceStatus]); 2] = [
-        ("topmost", "source", &status.sources),
+        ("foreground", "source", &status.sources),
         ("windows", "window source", &window.sources),
     ];
     for (part, kind, sources) in kinds {
         findings.part(part);
-        if part == "topmost" {
+        if part == "foreground" {
             guess(status, findings);
             agents(status, findings);
         }
@@ -94,7 +104,7 @@ fn guess(status: &Status, findings: &mut Findings) {
         return;
     };
     findings.add(
-        "topmost app",
+        "foreground app",
         Verdict::Note,
         format!(
             "{} is inferred from the client that the display server wakes; no source reports the \

@@ -6,7 +6,7 @@ use serde::Serialize;
 /// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Its part: a mechanism, `windows`, `topmost`, `machine`, `daemon`, or `others` for other
+    /// Its part: a mechanism, `windows`, `foreground`, `machine`, `daemon`, or `others` for other
     /// software that tunes or kills.
     pub part: &'static str,
     /// Name of the check.

@@ -3,7 +3,9 @@
 
 use limelight_proto::{MechanismId, State, Status};
 
+use super::daemon::RESUME;
 use super::findings::{Finding, Findings, Verdict};
+use crate::format;
 
 /// Results of the checks.
 pub struct Found<'a> {
@@ -231,7 +233,7 @@ pub fn judge(found: &Found, daemon: Option<&Status>) -> Vec<Finding> {
             .part(name)
             .add(&format!("mechanism {name}"), state, detail, cure.as_deref());
     }
-    topmost(daemon, findings.part("topmost"));
+    topmost(daemon, findings.part("foreground"));
     findings.list
 }
 
@@ -250,6 +252,7 @@ fn verdict(
     reported: Option<(State, &str)>,
 ) -> (Verdict, String, Option<String>) {
     let dry = daemon.is_some_and(|status| status.dry_run);
+    let paused = daemon.and_then(|status| status.paused.as_ref());
     match (machine, reported) {
         (_, Some((State::Off, detail))) => (Verdict::Off, detail.to_owned(), None),
         (Machine::Optional(why), _) => (Verdict::Note, why, None),
@@ -263,6 +266,11 @@ fn verdict(
             format!("only planned, by {}", means.join(", ")),
             Some("start limelightd without --dry-run".to_owned()),
         ),
+        (Machine::Can(_), _) if paused.is_some() => (
+            Verdict::Inert,
+            paused.map(format::pause).unwrap_or_default(),
+            Some(RESUME.to_owned()),
+        ),
         (Machine::Can(_), Some((State::Unavailable, detail))) => (
             Verdict::Inert,
             detail.to_owned(),
@@ -275,11 +283,11 @@ fn verdict(
 
 /// Whether a source reports the foreground app.
 fn topmost(daemon: Option<&Status>, findings: &mut Findings) {
-    const CHECK: &str = "mechanism topmost";
+    const CHECK: &str = "mechanism foreground";
     const AGENT: &str =
         "run limelight-agent in the session: systemctl --user enable --now limelight-agent";
     let Some(status) = daemon else {
-        return;
+        return findings.note(CHECK, "unknown, because limelightd does not answer");
     };
     if let Some(why) = &status.hidden {
         return findings.note(CHECK, format!("not shown: {why}"));
@@ -297,7 +305,7 @@ fn topmost(daemon: Option<&Status>, findings: &mut Findings) {
     let named = match &status.topmost {
         Some(topmost) => format!(
             "{}, reported by {}",
-            crate::format::app(&topmost.app),
+            format::app(&topmost.app),
             topmost.source
         ),
         None => "no app is in the foreground now".to_owned(),

@@ -25,7 +25,9 @@ pub fn print(
     }
     writeln!(out, "{}, {}", printable(&report.kernel), report.daemon)?;
     writeln!(out)?;
-    let lines: Vec<&Finding> = mechanisms.iter().collect();
+    // Without the daemon, the title says it all about the foreground app.
+    let told = |one: &&Finding| all || report.daemon_runs || one.part != "foreground";
+    let lines: Vec<&Finding> = mechanisms.iter().filter(told).collect();
     section(&lines, paper, out)?;
     // A finding that stops a whole mechanism is already shown on the mechanism's line.
     let shown = |finding: &Finding| mechanisms.iter().any(|one| one.detail == finding.detail);
@@ -46,7 +48,10 @@ pub fn print(
             section(&group, paper, out)?;
         }
     }
-    writeln!(out, "\n{}", tally(checks, all))?;
+    let named = checks
+        .iter()
+        .filter(|one| one.state.is_trouble() && shown(one));
+    writeln!(out, "\n{}", tally(checks, named.count(), all))?;
     Ok(())
 }
 
@@ -100,16 +105,23 @@ fn coloured(line: &str, paper: &Paper) -> String {
     }
 }
 
-fn tally(checks: &[Finding], all: bool) -> String {
+/// The last line. `named`: number of inert or missing checks that only a mechanism's line names.
+fn tally(checks: &[Finding], named: usize, all: bool) -> String {
     let of = |state: Verdict| checks.iter().filter(|one| one.state == state).count();
     let mut text = format!(
-        "{} checks: {} in order, {} inert, {} missing, {} notes",
+        "{} checks: {} in order, {} notes, {} inert, {} missing",
         checks.len(),
         of(Verdict::Acts),
+        of(Verdict::Note) + of(Verdict::Off),
         of(Verdict::Inert),
         of(Verdict::Missing),
-        of(Verdict::Note) + of(Verdict::Off),
     );
+    if !all && named > 0 {
+        let are = if named == 1 { "is" } else { "are" };
+        text.push_str(&format!(
+            "; {named} of these {are} named with a mechanism above"
+        ));
+    }
     if !all {
         text.push_str("; --all shows every check");
     }

@@ -82,13 +82,21 @@ fn disk(spin: Spin) -> &'static str {
 
 /// Describes a zram device by the memory that it uses, not by its nominal size.
 fn compressed(zram: &Zram) -> String {
-    match zram.taken_bytes {
+    let stored = zram.stored_bytes.saturating_sub(zram.written_back_bytes);
+    let held = match zram.taken_bytes {
         0 => "compressed memory, empty".to_owned(),
         taken => format!(
             "compressed memory, {} stored in {}",
-            format::bytes(zram.stored_bytes),
+            format::bytes(stored),
             format::bytes(taken)
         ),
+    };
+    match zram.backed {
+        true => format!(
+            "{held}, {} written back to its disk",
+            format::bytes(zram.written_back_bytes)
+        ),
+        false => format!("{held}, without a disk to write back to"),
     }
 }
 
@@ -249,6 +257,7 @@ mod tests {
             started_ms: 0,
             uses: Vec::new(),
             untouchable: None,
+            never: Vec::new(),
             processes: 1,
             resident: 0,
             anonymous: 0,

@@ -3,6 +3,7 @@
 
 use super::findings::Verdict;
 use super::*;
+use limelight_proto::{MechanismId, Status};
 use std::fs;
 
 struct Fake {
@@ -457,4 +458,33 @@ fn realtime_by_group_is_reported_without_a_service_manager() {
     // Where systemd runs, systemd decides whether the controller is enabled.
     fs::create_dir_all(fake.path("run/systemd/system")).unwrap();
     assert!(named().is_none());
+}
+
+#[test]
+fn same_mechanisms_are_judged_with_and_without_the_daemon() {
+    let fake = Fake::sound();
+    let without = fake.report(7).mechanisms;
+    let names: Vec<&str> = without.iter().map(|one| one.check.as_str()).collect();
+    assert!(names.contains(&"mechanism foreground"), "{names:?}");
+    let mut status = crate::report::tests::status();
+    let idle =
+        |id: MechanismId| serde_json::json!({ "name": id.name(), "state": "idle", "detail": "" });
+    status["mechanisms"] = MechanismId::ALL.map(idle).into();
+    let status: Status = serde_json::from_value(status).unwrap();
+    let found = mechanisms::Found {
+        checks: &fake.examine(7),
+        built_in: &[],
+        low_protects: false,
+    };
+    let with = mechanisms::judge(&found, Some(&status));
+    let without = mechanisms::judge(&found, None);
+    for (with, without) in with.iter().zip(&without) {
+        assert_eq!(with.check, without.check);
+        // What the daemon sees of the session is not known without it.
+        if !["mechanism windows", "mechanism foreground"].contains(&with.check.as_str()) {
+            assert_eq!(with.detail, without.detail);
+            assert_eq!(with.state == Verdict::Acts, without.state == Verdict::Ready);
+        }
+    }
+    assert_eq!(with.len(), without.len());
 }

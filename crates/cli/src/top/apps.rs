@@ -9,6 +9,7 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table};
 use ratatui::Frame;
 
 use super::feed::Picture;
+use super::fit;
 use super::order::Order;
 use super::theme::Theme;
 use super::view::{Target, View};
@@ -50,13 +51,13 @@ fn columns(width: u16) -> Vec<Column> {
         0..=49 => vec![name(8), class(), memory()],
         50..=77 => vec![name(14), class(), used(), memory(), swap()],
         78..=109 => vec![
-            name(16),
+            name(15),
             class(),
             used(),
             memory(),
             swap(),
             answer(),
-            marks(12),
+            marks(9),
         ],
         _ => vec![
             name(16),
@@ -80,10 +81,6 @@ pub fn draw(frame: &mut Frame, area: Rect, picture: &Picture, view: &mut View, t
     }
     let columns = columns(area.width);
     let place = view.place(&apps);
-    let rows = apps.iter().enumerate().map(|(at, app)| {
-        let chosen = Some(at) == place;
-        row(picture, app, &columns, chosen, theme)
-    });
     let heads = columns.iter().map(|column| {
         let ordered = column.order == Some(view.order);
         let text = match ordered {
@@ -102,7 +99,12 @@ pub fn draw(frame: &mut Frame, area: Rect, picture: &Picture, view: &mut View, t
         width: area.width.saturating_sub(2),
         ..area
     };
-    let table = Table::new(rows, widths.clone())
+    let places = Layout::horizontal(widths.clone()).spacing(1).split(inner);
+    let rows = apps.iter().enumerate().map(|(at, app)| {
+        let chosen = Some(at) == place;
+        row(picture, app, (&columns, &places), chosen, theme)
+    });
+    let table = Table::new(rows, widths)
         .header(Row::new(heads))
         .column_spacing(1)
         .row_highlight_style(theme.chosen());
@@ -112,7 +114,6 @@ pub fn draw(frame: &mut Frame, area: Rect, picture: &Picture, view: &mut View, t
     }
     frame.render_stateful_widget(table, inner, &mut view.table);
 
-    let places = Layout::horizontal(widths).spacing(1).split(inner);
     for (place, column) in places.iter().zip(&columns) {
         if let Some(order) = column.order {
             let head = Rect {
@@ -147,7 +148,7 @@ fn aligned(text: String, right: bool) -> Cell<'static> {
 fn row(
     picture: &Picture,
     app: &AppReport,
-    columns: &[Column],
+    (columns, places): (&[Column], &[Rect]),
     chosen: bool,
     theme: Theme,
 ) -> Row<'static> {
@@ -157,7 +158,7 @@ fn row(
         true => cell,
         false => cell.style(style),
     };
-    let cells = columns.iter().map(|column| {
+    let cells = columns.iter().zip(places).map(|(column, place)| {
         let bytes = |bytes: u64| match bytes {
             0 => "-".to_owned(),
             bytes => format::bytes(bytes),
@@ -171,12 +172,13 @@ fn row(
             (Some(Order::Class), _) => (app.class.to_string(), theme.class(app.class)),
             (Some(Order::Used), _) => {
                 let style = if front { theme.good() } else { Style::new() };
-                (used(app), style)
+                (used(app, picture.at), style)
             }
             (Some(Order::Memory), _) => (bytes(app.resident), Style::new()),
             (Some(Order::Swap), _) => (bytes(app.swapped), Style::new()),
             (Some(Order::Answer), _) => {
                 let answers = picture.answers(&app.app.name);
+                let answers = answers.filter(|one| one.answers > 0);
                 let text = answers.map_or("-".to_owned(), |one| format::micros(one.p95_us));
                 (text, Style::new())
             }
@@ -186,6 +188,7 @@ fn row(
             }
             (None, _) => (marks(app), theme.dim()),
         };
+        let text = fit::text(&text, place.width.into());
         styled(aligned(text, column.right), style)
     });
     Row::new(cells)

@@ -11,6 +11,7 @@ use ratatui::widgets::Paragraph;
 use ratatui::Frame;
 
 use super::feed::Picture;
+use super::fit;
 use super::theme::Theme;
 use crate::format::{self, printable};
 
@@ -22,8 +23,12 @@ pub fn title(frame: &mut Frame, area: Rect, picture: &Picture, theme: Theme) {
         true => "dry run, nothing is changed   ",
         false => "",
     };
+    let paused = match &status.paused {
+        Some(pause) => format!("{}   ", format::pause(pause)),
+        None => String::new(),
+    };
     let left = format!(" limelight {}", printable(&status.version));
-    let right = format!("{dry}up {up} ");
+    let right = format!("{paused}{dry}up {up} ");
     let gap = usize::from(area.width)
         .saturating_sub(left.chars().count() + right.chars().count())
         .max(1);
@@ -49,6 +54,10 @@ pub fn draw(frame: &mut Frame, area: Rect, picture: &Picture, theme: Theme) {
         }
         _ => lines.into(),
     };
+    let shown: Vec<Line> = shown
+        .into_iter()
+        .map(|one| fit::line(one, area.width))
+        .collect();
     frame.render_widget(Paragraph::new(shown), area);
 }
 
@@ -92,7 +101,7 @@ fn topmost(status: &Status, theme: Theme) -> Line<'static> {
 
 fn answers(window: &WindowStatus, columns: u16, theme: Theme) -> Line<'static> {
     let mut left = vec![label("answers", theme)];
-    match &window.topmost {
+    match window.topmost.as_ref().filter(|seen| seen.answers > 0) {
         Some(seen) => {
             let wide = columns >= 100;
             let times = [
@@ -113,16 +122,38 @@ fn answers(window: &WindowStatus, columns: u16, theme: Theme) -> Line<'static> {
                 left.push(Span::styled(format!("of {answers}"), theme.dim()));
             }
         }
-        None => left.push(Span::raw("none yet")),
+        None => left.push(Span::raw("no answers yet")),
     }
-    let window = match &window.open {
+    let frame = match &window.open {
         Some(open) => {
             let text = format!("◆ window {}", format::micros(open.for_us));
             Span::styled(text, theme.warn())
         }
         None => Span::styled("◇ no window", theme.dim()),
     };
-    justified(left, vec![window], columns)
+    let used: usize = left.iter().chain([&frame]).map(Span::width).sum();
+    let room = usize::from(columns).saturating_sub(used + 7);
+    if let Some(seen) = window.topmost.as_ref().filter(|_| room >= SPARKS_MIN) {
+        let sparks = sparks(&seen.recent_us, room);
+        let gap = if columns >= 100 { "  " } else { "" };
+        left.push(Span::styled(format!("{gap}{sparks}"), theme.good()));
+    }
+    justified(left, vec![frame], columns)
+}
+
+/// Least width of the sparkline.
+const SPARKS_MIN: usize = 6;
+
+/// The last response times as a sparkline, the latest on the right. Each step up is twice the time:
+/// up to 1 ms, 2 ms, 4 ms, and so on, and above 64 ms.
+fn sparks(recent_us: &[u64], room: usize) -> String {
+    const SIGNS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let sign = |us: &u64| {
+        let doublings = us.div_ceil(1000).max(1).next_power_of_two().ilog2();
+        SIGNS[(doublings as usize).min(SIGNS.len() - 1)]
+    };
+    let first = recent_us.len().saturating_sub(room);
+    recent_us[first..].iter().map(sign).collect()
 }
 
 /// Width of a bar in columns.

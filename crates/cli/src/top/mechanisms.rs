@@ -8,6 +8,7 @@ use ratatui::widgets::Paragraph;
 use ratatui::Frame;
 
 use super::feed::Picture;
+use super::fit;
 use super::theme::Theme;
 use crate::counters;
 use crate::format::{self, printable};
@@ -23,6 +24,10 @@ pub fn draw(frame: &mut Frame, area: Rect, picture: &Picture, theme: Theme) {
         })
         .collect();
     if usize::from(area.height) >= lines.len() {
+        let lines: Vec<Line> = lines
+            .into_iter()
+            .map(|one| fit::line(one, area.width))
+            .collect();
         return frame.render_widget(Paragraph::new(lines), area);
     }
     let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)])
@@ -30,8 +35,11 @@ pub fn draw(frame: &mut Frame, area: Rect, picture: &Picture, theme: Theme) {
         .areas(area);
     let half = lines.len().div_ceil(2);
     let (first, second) = lines.split_at(half);
-    frame.render_widget(Paragraph::new(first.to_vec()), left);
-    frame.render_widget(Paragraph::new(second.to_vec()), right);
+    for (lines, area) in [(first, left), (second, right)] {
+        let lines = lines.iter().cloned();
+        let lines: Vec<Line> = lines.map(|one| fit::line(one, area.width)).collect();
+        frame.render_widget(Paragraph::new(lines), area);
+    }
 }
 
 fn line(picture: &Picture, mechanism: &MechanismStatus, theme: Theme) -> Line<'static> {

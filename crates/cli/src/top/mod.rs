@@ -5,6 +5,7 @@
 
 mod apps;
 mod feed;
+mod fit;
 mod front;
 mod mechanisms;
 mod order;
@@ -151,11 +152,17 @@ fn watch(
                 Err(failure) => view.said = Some(failure.to_string()),
             },
             Some(Wish::SetClass { pid, class }) => {
-                view.said = Some(match feed.ask(&Request::Class { pid, class }) {
-                    Ok(Response::Ok { message }) => message,
-                    Ok(_) => Failure::another_version().to_string(),
-                    Err(failure) => failure.to_string(),
-                });
+                view.said = Some(
+                    match feed.ask(&Request::Class {
+                        pid,
+                        class,
+                        save: false,
+                    }) {
+                        Ok(Response::Ok { message }) => message,
+                        Ok(_) => Failure::another_version().to_string(),
+                        Err(failure) => failure.to_string(),
+                    },
+                );
             }
         }
         match feed.picture() {

@@ -12,6 +12,7 @@ use ratatui::widgets::Paragraph;
 use ratatui::Frame;
 
 use super::feed::Picture;
+use super::fit;
 use super::theme::Theme;
 use crate::format::{self, printable};
 use crate::history;
@@ -121,11 +122,12 @@ pub fn draw(frame: &mut Frame, area: Rect, picture: &Picture, theme: Theme) {
                 (None, true) => theme.warn(),
                 (None, false) => Style::new(),
             };
-            Line::from(vec![
+            let line = Line::from(vec![
                 Span::styled(format!(" {:>11}  ", format::span(one.ago)), theme.dim()),
                 Span::styled(one.what.clone(), style),
                 Span::styled(format!("  {}", one.why), theme.dim()),
-            ])
+            ]);
+            fit::line(line, area.width)
         })
         .collect();
     frame.render_widget(Paragraph::new(lines), area);

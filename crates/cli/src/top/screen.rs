@@ -8,6 +8,7 @@ use ratatui::widgets::{Block, Borders};
 use ratatui::Frame;
 
 use super::feed::Picture;
+use super::fit;
 use super::theme::Theme;
 use super::view::{Target, View};
 use super::{apps, front, mechanisms, popup, recent};
@@ -167,13 +168,12 @@ fn footer(frame: &mut Frame, area: Rect, view: &mut View, theme: Theme, trouble:
     let first = |text: &str| printable(text.lines().next().unwrap_or_default());
     if let Some(trouble) = trouble {
         let text = format!(" stale data: {}", first(trouble));
+        let text = fit::text(&text, area.width.into());
         return frame.render_widget(Span::styled(text, theme.bad()), area);
     }
     if let Some(said) = &view.said {
-        return frame.render_widget(
-            Span::styled(format!(" {}", first(said)), theme.warn()),
-            area,
-        );
+        let text = fit::text(&format!(" {}", first(said)), area.width.into());
+        return frame.render_widget(Span::styled(text, theme.warn()), area);
     }
     let keys = [
         ('\n', "Enter", "explain"),

@@ -19,6 +19,9 @@ use super::order::Order;
 use super::view::Target;
 use super::*;
 
+#[path = "shot.rs"]
+mod shot;
+
 fn app(name: &str, pid: i32) -> AppStatus {
     AppStatus {
         name: name.to_owned(),
@@ -40,6 +43,7 @@ fn report(name: &str, pid: i32, class: Class, used_ms: Option<u64>, mib: u64) ->
         started_ms: 0,
         uses: Vec::new(),
         untouchable: None,
+        never: Vec::new(),
         processes: 1,
         resident: mib << 20,
         anonymous: 0,
@@ -76,6 +80,9 @@ fn answers() -> AppLatency {
         p99_us: 730_000,
         max_us: 1_730_000,
         deadline_ms: 500,
+        recent_us: vec![
+            850, 1_900, 700, 3_800, 900, 12_400, 800, 40_000, 900, 700, 730_000, 900,
+        ],
     }
 }
 
@@ -102,6 +109,7 @@ fn picture() -> Picture {
         pid: 9,
         uptime_ms: 61_000,
         dry_run: false,
+        paused: None,
         topmost: Some(TopmostStatus {
             app: app("viewer", 42),
             source: "sway".to_owned(),
@@ -226,7 +234,8 @@ fn all_parts_fit_on_an_80x24_terminal() {
     for part in [
         "viewer  pid 42, 3 processes, for 12 s, by sway",
         "p50 850 us  p95 12.4 ms  p99 730 ms",
-        "◆ window 4.10 ms",
+        "▅▁▇▁▁█▁",
+        "window 4.10 ms",
         "700 MiB protected, 1.00 GiB free of 4.00 GiB",
         "exhausted",
         "cpu 100%  mem 100%  disk 100%",
@@ -477,4 +486,31 @@ fn explanation_scrolls_only_to_its_end() {
         "{last}"
     );
     assert!(matches!(view.popup, Popup::Explain { scroll: 40, .. }));
+}
+
+#[test]
+fn cut_text_ends_in_an_ellipsis() {
+    let mut picture = picture();
+    picture.apps[0].app.name = "a-very-long-name-of-an-app-that-does-not-fit-here".to_owned();
+    picture.history[0].reason = "a reason that is longer than the screen ".repeat(5);
+    let text = screen_of(&picture, 80, 24);
+    assert!(text.contains("a-very-long-na"), "{text}");
+    let line = |part: &str| text.lines().find(|line| line.contains(part)).unwrap();
+    assert!(line("a reason").ends_with('…'), "{text}");
+}
+
+#[test]
+fn app_without_answers_has_no_times() {
+    let mut picture = picture();
+    let none = AppLatency {
+        answers: 0,
+        p50_us: 0,
+        p95_us: 0,
+        ..answers()
+    };
+    picture.status.window.topmost = Some(none.clone());
+    picture.latency.apps = vec![none];
+    let text = screen_of(&picture, 120, 40);
+    assert!(text.contains("no answers yet"), "{text}");
+    assert!(!text.contains("0 us"), "{text}");
 }

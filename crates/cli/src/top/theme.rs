@@ -89,10 +89,12 @@ impl Theme {
         match action {
             MemoryAction::Kill | MemoryAction::ForeignKill => self.bad(),
             MemoryAction::Squeeze
+            | MemoryAction::WriteBack
             | MemoryAction::Throttle
             | MemoryAction::Freeze
-            | MemoryAction::Ask => self.warn(),
-            MemoryAction::Thaw | MemoryAction::Return => self.good(),
+            | MemoryAction::Ask
+            | MemoryAction::Pause => self.warn(),
+            MemoryAction::Thaw | MemoryAction::Return | MemoryAction::Resume => self.good(),
         }
     }
 

@@ -4,7 +4,8 @@
 use std::os::unix::net::UnixListener;
 
 use limelight_proto::{
-    ErrorCode, Explain, FocusTarget, LatencyReport, Request, Response, Role, Status, WindowEvent,
+    AppLatency, ErrorCode, Explain, FocusTarget, LatencyReport, Pause, Request, Response, Role,
+    Status, WindowEvent,
 };
 
 use crate::daemon::{app, change, latency, limelight, status, text, TestDaemon};
@@ -91,6 +92,7 @@ fn hidden_data_is_mentioned() {
             &["history"],
             Response::History {
                 entries: Vec::new(),
+                paused: None,
                 hidden: hidden(),
             },
         ),
@@ -99,6 +101,88 @@ fn hidden_data_is_mentioned() {
         let out = daemon.limelight(arguments).success();
         let out = text(&out.get_output().stdout);
         assert!(out.contains(HIDDEN), "{arguments:?}: {out}");
+    }
+}
+
+#[test]
+fn pause_has_a_length_in_words_and_resume_has_none() {
+    let paused = || Response::Ok {
+        message: "paused for 600 s: all changes are undone".to_owned(),
+    };
+    for (arguments, for_ms) in [
+        (&["pause", "10m"][..], Some(600_000)),
+        (&["pause", "90"], Some(90_000)),
+        (&["pause"], None),
+    ] {
+        let daemon = TestDaemon::answering(paused());
+        let out = daemon.limelight(arguments).success();
+        let out = text(&out.get_output().stdout);
+        assert_eq!(out, "paused for 600 s: all changes are undone\n");
+        assert_eq!(daemon.request(), Request::Pause { for_ms });
+    }
+    let message = "resumed".to_owned();
+    let daemon = TestDaemon::answering(Response::Ok { message });
+    daemon.limelight(&["resume"]).success();
+    assert_eq!(daemon.request(), Request::Resume);
+    limelight().args(["pause", "10x"]).assert().code(2);
+}
+
+#[test]
+fn every_view_says_that_the_daemon_is_paused() {
+    let pause = Pause {
+        for_ms: 10_000,
+        left_ms: Some(290_000),
+    };
+    let status = || {
+        let paused = Some(pause);
+        let state = Status { paused, ..status() };
+        Response::Status(Box::new(state))
+    };
+    let history = || Response::History {
+        entries: Vec::new(),
+        paused: Some(pause),
+        hidden: None,
+    };
+    let apps = || Response::Apps {
+        apps: Vec::new(),
+        hidden: None,
+    };
+    let latency = || {
+        Response::Latency(LatencyReport {
+            apps: Vec::new(),
+            hidden: None,
+        })
+    };
+    const WORDS: &str = "paused, 4 min 50 s left";
+    for (arguments, answers, expected) in [
+        (&["status"][..], vec![status()], WORDS),
+        (&["history"], vec![history()], WORDS),
+        (&["doctor"], vec![status()], WORDS),
+        (
+            &["top", "--once"],
+            vec![status(), apps(), latency(), history()],
+            WORDS,
+        ),
+        (
+            &["metrics"],
+            vec![status(), apps(), latency()],
+            "limelight_paused 1\n",
+        ),
+        (
+            &["metrics"],
+            vec![status(), apps(), latency()],
+            "limelight_pause_left_seconds 290.0\n",
+        ),
+    ] {
+        let line = |answer| serde_json::to_string(answer).unwrap() + "\n";
+        let daemon = TestDaemon::sending_each(answers.iter().map(line).collect());
+        let assert = limelight()
+            .arg("--socket")
+            .arg(daemon.socket())
+            .args(arguments)
+            .assert();
+        let out = text(&assert.get_output().stdout);
+        assert!(out.contains(expected), "{arguments:?}: {out}");
     }
 }
 
@@ -348,4 +432,57 @@ fn busy_daemon_is_asked_again_after_its_retry_time() {
     let daemon = TestDaemon::answering(busy);
     let out = daemon.limelight(&["--timeout", "1", "status"]).code(4);
     assert!(text(&out.get_output().stderr).contains("ask again in 9000 ms"));
+}
+
+#[test]
+fn app_without_answers_is_said_so() {
+    let none = AppLatency {
+        answers: 0,
+        p50_us: 0,
+        p95_us: 0,
+        p99_us: 0,
+        max_us: 0,
+        ..latency()
+    };
+    let mut known = status();
+    known.window.topmost = Some(none.clone());
+    let report = LatencyReport {
+        apps: vec![none],
+        hidden: None,
+    };
+    let nothing = LatencyReport {
+        apps: Vec::new(),
+        hidden: None,
+    };
+    for (arguments, answer, part) in [
+        (
+            &["status"][..],
+            Response::Status(Box::new(known)),
+            "viewer: no answers yet",
+        ),
+        (&["latency"], Response::Latency(report), "-"),
+        (
+            &["latency", "viewer"],
+            Response::Latency(nothing),
+            "viewer: no answers yet",
+        ),
+    ] {
+        let daemon = TestDaemon::answering(answer);
+        let out = daemon.limelight(arguments).success();
+        let out = text(&out.get_output().stdout);
+        assert!(out.contains(part) && !out.contains("0 us"), "{out}");
+    }
+}
+
+#[test]
+fn number_of_entries_has_one_name_and_its_old_one() {
+    for argument in ["--entries", "-n", "--last"] {
+        let daemon = TestDaemon::answering(Response::History {
+            entries: Vec::new(),
+            paused: None,
+            hidden: None,
+        });
+        daemon.limelight(&["history", argument, "3"]).success();
+        assert_eq!(daemon.request(), Request::History { last: 3 });
+    }
 }

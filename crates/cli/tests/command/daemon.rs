@@ -106,6 +106,7 @@ pub fn latency() -> AppLatency {
         p99_us: 730_000,
         max_us: 1_730_000,
         deadline_ms: 500,
+        recent_us: Vec::new(),
     }
 }
 
@@ -125,6 +126,7 @@ pub fn status() -> Status {
         pid: 99,
         uptime_ms: 61_000,
         dry_run: false,
+        paused: None,
         topmost: Some(TopmostStatus {
             app: app(),
             source: "x11".into(),
@@ -229,6 +231,7 @@ pub fn app_report(class: Class) -> AppReport {
         started_ms: 0,
         uses: vec![],
         untouchable: None,
+        never: Vec::new(),
         processes: 1,
         resident: 40 << 20,
         anonymous: 30 << 20,

@@ -94,6 +94,7 @@ fn top_prints_text_without_a_terminal() {
             }),
             Response::History {
                 entries: vec![],
+                paused: None,
                 hidden: None,
             },
         ];
@@ -142,6 +143,7 @@ fn top_restores_the_terminal_when_terminated() {
         }),
         Response::History {
             entries: vec![],
+            paused: None,
             hidden: None,
         },
     ];
@@ -323,7 +325,7 @@ fn doctor_marks_a_guess_as_guessed() {
         let findings: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
         findings
             .into_iter()
-            .find(|one| one["check"] == "topmost app")
+            .find(|one| one["check"] == "foreground app")
     };
     assert_eq!(finding("sway"), None);
     let guess = finding("wake-graph").expect("a finding");

@@ -13,8 +13,9 @@ const STEP_EVERY: Duration = Duration::from_secs(300);
 /// An interval counts if some task waited for memory for at least this share of it, in percent.
 const PRESSURE_PERCENT: u32 = 5;
 
-/// Shortest interval to judge, because the share of a shorter one is meaningless.
-const SHORTEST: Duration = Duration::from_millis(400);
+/// Shortest interval to judge. Work in bursts waits for memory in a small part of the time only, so
+/// the share is an average over its pauses.
+const SHORTEST: Duration = Duration::from_secs(60);
 
 /// The budget does not shrink below this, in percent of memory.
 const LEAST_PERCENT: u8 = 15;
@@ -24,7 +25,8 @@ const LEAST_PERCENT: u8 = 15;
 pub struct Ageing {
     /// Whether a response window was ever reported. Without reports, use cannot be observed.
     hears_windows: bool,
-    /// The last observation: time since boot, and time in which some task waited for memory.
+    /// The last observation that ended an interval: time since boot, and time in which some task
+    /// waited for memory.
     last: Option<(Duration, Duration)>,
     pressed: Duration,
 }
@@ -97,6 +99,19 @@ mod tests {
         for at in (from..=from + seconds).step_by(10) {
             ageing.observe(S(at), Some(Duration::from_millis(at * 10 * percent)));
         }
+    }
+
+    /// A program that waits for memory for 8 s in each minute, observed every second.
+    #[test]
+    fn bursts_of_pressure_count_as_their_average() {
+        let mut ageing = Ageing::default();
+        ageing.window();
+        let mut waited = 0;
+        for at in 0..=660 {
+            ageing.observe(S(at), Some(S(waited)));
+            waited += u64::from(at % 60 < 8);
+        }
+        assert_eq!(ageing.steps(), 2);
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub use limelight_proto::Use;
 
 use super::app::{App, AppKey, ProcessId};
 use super::class::{Class, Reasoned};
+use super::never::Exceptions;
 
 /// A background app leaks if, within [`LEAK_WITHIN`], it grew by more than 1/`LEAK_PART` of the
 /// memory that apps can use, and it is still growing.
@@ -65,6 +66,8 @@ pub struct Found {
     /// The reason why no action may affect it: it contains the compositor, for example. `None` if
     /// there is none.
     pub untouchable: Option<String>,
+    /// What Limelight never does for or to it.
+    pub exceptions: Exceptions,
     /// The app that contains it: for a program in a terminal's tab, the terminal.
     pub part_of: Option<AppKey>,
     /// Its memory.
@@ -89,6 +92,7 @@ impl Found {
             },
             uses: Vec::new(),
             untouchable: None,
+            exceptions: Exceptions::default(),
             part_of: None,
             memory: AppMemory::default(),
             cpu: Duration::ZERO,

@@ -5,9 +5,9 @@
 //! desktop entry or AppStream data, and the default. An app may request a lower class for itself,
 //! but a rule overrides the request.
 
-use wildmatch::WildMatch;
-
 pub use limelight_proto::Class;
+
+use super::pattern::Pattern;
 
 /// The properties of an app that decide its class.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,7 +28,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    fn names(&self) -> impl Iterator<Item = (&'static str, &str)> {
+    /// Each known name, with its kind.
+    pub fn names(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let names = [
             ("app id", &self.desktop_id),
             ("program", &self.executable),
@@ -41,30 +42,21 @@ impl Identity {
     }
 }
 
-/// A rule set by the administrator.
+/// A rule that gives a class to the apps that match a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    pattern: String,
+    pattern: Pattern,
     class: Class,
-    /// File and line of the rule, for display.
-    origin: String,
 }
 
 impl Rule {
-    /// A rule that gives `class` to an app if one of the app's names matches `pattern`: the desktop
-    /// id, the program's path, the cgroup's path or the Android package. In `pattern`, `*` matches
-    /// any text including slashes, `?` one character. `origin`: file and line of the rule, for
-    /// display.
+    /// A rule that gives `class` to an app if the pattern matches. `origin`: file and line of the
+    /// rule, for display.
     pub fn new(pattern: &str, class: Class, origin: impl Into<String>) -> Rule {
         Rule {
-            pattern: pattern.to_owned(),
+            pattern: Pattern::new(pattern, origin),
             class,
-            origin: origin.into(),
         }
-    }
-
-    fn fits(&self, name: &str) -> bool {
-        WildMatch::new(&self.pattern).matches(name)
     }
 }
 
@@ -123,13 +115,9 @@ impl Classes {
 
     fn by_rule(&self, identity: &Identity) -> Option<Reasoned> {
         self.rules.iter().find_map(|rule| {
-            let (kind, name) = identity.names().find(|(_, name)| rule.fits(name))?;
             Some(Reasoned {
                 class: rule.class,
-                why: format!(
-                    "its {kind} {name} matches \"{}\" ({})",
-                    rule.pattern, rule.origin
-                ),
+                why: rule.pattern.matches(identity)?,
             })
         })
     }

@@ -10,6 +10,8 @@ pub mod coldstart;
 pub mod footprint;
 pub mod frames;
 pub mod latency;
+pub mod never;
+pub mod pattern;
 pub mod pressure;
 pub mod prezero;
 pub mod protected;

@@ -53,6 +53,9 @@ const ROOM: u64 = 4;
 const CROWDED_BACK: u64 = 10;
 const CROWDED_LEFT: u64 = 200;
 const CROWDED_OVER: Duration = Duration::from_secs(20);
+/// The working sets fit in memory if less than this is read back per second, in thousandths of
+/// memory, averaged over [`CROWDED_OVER`].
+const FITS_BACK: u64 = 3;
 
 /// A shortage is over after this time at [`Level::Plenty`]. It is longer than [`CROWDED_OVER`], so
 /// that the mean paging rate has decayed.
@@ -265,6 +268,12 @@ impl Shortage {
     pub fn is_crowded(&self) -> bool {
         let total = self.thresholds.total;
         total > 0 && self.rates.crowding >= total / 1000 * CROWDED_BACK
+    }
+
+    /// Whether the apps' working sets fit in memory: almost nothing is read back. Working sets that
+    /// fit should stay in memory.
+    pub fn fits(&self) -> bool {
+        self.rates.crowding < self.thresholds.total / 1000 * FITS_BACK
     }
 
     /// Whether memory is short or close to it, so that the gauge must be read often.

@@ -8,6 +8,7 @@ use super::app::{App, AppKey, Home, ProcessId};
 use super::apps::{Known, Service};
 use super::boost::{Autogroup, Threads, Tuning, View, Weight};
 use super::footprint::{Footprint, Usage};
+use super::never::{Exception, Exceptions, Never};
 use super::pressure::Memory;
 use super::prezero::{Engine, Pool};
 use super::protected::{Harm, Protected};
@@ -83,7 +84,9 @@ pub struct Locking {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Swapping {
     /// Apps whose pages are kept out of swap.
-    pub exempt: Vec<AppKey>,
+    pub exempt: Vec<Exempted>,
+    /// The last exempt app that came to the foreground, where its exemption was lifted.
+    pub lifted: Option<AppKey>,
     /// Frozen apps, and since when.
     pub frozen: Vec<(AppKey, Duration)>,
     /// Apps that were frozen and have been thawed, and when they were thawed.
@@ -92,6 +95,10 @@ pub struct Swapping {
     pub squeezing: Option<AppKey>,
     /// When each app was last squeezed.
     pub squeezed: Vec<(AppKey, Duration)>,
+    /// The app whose pages are being written back from zram.
+    pub writing_back: Option<AppKey>,
+    /// When each app's pages were last written back from zram.
+    pub written_back: Vec<(AppKey, Duration)>,
     /// Apps that have only their working set left in memory.
     pub lean: Vec<AppKey>,
     /// Working sets, in bytes of anonymous memory: the swapped part of an app's memory that the app
@@ -111,6 +118,15 @@ pub struct Swapping {
     pub throttled: Vec<Throttled>,
 }
 
+/// An app whose pages are kept out of swap (`memory.swap.max`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exempted {
+    /// The app.
+    pub app: AppKey,
+    /// Path of the limited cgroup below the mount point, with a leading slash.
+    pub path: String,
+}
+
 /// An app whose growth is limited (`memory.high`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Throttled {
@@ -123,6 +139,11 @@ pub struct Throttled {
 }
 
 impl Swapping {
+    /// Whether the app's pages are kept out of swap.
+    pub fn is_exempt(&self, app: AppKey) -> bool {
+        self.exempt.iter().any(|one| one.app == app)
+    }
+
     /// The app's working set, if it is known.
     pub fn working_set(&self, app: AppKey) -> Option<u64> {
         let known = self.working_sets.iter().find(|(known, _)| *known == app);
@@ -197,9 +218,16 @@ pub struct Measured {
     pub footprint: Option<Footprint>,
     /// The parts of an app with terminals; `None` for any other app.
     pub terminal: Option<Terminal>,
+    /// What Limelight never does for it.
+    pub exceptions: Exceptions,
 }
 
 impl Measured {
+    /// The rule because of which Limelight does not do this for the app; `None`: it does.
+    pub fn never(&self, never: Never) -> Option<&Exception> {
+        self.exceptions.of(never)
+    }
+
     /// Its processes that may answer a key press, ascending: all of them, but for an app with
     /// terminals.
     pub fn front(&self) -> Vec<ProcessId> {

@@ -78,6 +78,8 @@ pub struct Storage {
     pub areas: Vec<Area>,
     /// Contents of all zram devices together.
     pub compressed: Compressed,
+    /// Whether pages of zram can be written back to a disk.
+    pub backed: bool,
     /// Whether pages are compressed on their way to the areas (zswap).
     pub zswap: bool,
     /// Last measured read rate in bytes per second, if any.
@@ -151,6 +153,16 @@ impl Storage {
         spare.sum()
     }
 
+    /// Bytes that may be written back from zram to a disk; 0 if zram has no backing device.
+    /// `budget`: bytes that may be written to flash per day (0: no limit).
+    pub fn back_room(&self, budget: u64) -> u64 {
+        match (self.backed, budget) {
+            (false, _) => 0,
+            (true, 0) => u64::MAX,
+            (true, _) => budget.saturating_sub(self.written),
+        }
+    }
+
     /// The media in use, for display.
     pub fn describe(&self) -> String {
         if !self.is_there() {
@@ -187,6 +199,17 @@ mod tests {
         disk.written = 40 * MIB;
         assert_eq!(disk.spare(0), 200 * MIB);
         assert_eq!(disk.spare(50 * MIB), 10 * MIB);
+    }
+
+    #[test]
+    fn pages_of_zram_are_written_back_within_the_write_budget() {
+        let mut zram = storage(Medium::Zram, 300 * MIB, 0);
+        assert_eq!(zram.back_room(0), 0, "there is no backing device");
+        zram.backed = true;
+        zram.written = 40 * MIB;
+        assert_eq!(zram.back_room(0), u64::MAX);
+        assert_eq!(zram.back_room(50 * MIB), 10 * MIB);
+        assert_eq!(zram.back_room(MIB), 0);
     }
 
     #[test]

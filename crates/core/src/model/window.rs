@@ -20,7 +20,7 @@
 //! Events carry their own timestamps and may arrive slightly late and out of order. A frame that is
 //! reported before an input, but was shown after it, answers that input.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use limelight_proto::WindowTallies;
@@ -90,10 +90,15 @@ enum End {
     Abandoned,
 }
 
+/// Number of response times that are kept for each app, in addition to the percentiles.
+const RECENT: usize = 40;
+
 /// Answers of one app.
 #[derive(Debug, Clone)]
 struct Answers {
     latency: Latency,
+    /// The last response times, oldest first; at most [`RECENT`].
+    recent: VecDeque<Duration>,
     late: u64,
     unanswered: u64,
     /// Last use, as a value of [`Windows::uses`].
@@ -115,6 +120,8 @@ pub struct AppAnswers {
     pub unanswered: u64,
     /// Response times.
     pub took: Percentiles,
+    /// The last response times, oldest first.
+    pub recent: Vec<Duration>,
     /// Deadline for its next answer.
     pub deadline: Duration,
 }
@@ -257,6 +264,10 @@ impl Windows {
         self.current = None;
         let answers = self.answers(&name, owner);
         answers.latency.observe(took);
+        if answers.recent.len() == RECENT {
+            answers.recent.pop_front();
+        }
+        answers.recent.push_back(took);
         if late {
             answers.late += 1;
             self.tallies.late += 1;
@@ -319,6 +330,7 @@ impl Windows {
             late: answers.late,
             unanswered: answers.unanswered,
             took: answers.latency.percentiles(),
+            recent: answers.recent.iter().copied().collect(),
             deadline: answers.latency.deadline(&self.settings),
         });
         shown.collect()
@@ -355,6 +367,7 @@ impl Windows {
         let settings = self.settings;
         let fresh = || Answers {
             latency: Latency::new(&settings),
+            recent: VecDeque::new(),
             late: 0,
             unanswered: 0,
             used,

@@ -328,3 +328,16 @@ fn users_of_the_same_program_have_separate_answers() {
     assert_eq!((of(1000).answers, of(1001).answers), (1, 1));
     assert!(of(1000).took.max < of(1001).took.max);
 }
+
+#[test]
+fn last_forty_response_times_are_kept_in_order() {
+    let mut windows = windows();
+    for number in 1..=50 {
+        let at = number * 1000;
+        input(&mut windows, 1, at);
+        frame(&mut windows, 1, at + number);
+    }
+    let recent = &windows.apps()[0].recent;
+    let expected: Vec<Duration> = (11..=50).map(MS).collect();
+    assert_eq!(*recent, expected);
+}

@@ -64,6 +64,7 @@ mod knobs;
 use super::plan::Event;
 use crate::model::app::{AppKey, Home, ProcessId};
 use crate::model::boost::{Autogroup, Helper, Threads, Tuning, Weight, WeightFile};
+use crate::model::never::Never;
 use crate::model::snapshot::{Measured, Snapshot};
 
 use self::knobs::io_file;
@@ -133,12 +134,22 @@ pub enum Step {
     },
 }
 
-/// The app to boost now: the foreground app, else the starting one.
+/// The app to boost now: the foreground app, else the starting one. Beside a foreground app that is
+/// never boosted, a starting app is not boosted either.
 fn wanted<'a>(event: &Event, snapshot: &'a Snapshot) -> Option<&'a Measured> {
     if *event == Event::Stop || !snapshot.settings.boost.enabled {
         return None;
     }
-    snapshot.topmost.as_ref().or(snapshot.starting.as_ref())
+    match &snapshot.topmost {
+        Some(topmost) => Some(topmost).filter(|topmost| topmost.never(Never::Boost).is_none()),
+        None => starting(snapshot),
+    }
+}
+
+/// The starting app, unless it is never boosted.
+fn starting(snapshot: &Snapshot) -> Option<&Measured> {
+    let starting = snapshot.starting.as_ref();
+    starting.filter(|starting| starting.never(Never::Boost).is_none())
 }
 
 /// Adds weights to the list. Of two weights for a cgroup it keeps the smaller one, which leaves
@@ -165,7 +176,7 @@ struct Target {
 fn target(snapshot: &Snapshot, topmost: &Measured) -> Target {
     let (settings, view) = (&snapshot.settings.boost, &snapshot.boost);
     let knobs = knobs(settings, view, topmost.app.home.as_ref());
-    let starting = snapshot.starting.as_ref().map(|starting| &starting.app);
+    let starting = starting(snapshot).map(|starting| &starting.app);
     let starting = starting.filter(|app| app.key != topmost.app.key);
     let mut weights: Vec<Weight> = Vec::new();
     for app in std::iter::once(&topmost.app).chain(starting) {
@@ -208,7 +219,8 @@ fn target(snapshot: &Snapshot, topmost: &Measured) -> Target {
     let mut threads = view.threads.clone();
     let serving = view.helpers.iter().map(|helper| &helper.threads);
     let competing = &view.competitors;
-    for more in view.starting.iter().chain(serving).chain(competing) {
+    let of_starting = view.starting.iter().filter(|_| starting.is_some());
+    for more in of_starting.chain(serving).chain(competing) {
         if !threads.iter().any(|known| known.process == more.process) {
             threads.push(more.clone());
         }
@@ -398,7 +410,7 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     if !snapshot.settings.boost.enabled {
         return vec!["boost is switched off by the configuration ([boost] enabled)".to_owned()];
     }
-    let starting = snapshot.starting.as_ref().map(|starting| {
+    let starting = starting(snapshot).map(|starting| {
         format!(
             "boost: {} is being started, and is boosted like the foreground app for now",
             starting.app.name
@@ -407,6 +419,9 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     let Some(topmost) = &snapshot.topmost else {
         return starting.into_iter().collect();
     };
+    if let Some(rule) = topmost.never(Never::Boost) {
+        return vec![format!("boost: this app is never boosted: {}", rule.why)];
+    }
     let view = &snapshot.boost;
     let knobs = knobs(&snapshot.settings.boost, view, topmost.app.home.as_ref());
     let mut notes: Vec<String> = starting.into_iter().collect();

@@ -3,6 +3,7 @@
 use super::*;
 use crate::model::app::{App, ProcessId};
 use crate::model::boost::{Disk, Role, Schedulers, View};
+use crate::model::never::{Exception, Exceptions};
 use crate::model::terminal::{Part, Terminal};
 use proptest::prelude::*;
 
@@ -45,6 +46,7 @@ fn snapshot(home: Option<Home>) -> Snapshot {
             members: Vec::new(),
             footprint: None,
             terminal: None,
+            exceptions: Exceptions::default(),
         }),
         ..Snapshot::default()
     };
@@ -644,6 +646,7 @@ fn starting(home: Home, pid: i32) -> Measured {
         members: vec![ProcessId { pid, starttime: 7 }],
         footprint: None,
         terminal: None,
+        exceptions: Exceptions::default(),
     }
 }
 
@@ -700,4 +703,51 @@ fn starting_program_is_boosted_alone_without_a_foreground_app() {
     // When its start is over and it is not in the foreground, the tuning is undone.
     after.topmost = None;
     assert_eq!(withdraw(&Event::Tick, &after), [Step::Untune { app: key }]);
+}
+
+/// A rule that an app is never boosted.
+fn never_boost() -> Exceptions {
+    let exception = Exception {
+        never: Never::Boost,
+        why: "its app id next matches \"next\" (file:1)".to_owned(),
+        by_owner: true,
+    };
+    [exception].into_iter().collect()
+}
+
+#[test]
+fn app_with_a_rule_is_not_boosted_and_loses_its_boost() {
+    let mut front = snapshot(Some(home(APP, true)));
+    let boosted = grant(&Event::Topmost, &front);
+    assert!(!weights(&boosted).is_empty() && tuning(&boosted).is_some());
+    front.in_force.weighed = Some((AppKey::Cgroup { inode: 5 }, Vec::new()));
+    front.topmost.as_mut().unwrap().exceptions = never_boost();
+    assert_eq!(grant(&Event::Topmost, &front), []);
+    let app = AppKey::Cgroup { inode: 5 };
+    assert_eq!(withdraw(&Event::Topmost, &front), [Step::Unweigh { app }]);
+    assert_eq!(
+        notes(&front),
+        ["boost: this app is never boosted: its app id next matches \"next\" (file:1)"]
+    );
+}
+
+#[test]
+fn starting_program_with_a_rule_is_not_boosted() {
+    const NEXT: &str = "/user.slice/u/app.slice/app-next-2.scope";
+    let mut both = snapshot(Some(home(APP, true)));
+    both.starting = Some(Measured {
+        exceptions: never_boost(),
+        ..starting(home(NEXT, true), 20)
+    });
+    both.boost.starting = vec![threads(20, &[20, 21])];
+    let steps = grant(&Event::Starting, &both);
+    assert!(!weights(&steps).iter().any(|(cgroup, _)| *cgroup == NEXT));
+    assert_eq!(
+        tuning(&steps).unwrap().1,
+        2,
+        "only the foreground app's threads"
+    );
+    both.topmost = None;
+    both.boost.threads = Vec::new();
+    assert_eq!(grant(&Event::Starting, &both), []);
 }

@@ -7,6 +7,7 @@
 
 use super::{boost, premap, prezero, protect, readahead, swap, window};
 use crate::model::app::{AppKey, ProcessId};
+use crate::model::never::Never;
 use crate::model::snapshot::{Measured, Snapshot};
 
 /// Trigger of a plan.
@@ -95,11 +96,16 @@ pub fn plan(event: &Event, snapshot: &Snapshot) -> Vec<Action> {
 /// set was to protect. So the set is replaced only when the topmost app changes, or when the app
 /// got a process that is not such a child. There is such a process if a process was not passed to
 /// the kernel and the kernel counts fewer processes than the app has.
+///
+/// An app that is never protected is not passed to the kernel. Switching the kernel's `protect` off
+/// instead would also drop the records of which app uses which page, for all users' apps.
 fn mark(event: &Event, snapshot: &Snapshot) -> Option<Action> {
     if !snapshot.device {
         return None;
     }
-    let wanted = snapshot.topmost.as_ref().filter(|_| *event != Event::Stop);
+    let marks =
+        |topmost: &&Measured| *event != Event::Stop && topmost.never(Never::Protect).is_none();
+    let wanted = snapshot.topmost.as_ref().filter(marks);
     match (wanted, &snapshot.in_force.marked) {
         (None, None) => None,
         (None, Some(_)) => Some(Action::Mark { app: None }),

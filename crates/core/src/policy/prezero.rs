@@ -131,7 +131,7 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     match asked.filter(|asked| *asked != engine(snapshot)) {
         Some(asked) => vec![format!(
             "prezero uses the processor: this machine does not offer the configured engine {} \
-             ([prezero] engine)",
+             ([expert] prezero_engine)",
             asked.name()
         )],
         None => Vec::new(),
@@ -142,6 +142,7 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::model::app::{App, AppKey, ProcessId};
+    use crate::model::never::Exceptions;
     use crate::model::prezero::Extent;
     use crate::model::snapshot::Measured;
 
@@ -167,6 +168,7 @@ mod tests {
                 members: vec![process],
                 footprint: None,
                 terminal: None,
+                exceptions: Exceptions::default(),
             }),
             ..Snapshot::default()
         };

@@ -27,6 +27,7 @@ pub use reservation::{follow, GRAIN};
 use super::plan::Event;
 use super::swap::culprit::{self, Culprit};
 use crate::model::app::{AppKey, Home, ProcessId};
+use crate::model::never::Never;
 use crate::model::pressure::STEPS;
 use crate::model::shortage::Level;
 use crate::model::snapshot::{Knob, Locking, Measured, Reserved, ReservedDisplay, Snapshot};
@@ -123,7 +124,8 @@ fn wanted<'a>(event: &Event, snapshot: &'a Snapshot) -> Option<&'a Measured> {
     if off(event, snapshot) {
         return None;
     }
-    snapshot.topmost.as_ref()
+    let topmost = snapshot.topmost.as_ref();
+    topmost.filter(|topmost| topmost.never(Never::Protect).is_none())
 }
 
 /// Steps that undo settings which no longer apply; they run before the steps of [`grant`].
@@ -228,6 +230,19 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     let Some(topmost) = &snapshot.topmost else {
         return notes;
     };
+    if let Some(rule) = topmost.never(Never::Protect) {
+        let device = match snapshot.device {
+            true => {
+                "; premap and readahead of /dev/limelight do not act for it either, because the \
+                 kernel is not told its processes"
+            }
+            false => "",
+        };
+        let why = &rule.why;
+        return vec![format!(
+            "protect: this app is never protected: {why}{device}"
+        )];
+    }
     if !snapshot.memory_controller {
         notes.push("the memory controller is not available on cgroup v2, so no memory can be reserved for the app's cgroup".to_owned());
     }
@@ -263,7 +278,7 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     if aged < whole {
         notes.push(format!(
             "the budget is {aged} % of memory instead of {whole} %: the app was not used for a \
-             while, and other programs wait for memory ([protect] ageing)"
+             while, and other programs wait for memory ([expert] protect_ageing)"
         ));
     }
     notes

@@ -6,12 +6,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use limelight_core::model::class::Class;
+use limelight_core::model::never::Never;
 use limelight_core::model::prezero::Extent;
 use limelight_core::settings::EngineChoice;
 use toml::de::DeValue;
 use toml::Spanned;
 
+use crate::config::aliases::{self, EXPERT};
 use crate::config::classes::SECTION;
+use crate::config::never;
+use crate::config::suggest::{alike, meant};
 use crate::config::{AccessGroup, Adopt, Config, EvdevSource, OomScoreAdjSource, UseDevice};
 
 /// The allowed values of a key, and the setter that stores the value.
@@ -19,6 +23,8 @@ enum Kind {
     Bool(fn(&mut Config, bool)),
     /// Smallest and largest value.
     Integer(i64, i64, fn(&mut Config, u32)),
+    /// Smallest and largest value, or "auto", which the setter gets as 0.
+    Auto(i64, i64, fn(&mut Config, u32)),
     /// The allowed words; the setter receives the index of the configured word.
     Word(&'static [&'static str], fn(&mut Config, usize)),
     /// An absolute path.
@@ -36,6 +42,9 @@ impl fmt::Display for Kind {
         match self {
             Kind::Bool(_) => f.write_str("true or false"),
             Kind::Integer(least, most, _) => write!(f, "a whole number from {least} to {most}"),
+            Kind::Auto(least, most, _) => {
+                write!(f, "\"auto\", or a whole number from {least} to {most}")
+            }
             Kind::Word(words, _) => write!(f, "\"{}\"", words.join("\", \"")),
             Kind::Path(_) => f.write_str("an absolute path"),
             Kind::Group(_) => f.write_str("the name or number of a group, or \"\" for none"),
@@ -118,11 +127,6 @@ pub(super) const KEYS: &[Key] = &[
     },
     Key {
         section: "sources",
-        name: "scan_interval_ms",
-        kind: Kind::Integer(100, 60_000, |c, v| c.scan_interval = ms(v)),
-    },
-    Key {
-        section: "sources",
         name: "top_app",
         kind: Kind::Bool(|c, v| c.top_app = v),
     },
@@ -150,11 +154,6 @@ pub(super) const KEYS: &[Key] = &[
     },
     Key {
         section: "protect",
-        name: "interval_ms",
-        kind: Kind::Integer(100, 10_000, |c, v| c.settings.protect.interval = ms(v)),
-    },
-    Key {
-        section: "protect",
         name: "oom_score_adj_points",
         kind: Kind::Integer(0, 1000, |c, v| c.settings.protect.oom_points = v as u16),
     },
@@ -165,14 +164,9 @@ pub(super) const KEYS: &[Key] = &[
     },
     Key {
         section: "protect",
-        name: "ageing",
-        kind: Kind::Bool(|c, v| c.settings.protect.ageing = v),
-    },
-    Key {
-        section: "protect",
         name: "adopt",
-        kind: Kind::Word(&["auto", "never", "always"], |c, at| {
-            c.adopt = pick(&[Adopt::Auto, Adopt::Never, Adopt::Always], at);
+        kind: Kind::Word(&["auto", "on", "off"], |c, at| {
+            c.adopt = pick(&[Adopt::Auto, Adopt::Always, Adopt::Never], at);
         }),
     },
     Key {
@@ -197,21 +191,8 @@ pub(super) const KEYS: &[Key] = &[
     },
     Key {
         section: "boost",
-        name: "slice_us",
-        kind: Kind::Integer(0, 100_000, |c, v| {
-            // The kernel's shortest slice is 100 µs.
-            c.settings.boost.slice_us = if v == 0 { 0 } else { v.max(100) };
-        }),
-    },
-    Key {
-        section: "boost",
         name: "io_weight",
         kind: Kind::Integer(100, 10_000, |c, v| c.settings.boost.io_weight = v),
-    },
-    Key {
-        section: "boost",
-        name: "io_level",
-        kind: Kind::Integer(0, 7, |c, v| c.settings.boost.io_level = v as u8),
     },
     Key {
         section: "boost",
@@ -229,24 +210,19 @@ pub(super) const KEYS: &[Key] = &[
         kind: Kind::Names(|c, v| c.settings.boost.helpers = v),
     },
     Key {
+        section: "boost",
+        name: "extra_helpers",
+        kind: Kind::Names(|c, v| c.extra_helpers = v),
+    },
+    Key {
         section: "premap",
         name: "enabled",
         kind: Kind::Bool(|c, v| c.settings.premap.enabled = v),
     },
     Key {
-        section: "premap",
-        name: "window_pages",
-        kind: Kind::Integer(1, 512, |c, v| c.settings.premap.window_pages = v as u16),
-    },
-    Key {
         section: "readahead",
         name: "enabled",
         kind: Kind::Bool(|c, v| c.settings.readahead.enabled = v),
-    },
-    Key {
-        section: "readahead",
-        name: "factor",
-        kind: Kind::Integer(1, 64, |c, v| c.settings.readahead.factor = v as u8),
     },
     Key {
         section: "readahead",
@@ -257,13 +233,6 @@ pub(super) const KEYS: &[Key] = &[
         section: "readahead",
         name: "cold_start",
         kind: Kind::Bool(|c, v| c.settings.readahead.cold_start = v),
-    },
-    Key {
-        section: "readahead",
-        name: "record_s",
-        kind: Kind::Integer(1, 60, |c, v| {
-            c.settings.readahead.record = ms(v * 1000);
-        }),
     },
     Key {
         section: "readahead",
@@ -287,36 +256,8 @@ pub(super) const KEYS: &[Key] = &[
     },
     Key {
         section: "prezero",
-        name: "engine",
-        kind: Kind::Word(&["auto", "cpu", "dma", "block"], |c, at| {
-            use EngineChoice::{Auto, Block, Cpu, Dma};
-            c.settings.prezero.engine = pick(&[Auto, Cpu, Dma, Block], at);
-        }),
-    },
-    Key {
-        section: "prezero",
         name: "most_percent",
         kind: Kind::Integer(1, 8, |c, v| c.settings.prezero.most_percent = v as u8),
-    },
-    Key {
-        section: "prezero",
-        name: "block_device",
-        kind: Kind::Path(|c, v| block(c).device = v.into()),
-    },
-    Key {
-        section: "prezero",
-        name: "block_offset_mib",
-        kind: Kind::Integer(0, 1 << 31, |c, v| block(c).offset = mib(v)),
-    },
-    Key {
-        section: "prezero",
-        name: "block_mib",
-        kind: Kind::Integer(1, 65_536, |c, v| block(c).len = mib(v)),
-    },
-    Key {
-        section: "prezero",
-        name: "block_trusted",
-        kind: Kind::Bool(|c, v| block(c).trusted = v),
     },
     Key {
         section: "swap",
@@ -326,12 +267,12 @@ pub(super) const KEYS: &[Key] = &[
     Key {
         section: "swap",
         name: "kill_percent",
-        kind: Kind::Integer(0, 50, |c, v| c.settings.swap.kill_percent = v as u8),
+        kind: Kind::Auto(1, 50, |c, v| c.settings.swap.kill_percent = v as u8),
     },
     Key {
         section: "swap",
         name: "swap_percent",
-        kind: Kind::Integer(0, 80, |c, v| c.settings.swap.swap_percent = v as u8),
+        kind: Kind::Auto(1, 80, |c, v| c.settings.swap.swap_percent = v as u8),
     },
     Key {
         section: "swap",
@@ -342,6 +283,11 @@ pub(super) const KEYS: &[Key] = &[
         section: "swap",
         name: "by_cost",
         kind: Kind::Bool(|c, v| c.settings.swap.by_cost = v),
+    },
+    Key {
+        section: "swap",
+        name: "write_back",
+        kind: Kind::Bool(|c, v| c.settings.swap.write_back = v),
     },
     Key {
         section: "swap",
@@ -385,16 +331,6 @@ pub(super) const KEYS: &[Key] = &[
     },
     Key {
         section: "window",
-        name: "deadline_ms",
-        kind: Kind::Integer(10, 10_000, |c, v| c.settings.window.deadline = ms(v)),
-    },
-    Key {
-        section: "window",
-        name: "deadline_max_ms",
-        kind: Kind::Integer(10, 10_000, |c, v| c.settings.window.deadline_max = ms(v)),
-    },
-    Key {
-        section: "window",
         name: "apps",
         kind: Kind::Integer(1, 4096, |c, v| c.settings.window.apps = v),
     },
@@ -414,6 +350,21 @@ pub(super) const KEYS: &[Key] = &[
         kind: Kind::Patterns(|c, v| *c.class_lists.of_mut(Class::Disposable) = v),
     },
     Key {
+        section: never::SECTION,
+        name: "boost",
+        kind: Kind::Patterns(|c, v| *c.never_lists.of_mut(Never::Boost) = v),
+    },
+    Key {
+        section: never::SECTION,
+        name: "protect",
+        kind: Kind::Patterns(|c, v| *c.never_lists.of_mut(Never::Protect) = v),
+    },
+    Key {
+        section: never::SECTION,
+        name: "close",
+        kind: Kind::Patterns(|c, v| *c.never_lists.of_mut(Never::Close) = v),
+    },
+    Key {
         section: "access",
         name: "group",
         kind: Kind::Group(|c, v| c.access_group = v),
@@ -421,9 +372,92 @@ pub(super) const KEYS: &[Key] = &[
     Key {
         section: "kernel",
         name: "device",
-        kind: Kind::Word(&["auto", "require", "off"], |c, at| {
+        kind: Kind::Word(&["auto", "on", "off"], |c, at| {
             c.device = pick(&[UseDevice::Auto, UseDevice::Require, UseDevice::Off], at);
         }),
+    },
+    Key {
+        section: EXPERT,
+        name: "scan_interval_ms",
+        kind: Kind::Integer(100, 60_000, |c, v| c.scan_interval = ms(v)),
+    },
+    Key {
+        section: EXPERT,
+        name: "protect_interval_ms",
+        kind: Kind::Integer(100, 10_000, |c, v| c.settings.protect.interval = ms(v)),
+    },
+    Key {
+        section: EXPERT,
+        name: "protect_ageing",
+        kind: Kind::Bool(|c, v| c.settings.protect.ageing = v),
+    },
+    Key {
+        section: EXPERT,
+        name: "boost_slice_us",
+        kind: Kind::Integer(0, 100_000, |c, v| {
+            // The kernel's shortest slice is 100 µs.
+            c.settings.boost.slice_us = if v == 0 { 0 } else { v.max(100) };
+        }),
+    },
+    Key {
+        section: EXPERT,
+        name: "boost_io_level",
+        kind: Kind::Integer(0, 7, |c, v| c.settings.boost.io_level = v as u8),
+    },
+    Key {
+        section: EXPERT,
+        name: "premap_window_pages",
+        kind: Kind::Integer(1, 512, |c, v| c.settings.premap.window_pages = v as u16),
+    },
+    Key {
+        section: EXPERT,
+        name: "prezero_engine",
+        kind: Kind::Word(&["auto", "cpu", "dma", "block"], |c, at| {
+            use EngineChoice::{Auto, Block, Cpu, Dma};
+            c.settings.prezero.engine = pick(&[Auto, Cpu, Dma, Block], at);
+        }),
+    },
+    Key {
+        section: EXPERT,
+        name: "prezero_block_device",
+        kind: Kind::Path(|c, v| block(c).device = v.into()),
+    },
+    Key {
+        section: EXPERT,
+        name: "prezero_block_offset_mib",
+        kind: Kind::Integer(0, 1 << 31, |c, v| block(c).offset = mib(v)),
+    },
+    Key {
+        section: EXPERT,
+        name: "prezero_block_mib",
+        kind: Kind::Integer(1, 65_536, |c, v| block(c).len = mib(v)),
+    },
+    Key {
+        section: EXPERT,
+        name: "prezero_block_trusted",
+        kind: Kind::Bool(|c, v| block(c).trusted = v),
+    },
+    Key {
+        section: EXPERT,
+        name: "readahead_factor",
+        kind: Kind::Integer(1, 64, |c, v| c.settings.readahead.factor = v as u8),
+    },
+    Key {
+        section: EXPERT,
+        name: "readahead_record_s",
+        kind: Kind::Integer(1, 60, |c, v| {
+            c.settings.readahead.record = ms(v * 1000);
+        }),
+    },
+    Key {
+        section: EXPERT,
+        name: "window_deadline_ms",
+        kind: Kind::Integer(10, 10_000, |c, v| c.settings.window.deadline = ms(v)),
+    },
+    Key {
+        section: EXPERT,
+        name: "window_deadline_max_ms",
+        kind: Kind::Integer(10, 10_000, |c, v| c.settings.window.deadline_max = ms(v)),
     },
 ];
 
@@ -441,64 +475,89 @@ fn pick<T: Copy + Default>(values: &[T], at: usize) -> T {
     values.get(at).copied().unwrap_or_default()
 }
 
-/// Sets one key. Returns an error message if the value is invalid.
-pub(super) fn set(config: &mut Config, key: &Key, value: &Spanned<DeValue<'_>>) -> Option<String> {
+/// Sets one key. Returns a warning if the value is an old name of another one, or an error message
+/// if it is invalid.
+pub(super) fn set(
+    config: &mut Config,
+    key: &Key,
+    value: &Spanned<DeValue<'_>>,
+) -> Result<Option<String>, String> {
     let value = value.get_ref();
-    let integer = value.as_integer().and_then(|integer| {
-        i64::from_str_radix(&integer.as_str().replace('_', ""), integer.radix()).ok()
-    });
+    let wrong = || Err(invalid(key, value));
+    let integer = |least: i64, most: i64| {
+        let integer = value.as_integer()?;
+        let digits = integer.as_str().replace('_', "");
+        let number = i64::from_str_radix(&digits, integer.radix()).ok()?;
+        let fits = (least..=most).contains(&number);
+        u32::try_from(number).ok().filter(|_| fits)
+    };
     match (&key.kind, value) {
         (Kind::Bool(set), DeValue::Boolean(value)) => set(config, *value),
-        (Kind::Integer(least, most, set), DeValue::Integer(_))
-            if integer.is_some_and(|value| (*least..=*most).contains(&value)) =>
-        {
-            set(config, u32::try_from(integer?).ok()?);
-        }
-        (Kind::Word(words, set), DeValue::String(value)) if words.contains(&value.as_ref()) => {
-            set(
-                config,
-                words.iter().position(|word| *word == value.as_ref())?,
-            );
-        }
-        (Kind::Path(set), DeValue::String(value)) if Path::new(value.as_ref()).is_absolute() => {
-            set(config, value.as_ref());
-        }
-        (Kind::Group(set), value) if group(value).is_some() => set(config, group(value)?),
-        (Kind::Names(set), value) if texts(value, COMM_MAX).is_some() => {
-            set(config, texts(value, COMM_MAX)?);
-        }
-        (Kind::Patterns(set), value) if texts(value, PATTERN_MAX).is_some() => {
-            set(config, texts(value, PATTERN_MAX)?);
-        }
-        (kind, value) => {
-            let given = match value {
-                DeValue::String(text) => format!("\"{text}\""),
-                DeValue::Integer(number) => number.as_str().to_owned(),
-                DeValue::Float(number) => number.as_str().to_owned(),
-                DeValue::Boolean(value) => value.to_string(),
-                value => format!("a value of type {}", value.type_str()),
+        (Kind::Integer(least, most, set), _) => match integer(*least, *most) {
+            Some(number) => set(config, number),
+            None => return wrong(),
+        },
+        (Kind::Auto(_, _, set), DeValue::String(word)) if word == "auto" => set(config, 0),
+        (Kind::Auto(least, most, set), _) => match (integer(*least, *most), integer(0, 0)) {
+            (Some(number), _) => set(config, number),
+            (None, Some(zero)) => {
+                set(config, zero);
+                return Ok(Some(renamed_value(key, "0", "auto")));
+            }
+            (None, None) => return wrong(),
+        },
+        (Kind::Word(words, set), DeValue::String(word)) => {
+            let new = aliases::word(key, word);
+            let chosen = new.unwrap_or(word);
+            let Some(at) = words.iter().position(|known| *known == chosen) else {
+                return wrong();
             };
-            return Some(format!(
-                "`{}` in [{}] is {given}; allowed: {kind}",
-                key.name, key.section
-            ));
+            set(config, at);
+            return Ok(new.map(|new| renamed_value(key, &format!("\"{word}\""), new)));
         }
+        (Kind::Path(set), DeValue::String(path)) if Path::new(path.as_ref()).is_absolute() => {
+            set(config, path.as_ref());
+        }
+        (Kind::Group(set), value) => match group(value) {
+            Some(group) => set(config, group),
+            None => return wrong(),
+        },
+        (Kind::Names(set), value) => match texts(value, COMM_MAX) {
+            Some(names) => set(config, names),
+            None => return wrong(),
+        },
+        (Kind::Patterns(set), value) => match texts(value, PATTERN_MAX) {
+            Some(patterns) => set(config, patterns),
+            None => return wrong(),
+        },
+        _ => return wrong(),
     }
-    None
+    Ok(None)
 }
 
-pub(super) fn sections() -> String {
-    let mut sections: Vec<String> = KEYS
-        .iter()
-        .map(|key| format!("[{}]", key.section))
-        .collect();
-    sections.dedup();
-    sections.join(", ")
+/// The warning that a value has another name now.
+fn renamed_value(key: &Key, old: &str, new: &str) -> String {
+    let Key { section, name, .. } = key;
+    format!("`{name}` in [{section}]: {old} is now called \"{new}\"")
 }
 
-pub(super) fn keys_of(section: &str) -> String {
-    let keys = KEYS.iter().filter(|key| key.section == section);
-    keys.map(|key| format!("`{}`", key.name))
-        .collect::<Vec<_>>()
-        .join(", ")
+/// The error message for an invalid value.
+fn invalid(key: &Key, value: &DeValue<'_>) -> String {
+    let given = match value {
+        DeValue::String(text) => format!("\"{text}\""),
+        DeValue::Integer(number) => number.as_str().to_owned(),
+        DeValue::Float(number) => number.as_str().to_owned(),
+        DeValue::Boolean(value) => value.to_string(),
+        value => format!("a value of type {}", value.type_str()),
+    };
+    let meant = match (&key.kind, value) {
+        (Kind::Word(words, _), DeValue::String(text)) => {
+            meant(alike(text, words.iter().copied()), '"')
+        }
+        _ => String::new(),
+    };
+    format!(
+        "`{}` in [{}] is {given}{meant}; allowed: {}",
+        key.name, key.section, key.kind
+    )
 }

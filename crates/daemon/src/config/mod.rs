@@ -5,20 +5,29 @@
 //! wrong type or out of range, and a syntax error are reported with file and line. All mistakes are
 //! reported, not only the first. A configuration with any mistake is not applied at all.
 
+mod aliases;
 mod classes;
 mod keys;
+pub mod never;
+mod pairs;
+mod profiles;
+mod suggest;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use limelight_core::model::class::Classes;
+use limelight_core::model::never::Rules;
 use limelight_core::model::prezero::Extent;
 use limelight_core::settings::{EngineChoice, Settings};
 use toml::de::{DeTable, DeValue};
 
 pub use self::classes::Lists;
-use self::keys::{keys_of, sections, set, Key, KEYS};
+use self::keys::{set, Key, KEYS};
+pub use self::never::NeverLists;
+use self::pairs::contradictions;
+use self::suggest::{outside, unknown_key, unknown_section};
 
 /// The configuration file if the command line names none.
 pub const DEFAULT_FILE: &str = "/etc/limelight/limelight.toml";
@@ -98,12 +107,14 @@ pub struct Config {
     pub oom_score_adj: OomScoreAdjSource,
     /// `[sources] top_app`.
     pub top_app: bool,
-    /// `[sources] scan_interval_ms`.
+    /// `[expert] scan_interval_ms`.
     pub scan_interval: Duration,
     /// `[sources] evdev`.
     pub evdev: EvdevSource,
     /// `[sources] wake_graph`.
     pub wake_graph: bool,
+    /// `[boost] extra_helpers`.
+    pub extra_helpers: Vec<String>,
     /// `[protect] adopt`.
     pub adopt: Adopt,
     /// `[protect] own_scopes`.
@@ -116,6 +127,10 @@ pub struct Config {
     pub class_lists: Lists,
     /// The classes of apps, from `class_lists` and the table of categories.
     pub classes: Classes,
+    /// `[never]`.
+    pub never_lists: NeverLists,
+    /// The rules of `never_lists`.
+    pub never: Rules,
 }
 
 /// Directory with the records of app starts, for `readahead`.
@@ -131,12 +146,15 @@ impl Default for Config {
             scan_interval: Duration::from_millis(500),
             evdev: EvdevSource::default(),
             wake_graph: true,
+            extra_helpers: Vec::new(),
             adopt: Adopt::default(),
             own_scopes: true,
             device: UseDevice::default(),
             cold_start_directory: COLD_START_DIRECTORY.into(),
             class_lists: Lists::default(),
             classes: classes::packaged(),
+            never_lists: NeverLists::default(),
+            never: Rules::default(),
         }
     }
 }
@@ -155,10 +173,10 @@ fn incomplete(config: &Config) -> Option<&'static str> {
     let nameless = |extent: &Extent| extent.device.as_os_str().is_empty();
     match &prezero.block {
         Some(extent) if nameless(extent) => {
-            Some("[prezero] has block_ keys, but no `block_device`")
+            Some("[expert] has prezero_block_ keys, but no `prezero_block_device`")
         }
         None if prezero.engine == EngineChoice::Block => {
-            Some("`engine` in [prezero] is \"block\", which needs `block_device`")
+            Some("`prezero_engine` in [expert] is \"block\", which needs `prezero_block_device`")
         }
         _ => None,
     }
@@ -223,11 +241,26 @@ pub struct Value {
     pub value: Option<String>,
     /// File and line that set it last; `None`: the default.
     pub origin: Option<(PathBuf, usize)>,
+    /// The profile that set it; `origin` is then where the profile was chosen.
+    pub profile: Option<&'static str>,
 }
 
 /// Reads the configuration. Without any file it is [`Config::default`].
 pub fn load(origin: &Origin) -> Result<Config, ConfigErrors> {
     Ok(load_origin(origin)?.config)
+}
+
+/// Like [`load`], with a warning for each old name of a key or a value.
+pub fn load_with_warnings(origin: &Origin) -> Result<(Config, Vec<ConfigError>), ConfigErrors> {
+    let Loaded { config, given } = load_origin(origin)?;
+    let warnings = given.into_iter().filter_map(|given| {
+        Some(ConfigError {
+            message: given.warning?,
+            file: given.file,
+            line: given.line,
+        })
+    });
+    Ok((config, warnings.collect()))
 }
 
 /// Every key with its value, in the order of the packaged file.
@@ -243,13 +276,26 @@ pub fn values(origin: &Origin) -> Result<Vec<Value>, ConfigErrors> {
                 None => default_of(key).map(str::to_owned),
             },
             origin: last.map(|given| (given.file.clone(), given.line)),
+            profile: last.and_then(|given| given.profile),
         }
     };
     Ok(KEYS.iter().map(value).collect())
 }
 
-/// Reads a key's default from the packaged file, which has a line `#: KEY = DEFAULT` for each key
-/// that has a default.
+/// Whether a key has no default. The packaged file shows an example of its value instead.
+pub fn has_only_example(key: &str) -> bool {
+    key.starts_with("prezero_block_")
+}
+
+/// The key and the value that a line of the packaged file shows, if it is of the form
+/// `#KEY = VALUE`. Comments have a blank after the `#`.
+pub fn shown_key(line: &str) -> Option<(&str, &str)> {
+    let line = line.strip_prefix('#')?;
+    let is_key = line.starts_with(|first: char| first.is_ascii_lowercase());
+    line.split_once(" = ").filter(|_| is_key)
+}
+
+/// Reads a key's default from the packaged file.
 fn default_of(key: &Key) -> Option<&'static str> {
     let text = include_str!("../../../../packaging/limelight.toml");
     let mut lines = text.lines();
@@ -257,9 +303,8 @@ fn default_of(key: &Key) -> Option<&'static str> {
     lines
         .take_while(|line| !line.starts_with('['))
         .find_map(|line| {
-            line.strip_prefix("#: ")?
-                .strip_prefix(key.name)?
-                .strip_prefix(" = ")
+            let (name, value) = shown_key(line)?;
+            (name == key.name && !has_only_example(name)).then_some(value)
         })
 }
 
@@ -308,6 +353,10 @@ struct Given {
     value: String,
     file: PathBuf,
     line: usize,
+    /// The profile that sets it; `file` and `line` are then where the profile was chosen.
+    profile: Option<&'static str>,
+    /// The warning that the key or the value has another name now.
+    warning: Option<String>,
 }
 
 impl Given {
@@ -334,6 +383,7 @@ fn load_origin(origin: &Origin) -> Result<Loaded, ConfigErrors> {
     add_errors(&mut loaded, contradictions);
     if let Ok(loaded) = &mut loaded {
         loaded.config.classes = Classes::new(rules, categories);
+        loaded.config.never = loaded.config.never_lists.rules(&loaded.given);
     }
     loaded
 }
@@ -349,34 +399,78 @@ fn add_errors(loaded: &mut Result<Loaded, ConfigErrors>, more: Vec<ConfigError>)
 fn load_files(files: &[PathBuf]) -> Result<Loaded, ConfigErrors> {
     let mut config = Config::default();
     let (mut given, mut errors) = (Vec::new(), Vec::new());
+    let mut texts = Vec::new();
+    let mut chosen = None;
     for file in files {
+        let mut wrong = |line, message| {
+            errors.push(ConfigError {
+                file: file.clone(),
+                line,
+                message,
+            });
+        };
         match std::fs::read_to_string(file) {
             Ok(text) => {
-                let found = apply(&mut config, &text, &mut |key, value, line| {
-                    given.push(Given {
-                        section: key.section,
-                        key: key.name,
-                        value: value.to_owned(),
-                        file: file.clone(),
-                        line,
-                    });
-                });
-                errors.extend(found.into_iter().map(|(line, message)| ConfigError {
-                    file: file.clone(),
-                    line,
-                    message,
-                }));
+                match profiles::named(&text) {
+                    Some((line, Ok(profile))) => chosen = Some((profile, file, line)),
+                    Some((line, Err(message))) => wrong(line, message),
+                    None => {}
+                }
+                texts.push((file, text));
             }
-            Err(error) => {
-                let message = format!("cannot read the configuration: {error}");
-                errors.push(ConfigError {
-                    file: file.clone(),
-                    line: 0,
-                    message,
-                });
-            }
+            Err(error) => wrong(0, format!("cannot read the configuration: {error}")),
         }
     }
+    // The profile of the last file that names one comes first, so that all keys of the files win.
+    if let Some((profile, file, chosen_at)) = chosen {
+        let wrong = apply(
+            &mut config,
+            profile.text,
+            |_| None,
+            &mut |key, value, _, _| {
+                given.push(Given {
+                    section: key.section,
+                    key: key.name,
+                    value: value.to_owned(),
+                    file: file.clone(),
+                    line: chosen_at,
+                    profile: Some(profile.name),
+                    warning: None,
+                });
+            },
+        );
+        debug_assert_eq!(wrong, []);
+    }
+    for (file, text) in texts {
+        let found = apply(
+            &mut config,
+            &text,
+            |_| None,
+            &mut |key, value, line, warning| {
+                given.push(Given {
+                    section: key.section,
+                    key: key.name,
+                    value: value.to_owned(),
+                    file: file.clone(),
+                    line,
+                    profile: None,
+                    warning,
+                });
+            },
+        );
+        errors.extend(found.into_iter().map(|(line, message)| ConfigError {
+            file: file.clone(),
+            line,
+            message,
+        }));
+    }
+    let extra = config.extra_helpers.iter();
+    let helpers = &config.settings.boost.helpers;
+    let extra: Vec<String> = extra
+        .filter(|name| !helpers.contains(name))
+        .cloned()
+        .collect();
+    config.settings.boost.helpers.extend(extra);
     if let (true, Some(message), Some(file)) =
         (errors.is_empty(), incomplete(&config), files.last())
     {
@@ -385,6 +479,9 @@ fn load_files(files: &[PathBuf]) -> Result<Loaded, ConfigErrors> {
             line: 0,
             message: message.to_owned(),
         });
+    }
+    if errors.is_empty() {
+        errors.extend(contradictions(&config, &given));
     }
     if errors.is_empty() {
         Ok(Loaded { config, given })
@@ -399,12 +496,18 @@ fn line_at(text: &str, at: usize) -> usize {
     before.filter(|&&byte| byte == b'\n').count() + 1
 }
 
-/// Applies one file's text to `config`, and reports each valid value with its line. Returns the
+/// Takes a key, its value in TOML syntax, its line, and a warning.
+type Report<'a> = dyn FnMut(&Key, &str, usize, Option<String>) + 'a;
+
+/// Applies one file's text to `config`, and reports each valid value with its line and a warning, if
+/// the key or the value has another name now. `refused` is the
+/// error message for a section, or a key outside a section, that this file may not have. Returns the
 /// mistakes as line and message.
 fn apply(
     config: &mut Config,
     text: &str,
-    given: &mut dyn FnMut(&Key, &str, usize),
+    refused: fn(&str) -> Option<String>,
+    given: &mut Report<'_>,
 ) -> Vec<(usize, String)> {
     let line_at = |at: usize| line_at(text, at);
     let table = match DeTable::parse(text) {
@@ -418,14 +521,20 @@ fn apply(
     for (section, value) in &table {
         let line = line_at(section.span().start);
         let section = section.get_ref().as_ref();
+        if let Some(message) = refused(section) {
+            errors.push((line, message));
+            continue;
+        }
+        if section == profiles::KEY {
+            // Applied before all files.
+            continue;
+        }
         if !KEYS.iter().any(|key| key.section == section) {
-            errors.push((
-                line,
-                format!(
-                    "unknown section [{section}]; known sections: {}",
-                    sections()
-                ),
-            ));
+            let message = match value.get_ref() {
+                DeValue::Table(_) => unknown_section(section),
+                _ => outside(section),
+            };
+            errors.push((line, message));
             continue;
         }
         let DeValue::Table(keys) = value.get_ref() else {
@@ -435,26 +544,39 @@ fn apply(
         for (name, value) in keys {
             let line = line_at(name.span().start);
             let name = name.get_ref().as_ref();
-            match KEYS
-                .iter()
-                .find(|key| key.section == section && key.name == name)
-            {
-                Some(key) => match set(config, key, value) {
-                    Some(message) => errors.push((line, message)),
-                    None => given(key, text.get(value.span()).unwrap_or_default(), line),
-                },
-                None => errors.push((
-                    line,
-                    format!(
-                        "unknown key `{name}` in [{section}]; known keys: {}",
-                        keys_of(section)
-                    ),
-                )),
+            let known = KEYS.iter();
+            let known = known
+                .map(|key| (key, None))
+                .find(|(key, _)| key.section == section && key.name == name);
+            let old = || aliases::key(section, name).map(|(key, old)| (key, Some(old)));
+            let Some((key, moved)) = known.or_else(old) else {
+                errors.push((line, unknown_key(section, name)));
+                continue;
+            };
+            if moved.is_some() && is_set(&table, key) {
+                let Key { section, name, .. } = key;
+                errors.push((line, format!("it is also set as `{name}` in [{section}]")));
+                continue;
+            }
+            match set(config, key, value) {
+                Ok(renamed) => {
+                    let value = text.get(value.span()).unwrap_or_default();
+                    given(key, value, line, moved.or(renamed));
+                }
+                Err(message) => errors.push((line, message)),
             }
         }
     }
     errors.sort();
     errors
+}
+
+/// Whether a file sets this key.
+fn is_set(table: &DeTable<'_>, key: &Key) -> bool {
+    let mut sections = table.iter();
+    let section = sections.find(|(name, _)| name.get_ref() == key.section);
+    let keys = section.and_then(|(_, value)| value.get_ref().as_table());
+    keys.is_some_and(|keys| keys.iter().any(|(name, _)| name.get_ref() == key.name))
 }
 
 #[cfg(test)]

@@ -25,6 +25,8 @@ pub(super) struct Client {
     pub announces: bool,
     /// The client receives notices about memory shortages.
     pub listens: bool,
+    /// The client also receives a notice when the foreground app changes.
+    pub hears_foreground: bool,
     /// No more input is read; the connection closes once the requests already read are answered.
     pub closing: bool,
     pub armed: EventFlags,

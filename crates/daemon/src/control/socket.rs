@@ -13,7 +13,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use limelight_proto::{ErrorCode, Response, LINE_MAX, SOCKET_NAME};
+use limelight_proto::{ErrorCode, Notice, Response, LINE_MAX, SOCKET_NAME};
 use limelight_sys::peercred::{peer, peer_groups, PeerCred};
 use rustix::event::epoll::EventFlags;
 use tracing::{debug, warn};
@@ -24,6 +24,7 @@ use crate::event_loop::reactor::{Reactor, Ready, Token};
 use crate::exit::Failure;
 use crate::reconcile::outbox::Message;
 use crate::system::access::{Access, Speaker};
+use crate::system::identify::Refusal;
 
 /// Maximum number of clients at once.
 pub const CLIENTS_MAX: usize = 64;
@@ -158,11 +159,7 @@ impl ControlSource {
             Ok(Err(error)) => return debug!("rejected a client: {error}"),
             Err(error) => return debug!("rejected a client: {error}"),
         };
-        let of_user = self
-            .clients
-            .values()
-            .filter(|client| client.peer.uid == peer.uid)
-            .count();
+        let of_user = self.connections_of(peer.uid);
         let crowded = peer.uid != 0 && of_user >= CLIENTS_PER_USER;
         if crowded || !self.make_room(reactor) {
             let answer = encode(&Response::Error {
@@ -199,6 +196,7 @@ impl ControlSource {
             holds_claim: false,
             announces: false,
             listens: false,
+            hears_foreground: false,
             closing: false,
             armed: EventFlags::IN,
         };
@@ -324,18 +322,62 @@ impl ControlSource {
         }
     }
 
-    /// Records that this client wants notices.
-    pub fn set_listening(&mut self, id: u64) {
+    /// Records that this client wants notices; `foreground`: also when the foreground app changes.
+    pub fn set_listening(&mut self, id: u64, foreground: bool) {
         if let Some(client) = self.clients.get_mut(&id) {
             client.listens = true;
+            client.hears_foreground = foreground;
         }
+    }
+
+    /// Turns a connection of root into a user's. Its limits are the user's, too.
+    ///
+    /// # Errors
+    ///
+    /// The connection holds something for root, or the user has too many connections.
+    pub fn set_user(&mut self, id: u64, uid: u32, groups: Vec<u32>) -> Result<(), Refusal> {
+        let connections = self.connections_of(uid);
+        if uid != 0 && connections >= CLIENTS_PER_USER {
+            return Err(Refusal::new(
+                ErrorCode::Busy,
+                format!("uid {uid} has {connections} connections"),
+                "close other connections, or try again later",
+            ));
+        }
+        if let Some(client) = self.clients.get_mut(&id) {
+            if client.stays() {
+                return Err(Refusal::new(
+                    ErrorCode::BadRequest,
+                    "this connection holds a claim or a report, or listens",
+                    "send become first",
+                ));
+            }
+            let gid = groups.first().copied().unwrap_or(u32::MAX);
+            client.peer = PeerCred {
+                uid,
+                gid,
+                ..client.peer
+            };
+            client.groups = groups;
+        }
+        Ok(())
+    }
+
+    fn connections_of(&self, uid: u32) -> usize {
+        let clients = self.clients.values();
+        clients.filter(|client| client.peer.uid == uid).count()
     }
 
     /// Sends a message to listening clients. Root, the group and the app's owner receive `notice`;
     /// all other users receive `others`, if there is one. Without an owner, all users receive
     /// `notice`. A client with too many pending answers misses the message.
     pub fn tell(&mut self, message: &Message, now: Duration) {
-        let listeners = self.clients.values_mut().filter(|client| client.listens);
+        let foreground = matches!(message.notice, Notice::Foreground { .. });
+        let listeners = self.clients.values_mut();
+        let listeners = listeners.filter(|client| match foreground {
+            true => client.hears_foreground,
+            false => client.listens,
+        });
         for client in listeners.filter(|client| client.unsent.len() < WAITING_MAX) {
             let uid = client.peer.uid;
             let member = self

@@ -208,7 +208,8 @@ fn notices_of_an_app_go_to_its_owner_root_and_the_group() {
     ]
     .map(|(uid, gid, hears)| (connect(&mut fixture, uid, gid), hears));
     let ids: Vec<u64> = fixture.source.clients.keys().copied().collect();
-    ids.iter().for_each(|&id| fixture.source.set_listening(id));
+    ids.iter()
+        .for_each(|&id| fixture.source.set_listening(id, false));
     let notice = limelight_proto::Notice::Growing {
         app: limelight_proto::AppStatus {
             name: "diary".to_owned(),

@@ -337,6 +337,7 @@ impl Daemon {
     /// Handles all deadlines up to now.
     fn pass_time(&mut self) {
         let at = now();
+        self.reconciler.pass_pause(at);
         self.reconciler.pass_windows(at);
         self.tend_sources(at);
         self.reconciler.pass_gap(at);

@@ -19,8 +19,11 @@ pub(super) struct Restarts {
 
 /// Reads the configuration again; `None`: it is invalid, and the current one stays in force.
 pub(super) fn read(origin: &Origin, current: &Config) -> Option<(Config, Restarts)> {
-    let fresh = match config::load(origin) {
-        Ok(fresh) => fresh,
+    let fresh = match config::load_with_warnings(origin) {
+        Ok((fresh, warnings)) => {
+            log::warn_all(&warnings);
+            fresh
+        }
         Err(errors) => {
             error!("the new configuration is invalid; the current one stays in force:");
             log::error_lines(&errors.to_string());

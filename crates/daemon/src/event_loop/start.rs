@@ -15,6 +15,7 @@ use crate::event_loop::reactor::{Reactor, Token};
 use crate::event_loop::service_manager::Service;
 use crate::event_loop::{Daemon, Options};
 use crate::exit::Failure;
+use crate::log;
 use crate::mechanisms::device::DeviceDoor;
 use crate::mechanisms::{Shared, Writer};
 use crate::reconcile::Reconciler;
@@ -33,7 +34,8 @@ use crate::system::{lock, now, self_tuning, System};
 /// Reads the configuration, takes the lock, opens the system interfaces, and restores what a dead
 /// daemon left changed. Nothing is changed for any app yet.
 pub(super) fn open(options: Options) -> Result<Daemon, Failure> {
-    let config = config::load(&options.config)?;
+    let (config, warnings) = config::load_with_warnings(&options.config)?;
+    log::warn_all(&warnings);
     let lock = lock::take(&options.roots.runtime)?;
     // Signals are blocked before any change, so that a signal that arrives while the daemon starts
     // is handled once it runs.

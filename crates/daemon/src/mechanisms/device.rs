@@ -51,7 +51,7 @@ impl DeviceDoor {
             }
             Err(error) => {
                 return Err(Failure::Powerless(format!(
-                    "{error} ([kernel] device = \"require\")"
+                    "{error} ([kernel] device = \"on\")"
                 )))
             }
         };
@@ -81,7 +81,7 @@ impl DeviceDoor {
         match fault {
             None => Ok(DeviceDoor::Open(device)),
             Some(why) if require => Err(Failure::Powerless(format!(
-                "{why} ([kernel] device = \"require\")"
+                "{why} ([kernel] device = \"on\")"
             ))),
             Some(why) => {
                 warn!("{why}; only knobs of the stock kernel are used");

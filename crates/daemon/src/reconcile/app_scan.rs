@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Scans of the apps: when they are due, and what the last one found.
 
+use std::path::Path;
 use std::time::Duration;
 
 use limelight_core::model::apps::Known;
-use limelight_core::model::class::Classes;
+use limelight_core::model::never::Rules;
 use limelight_core::model::shortage::{derive_thresholds, Level, Thresholds};
 use limelight_core::model::{App, AppKey};
 use limelight_core::policy::swap::culprit::{self, Culprit};
@@ -14,6 +15,7 @@ use limelight_proto::MemoryAction;
 use limelight_sys::watermarks::Watermarks;
 use tracing::{debug, warn};
 
+use crate::config::Config;
 use crate::mechanisms::swap::swapper::Errand;
 use crate::mechanisms::swap::MemoryNotice;
 use crate::reconcile::announced::Announced;
@@ -84,10 +86,14 @@ pub struct AppScan {
 }
 
 impl AppScan {
-    /// Creates the state before the first scan.
-    pub fn new(system: &System, classes: Classes) -> AppScan {
+    /// Creates the state before the first scan. `state`: the directory of saved classes; `None`:
+    /// none is read or saved.
+    pub fn new(system: &System, config: &Config, state: Option<&Path>) -> AppScan {
+        let mut source = AppsSource::new(system, config.classes.clone());
+        source.set_rules(config.never.clone());
+        source.keep_in(state);
         AppScan {
-            source: AppsSource::new(system, classes),
+            source,
             new_units: NewUnits::new(),
             announced: Announced::default(),
             storage: StorageSource::default(),
@@ -157,11 +163,32 @@ impl Reconciler {
     /// Applies a reloaded configuration.
     pub(super) fn configure_swap(&mut self) {
         self.scan.source.set_classes(self.config.classes.clone());
+        self.scan.source.set_rules(self.config.never.clone());
         self.scan.next_look = Some(now());
         if let Some(guard) = &self.mechanisms.swap.guard {
             guard.set_thresholds(self.thresholds());
         }
         self.set_grace();
+    }
+
+    /// Puts the exceptions in force that a user's connection has sent.
+    pub(crate) fn set_user_rules(&mut self, client: u64, uid: u32, rules: Rules) {
+        if self.scan.source.set_user_rules(client, uid, rules) {
+            self.apply_rules();
+        }
+    }
+
+    /// Drops the exceptions that a closed connection has sent.
+    pub(super) fn release_user_rules(&mut self, client: u64) {
+        if self.scan.source.release_rules(client) {
+            self.apply_rules();
+        }
+    }
+
+    /// Acts on changed exceptions: for the foreground app at once, for other apps at the next scan.
+    fn apply_rules(&mut self) {
+        self.scan.next_look = Some(now());
+        self.reconcile(Scope::All(Event::Settings));
     }
 
     fn set_grace(&self) {

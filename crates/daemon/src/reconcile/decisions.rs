@@ -50,6 +50,9 @@ impl Decisions {
         for action in actions {
             let (taken, app, rule) = match action {
                 Action::Swap(Step::Squeeze { app, rule, .. }) => (MemoryAction::Squeeze, app, rule),
+                Action::Swap(Step::WriteBack { app, rule, .. }) => {
+                    (MemoryAction::WriteBack, app, rule)
+                }
                 Action::Swap(Step::Freeze { app, rule, .. }) => (MemoryAction::Freeze, app, rule),
                 _ => continue,
             };

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use limelight_core::model::never::Exceptions;
 use limelight_core::model::snapshot::Measured;
 use limelight_core::model::{App, AppKey, Home, ProcessId};
 use limelight_core::policy::Event;
@@ -66,6 +67,13 @@ impl Reconciler {
             true => measure(&self.system, &starting),
             false => None,
         };
+        let measured = measured.map(|one| Measured {
+            exceptions: self
+                .scan
+                .source
+                .exceptions_of(&self.system, &one.app, &one.members),
+            ..one
+        });
         if measured.is_none() {
             self.model.starting = None;
         }
@@ -101,6 +109,7 @@ fn measure(system: &System, starting: &Launch) -> Option<Measured> {
         members,
         footprint: None,
         terminal: None,
+        exceptions: Exceptions::default(),
     })
 }
 

@@ -120,6 +120,7 @@ impl Reconciler {
     fn measure_topmost(&mut self, members: Option<Vec<ProcessId>>) -> Option<Measured> {
         let app = self.model.front()?.clone();
         let members = members.unwrap_or_else(|| identify::members(&self.system, &app));
+        let exceptions = self.scan.source.exceptions_of(&self.system, &app, &members);
         let divides = self.config.settings.boost.terminal;
         let terminal = &mut self.terminal;
         Some(Measured {
@@ -129,6 +130,7 @@ impl Reconciler {
             footprint: self.mechanisms.protect.measure(&self.system, &app),
             app,
             members,
+            exceptions,
         })
     }
 

@@ -12,6 +12,7 @@ mod launch;
 mod measure;
 mod notices;
 pub mod outbox;
+pub mod pausing;
 mod protected_processes;
 mod scope;
 
@@ -21,7 +22,7 @@ use limelight_core::model::ageing::Ageing;
 use limelight_core::model::apps::Apps;
 use limelight_core::model::pressure::Pressure;
 use limelight_core::model::topmost::{Holder, Rank, Shift, Topmost};
-use limelight_core::model::{App, ProcessId, Snapshot};
+use limelight_core::model::{App, AppKey, ProcessId, Snapshot};
 use limelight_core::policy::Event;
 use tracing::info;
 
@@ -48,6 +49,7 @@ use decisions::Decisions;
 use history::History;
 use launch::Launch;
 use outbox::Outbox;
+use pausing::Pausing;
 use protected_processes::ProtectedProcesses;
 use scope::Scope;
 
@@ -147,6 +149,10 @@ pub struct Reconciler {
     pub decisions: Decisions,
     /// Work for the event loop after an input.
     pub outbox: Outbox,
+    /// The pause in force.
+    pause: Option<Pausing>,
+    /// The foreground app of the last notice, and its owner.
+    told_front: Option<(AppKey, u32)>,
     protected: ProtectedProcesses,
     terminal: TerminalSource,
     ticks: Ticks,
@@ -179,7 +185,7 @@ impl Reconciler {
                 starting: None,
                 last: Snapshot::default(),
             },
-            scan: AppScan::new(&system, config.classes.clone()),
+            scan: AppScan::new(&system, &config, state),
             mechanisms: Mechanisms {
                 protect: Protect::default(),
                 boost: Boost::default(),
@@ -193,6 +199,8 @@ impl Reconciler {
             history: History::open(state, system.boot_id()),
             decisions: Decisions::default(),
             outbox: Outbox::default(),
+            pause: None,
+            told_front: None,
             protected: ProtectedProcesses::default(),
             terminal: TerminalSource::default(),
             ticks: Ticks {
@@ -231,6 +239,7 @@ impl Reconciler {
             Input::Disconnected(client) => {
                 self.mechanisms.window.release(client);
                 self.scan.announced.release(client);
+                self.release_user_rules(client);
                 let shift = self.model.topmost.release(Holder(client), now());
                 self.after(shift);
             }
@@ -275,6 +284,7 @@ impl Reconciler {
         let front = self.model.front();
         let owner = front.and_then(|app| self.model.owner_of(&self.system, app));
         self.mechanisms.window.topmost(front, owner);
+        self.tell_foreground(owner);
         self.model.ageing.restart();
         self.reconcile(Scope::Window(now()));
         let exit = self.model.front();
@@ -400,6 +410,7 @@ impl Reconciler {
             self.mechanisms.window.model.next_deadline(),
             self.mechanisms.protect.tracker.next_look(),
             self.mechanisms.shared.attempts.next_attempt(),
+            self.pause_ends(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -414,7 +425,9 @@ impl Reconciler {
     pub fn configure(&mut self, config: Config) {
         self.config = config;
         if !self.dry_run {
-            self.history.keep_in(Some(self.config.state_directory()));
+            let state = Some(self.config.state_directory());
+            self.history.keep_in(state);
+            self.scan.source.keep_in(state);
         }
         self.access = Access::new(&self.system.roots.groups, &self.config.access_group);
         let gap = self.config.settings.topmost.gap;
@@ -436,6 +449,7 @@ impl Reconciler {
             self.dry_run,
             now(),
         );
+        self.hold_threads();
     }
 
     /// Whether the daemon's own sources of input and frames are needed, for each of three purposes:

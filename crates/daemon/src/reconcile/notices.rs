@@ -4,13 +4,14 @@
 use limelight_core::model::apps::Known;
 use limelight_core::model::shortage::Level;
 use limelight_core::model::{AppKey, Snapshot};
-use limelight_proto::{MemoryAction, MemoryThen, Notice};
+use limelight_proto::{AppStatus, MemoryAction, MemoryThen, Notice};
 use tracing::warn;
 
 use crate::mechanisms::swap::kill_targets::KillTargets;
 use crate::mechanisms::swap::MemoryNotice;
 use crate::reconcile::history::{History, Note};
 use crate::reconcile::outbox::Message;
+use crate::reconcile::Reconciler;
 
 /// Publishes notices about the apps of this snapshot.
 pub(super) fn publish(
@@ -80,6 +81,32 @@ pub(super) fn publish(
                 );
             }
         }
+    }
+}
+
+impl Reconciler {
+    /// Notifies the users who may know: the owner of the new foreground app, and the owner of the
+    /// old one, who learns only that the app is no longer in the foreground. `owner`: the owner of
+    /// the foreground app; `None`: unknown, and only root may know.
+    pub(super) fn tell_foreground(&mut self, owner: Option<u32>) {
+        let front = self.model.front();
+        let now = front.map(|app| (app.key, owner.unwrap_or(0)));
+        let app = front.map(AppStatus::from);
+        let before = std::mem::replace(&mut self.told_front, now);
+        if before.map(|(key, _)| key) == now.map(|(key, _)| key) {
+            return;
+        }
+        let message = |owner, app| Message {
+            owner: Some(owner),
+            notice: Notice::Foreground { app },
+            others: None,
+        };
+        let after = now.map(|(_, owner)| owner);
+        let left = before.map(|(_, owner)| owner);
+        let left = left.filter(|left| Some(*left) != after);
+        let left = left.map(|left| message(left, None));
+        let came = after.map(|after| message(after, app));
+        self.outbox.messages.extend(left.into_iter().chain(came));
     }
 }
 

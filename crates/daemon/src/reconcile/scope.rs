@@ -35,8 +35,14 @@ pub(super) enum Scope<'a> {
 }
 
 impl Reconciler {
-    /// Measures, plans, and executes the plan.
+    /// Measures, plans, and executes the plan. During a pause, plans only undo changes.
     pub(super) fn reconcile(&mut self, scope: Scope<'_>) {
+        let scope = match (self.pause, scope) {
+            (Some(_), Scope::All(_)) => Scope::All(Event::Stop),
+            (Some(_), Scope::Swap(_)) => Scope::Swap(Event::Stop),
+            (Some(_), Scope::Units(_) | Scope::Reservation) => return,
+            (_, scope) => scope,
+        };
         if let Scope::All(event) = scope {
             self.look_around(event);
         }
@@ -89,6 +95,7 @@ impl Reconciler {
             }
             Scope::Window(at) => {
                 let open = self.mechanisms.window.model.open();
+                let open = open.filter(|_| self.pause.is_none());
                 let told = self.mechanisms.shared.in_force.device_window;
                 let step = window::step(open.map(|window| window.ends), told, at);
                 step.map(Action::Window).into_iter().collect()
@@ -100,7 +107,8 @@ impl Reconciler {
         let snapshot = self.measure();
         let actions = plan(&event, &snapshot);
         let contended = self.mechanisms.boost.competitors.is_contended();
-        let quiet = actions.is_empty() && event == Event::Tick && !contended;
+        let is_tick = event == Event::Tick || self.pause.is_some();
+        let quiet = actions.is_empty() && is_tick && !contended;
         self.ticks.quiet = match quiet {
             true => self.ticks.quiet.saturating_add(1),
             false => 0,

@@ -6,21 +6,24 @@
 //! unless a change makes them stale earlier.
 
 pub mod desktop;
+mod exceptions;
+mod properties;
+pub mod saved;
 mod sight;
 mod untouchable;
 mod uses;
 pub(crate) mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
 use limelight_core::model::apps::{AppMemory, Found, Use};
 use limelight_core::model::class::{Class, Classes, Identity, Reasoned};
-use limelight_core::model::unit::{self, Starter, Unit};
+use limelight_core::model::never::{Exceptions, Rules};
+use limelight_core::model::unit;
 use limelight_core::model::{App, AppKey, ProcessId};
-use limelight_sys::cgroup::Cgroup;
 use limelight_sys::clock;
-use limelight_sys::process::Process;
 
 use crate::reconcile::gate::collect::TAB;
 use crate::reconcile::gate::session::{runs_installed, use_of};
@@ -29,18 +32,19 @@ use crate::system::System;
 use crate::sources::display_servers::ServingProcesses;
 use crate::sources::services::charged;
 
-use self::desktop::{Desktop, Entry};
-use self::sight::Sighted;
+use self::desktop::Desktop;
+use self::exceptions::AllRules;
+use self::properties::{
+    asks, executable, exempt, identity, is_of_system, package, service, variable,
+};
+use self::saved::{NotSaved, Saved};
+use self::sight::{Member, Sighted};
 use self::untouchable::{limit_named, Untouchable};
 use self::walk::Places;
 
 /// Time after which the last scan is stale. Until then no scan is made, unless a change makes one
 /// due.
 pub const LOOK_EVERY: Duration = Duration::from_millis(500);
-
-/// The environment variable and the cgroup attribute by which an app asks for a class.
-const ASKS_VARIABLE: &str = "LIMELIGHT_CLASS";
-const ASKS_ATTRIBUTE: &str = "user.limelight.class";
 
 /// Properties of an app that are fixed while its main process runs the same program.
 #[derive(Debug)]
@@ -52,6 +56,8 @@ struct Details {
     uid: u32,
     name: String,
     identity: Identity,
+    /// What Limelight never does for or to it.
+    exceptions: Exceptions,
     /// The class that its environment asks for.
     variable: Option<Class>,
     /// Why the app is never touched: it is a system service, or exempt from OOM kills.
@@ -74,11 +80,13 @@ pub struct Override {
 #[derive(Debug)]
 pub struct AppsSource {
     classes: Classes,
+    rules: AllRules,
     desktop: Desktop,
     /// Apps that have been topmost.
     fronts: BTreeMap<AppKey, App>,
     details: BTreeMap<AppKey, Details>,
     overrides: BTreeMap<AppKey, Override>,
+    saved: Saved,
     places: Places,
     servers: ServingProcesses,
     looked_at: Option<Duration>,
@@ -89,10 +97,12 @@ impl AppsSource {
     pub fn new(system: &System, classes: Classes) -> AppsSource {
         AppsSource {
             classes,
+            rules: AllRules::default(),
             desktop: Desktop::new(&system.roots.data),
             fronts: BTreeMap::new(),
             details: BTreeMap::new(),
             overrides: BTreeMap::new(),
+            saved: Saved::default(),
             places: Places::default(),
             servers: ServingProcesses::default(),
             looked_at: None,
@@ -103,6 +113,59 @@ impl AppsSource {
     pub fn set_classes(&mut self, classes: Classes) {
         self.classes = classes;
         self.looked_at = None;
+    }
+
+    /// Replaces the administrator's exceptions.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.rules.set_system(rules);
+        self.renew_exceptions();
+    }
+
+    /// Replaces the exceptions that a user's connection has sent. Returns whether they differ.
+    pub fn set_user_rules(&mut self, client: u64, uid: u32, rules: Rules) -> bool {
+        let changed = self.rules.set_user(client, uid, rules);
+        if changed {
+            self.renew_exceptions();
+        }
+        changed
+    }
+
+    /// Drops the exceptions that a closed connection has sent. Returns whether there were any.
+    pub fn release_rules(&mut self, client: u64) -> bool {
+        let changed = self.rules.release(client);
+        if changed {
+            self.renew_exceptions();
+        }
+        changed
+    }
+
+    fn renew_exceptions(&mut self) {
+        for details in self.details.values_mut() {
+            let exceptions = self.rules.of(&details.identity, details.uid);
+            if exceptions != details.exceptions {
+                details.exceptions = exceptions;
+                self.looked_at = None;
+            }
+        }
+    }
+
+    /// The exceptions of an app that is in the foreground or starts; `members`: its processes. No
+    /// scan need have found the app.
+    pub fn exceptions_of(
+        &mut self,
+        system: &System,
+        app: &App,
+        members: &[ProcessId],
+    ) -> Exceptions {
+        if self.rules.is_empty() {
+            return Exceptions::default();
+        }
+        if let Some(details) = self.details.get(&app.key) {
+            return details.exceptions.clone();
+        }
+        self.desktop.refresh();
+        let details = sight::by_main(system, app, members).and_then(|app| self.learn(system, &app));
+        details.map_or_else(Exceptions::default, |details| details.exceptions)
     }
 
     /// Records that an app is topmost: it stays known as long as it lives, and does not count as a
@@ -123,6 +186,36 @@ impl AppsSource {
         self.looked_at = None;
     }
 
+    /// Reads the saved classes in this directory, and keeps them there; `None`: saves none.
+    pub fn keep_in(&mut self, directory: Option<&Path>) {
+        self.saved = Saved::open(directory);
+        self.looked_at = None;
+    }
+
+    /// Saves a user's class for an app and for its later starts, or withdraws it.
+    ///
+    /// # Errors
+    ///
+    /// Nothing is saved.
+    pub fn save_class(
+        &mut self,
+        key: AppKey,
+        uid: u32,
+        class: Option<Class>,
+    ) -> Result<(), NotSaved> {
+        let details = self.details.get(&key).ok_or(NotSaved::Nameless)?;
+        self.saved.set(uid, &details.identity, class)?;
+        self.looked_at = None;
+        Ok(())
+    }
+
+    /// The user whose saved class applies to an app, if there is one.
+    pub fn saved_by(&self, key: AppKey) -> Option<u32> {
+        let details = self.details.get(&key)?;
+        let (_, uid) = self.saved.of(&details.identity, details.uid)?;
+        Some(uid)
+    }
+
     /// The class that was set for an app.
     pub fn override_of(&self, key: AppKey) -> Option<Override> {
         self.overrides.get(&key).copied()
@@ -134,7 +227,7 @@ impl AppsSource {
         Some(&self.details.get(&key)?.identity)
     }
 
-    /// The class of an app without the override.
+    /// The class of an app without the override and without a saved class.
     pub fn given_class(&self, key: AppKey) -> Option<Reasoned> {
         Some(self.classes.of(self.identity(key)?))
     }
@@ -146,7 +239,12 @@ impl AppsSource {
         let unit = path.rsplit('/').next().and_then(unit::parse);
         let entry = unit.as_ref().and_then(|unit| self.desktop.of_unit(unit));
         let identity = identity(&self.desktop, unit.as_ref(), entry, Some(path.to_owned()));
-        self.classes.of(&identity)
+        let given = self.classes.of(&identity);
+        // The unit's owner is not known yet, and its program neither.
+        match self.saved.of(&identity, 0) {
+            Some(saved) => with_saved(given, Some(saved)),
+            None => given,
+        }
     }
 
     /// Cgroups in which new apps may appear, as of the last scan.
@@ -262,11 +360,12 @@ impl AppsSource {
             },
             uid: details.uid,
             started: clock::ticks(details.main.starttime),
-            class: self.class(app, &details.identity),
+            class: self.class(app, details),
             uses,
             untouchable: untouchable
                 .or_else(|| details.untouchable.clone())
                 .or_else(|| details.named.clone()),
+            exceptions: details.exceptions.clone(),
             part_of: None,
             memory: memory(system, app),
             cpu: clock::ticks(app.members.iter().map(|member| member.cpu_ticks).sum()),
@@ -274,10 +373,11 @@ impl AppsSource {
         })
     }
 
-    fn class(&self, app: &Sighted, identity: &Identity) -> Reasoned {
-        let given = self.classes.of(identity);
+    fn class(&self, app: &Sighted, details: &Details) -> Reasoned {
+        let given = self.classes.of(&details.identity);
+        let saved = self.saved.of(&details.identity, details.uid);
         match self.overrides.get(&app.key) {
-            None => given,
+            None => with_saved(given, saved),
             // Rules or the app's own request may have lowered the given class since the override
             // was set.
             Some(set) if set.uid != 0 && set.class >= given.class => given,
@@ -293,27 +393,25 @@ impl AppsSource {
 
     /// Updates what is known of an app, and the class that it asks for.
     fn describe(&mut self, system: &System, app: &Sighted) {
-        self.learn(system, app);
+        let known = self.details.get(&app.key);
+        let same = |main: &Member| {
+            known.is_some_and(|known| known.main == main.id && known.comm == main.comm)
+        };
+        if !app.main().is_some_and(same) {
+            if let Some(details) = self.learn(system, app) {
+                self.details.insert(app.key, details);
+            }
+        }
         if let Some(details) = self.details.get_mut(&app.key) {
             details.identity.asks = asks(app.group(system).as_ref(), details.variable);
         }
     }
 
-    /// Identifies an app if it is new or runs another program.
-    fn learn(&mut self, system: &System, app: &Sighted) {
-        let Some(main) = app.main() else {
-            return;
-        };
-        let known = self.details.get(&app.key);
-        if known.is_some_and(|known| known.main == main.id && known.comm == main.comm) {
-            return;
-        }
-        let Some(process) = system.same_process(main.id) else {
-            return;
-        };
-        let Ok(status) = process.status() else {
-            return;
-        };
+    /// Identifies an app that is new or runs another program; `None` if it has ended.
+    fn learn(&self, system: &System, app: &Sighted) -> Option<Details> {
+        let main = app.main()?;
+        let process = system.same_process(main.id)?;
+        let status = process.status().ok()?;
         let unit = app.unit_name().and_then(unit::parse);
         let executable = executable(&process);
         let entry = self
@@ -335,19 +433,34 @@ impl AppsSource {
         let was_front = self.fronts.contains_key(&app.key);
         let of_system = !was_front && is_of_system(app);
         let named = unit.as_ref().filter(|_| !was_front && !in_menu);
-        let details = Details {
+        Some(Details {
             main: main.id,
             comm: main.comm.clone(),
             uid: status.real_uid,
             name,
+            exceptions: self.rules.of(&identity, status.real_uid),
             identity,
             variable: variable(&process),
             untouchable: of_system
                 .then(|| "it is a system service".to_owned())
                 .or_else(|| exempt(&process)),
             named: named.and_then(service),
-        };
-        self.details.insert(app.key, details);
+        })
+    }
+}
+
+/// The class of an app for which a user has saved one. Root's replaces the given class; the app's
+/// owner can only lower it.
+fn with_saved(given: Reasoned, saved: Option<(Class, u32)>) -> Reasoned {
+    match saved {
+        Some((class, uid)) if uid == 0 || class < given.class => Reasoned {
+            class,
+            why: format!(
+                "uid {uid} saved it (limelight class set --save); otherwise {}: {}",
+                given.class, given.why
+            ),
+        },
+        _ => given,
     }
 }
 
@@ -359,94 +472,6 @@ fn whole(system: &System, app: &Sighted, all: &[Sighted]) -> Option<AppKey> {
     let parent = system.same_process(main.id)?.stat().ok()?.ppid;
     let whole = all.iter().find(|other| other.has_pid(parent))?;
     (whole.key != app.key).then_some(whole.key)
-}
-
-/// Identity of an app, from its unit and its desktop entry.
-fn identity(
-    desktop: &Desktop,
-    unit: Option<&Unit>,
-    entry: Option<&Entry>,
-    cgroup: Option<String>,
-) -> Identity {
-    let first_id = unit.and_then(|unit| unit.ids.first()).cloned();
-    let desktop_id = entry.map(|entry| entry.id.clone()).or(first_id);
-    let mut categories = entry.map_or_else(Vec::new, |entry| entry.categories.clone());
-    if let Some(id) = &desktop_id {
-        categories.extend(desktop.appstream_categories(id));
-    }
-    Identity {
-        desktop_id,
-        cgroup,
-        categories,
-        ..Identity::default()
-    }
-}
-
-/// Whether root's service manager started the app: only root makes units in `/system.slice`.
-fn is_of_system(app: &Sighted) -> bool {
-    let home = app.home.as_ref();
-    home.is_some_and(|home| home.path.starts_with("/system.slice/"))
-}
-
-/// Why a unit without a menu entry counts as a service of the session (a settings daemon, a key
-/// ring), not as an app that a person started. Only the unit's name is considered.
-fn service(unit: &Unit) -> Option<String> {
-    let by = match unit.starter {
-        Starter::Autostart => "it was started with the session",
-        Starter::Bus => "it was started by the message bus",
-        Starter::Launcher | Starter::Other => return None,
-    };
-    Some(format!("{by} and is in no menu: a session service"))
-}
-
-/// Why a process is exempt: the kernel's OOM killer may not kill it either.
-fn exempt(process: &Process) -> Option<String> {
-    let exempt = process.oom_score_adj().is_ok_and(|score| score == -1000);
-    exempt.then(|| "its oom_score_adj is -1000".to_owned())
-}
-
-fn executable(process: &Process) -> Option<String> {
-    let (_, path) = process.program().ok()?;
-    let path = path.to_string_lossy().into_owned();
-    Some(
-        path.strip_suffix(" (deleted)")
-            .map_or(path.clone(), str::to_owned),
-    )
-}
-
-/// The package of an Android app. The app runs in a copy of the zygote, which takes the package's
-/// name.
-fn package(process: &Process, executable: Option<&str>) -> Option<String> {
-    let zygote = executable?.rsplit('/').next()?.starts_with("app_process");
-    let name = process
-        .cmdline()
-        .ok()
-        .filter(|_| zygote)?
-        .into_iter()
-        .next()?;
-    // Android services run in processes of their own: `PACKAGE:SERVICE`.
-    let package = name.split(':').next()?.to_owned();
-    (package.contains('.') && !package.contains('/')).then_some(package)
-}
-
-/// The class that an app asks for, and how. The attribute of its cgroup, which may change, takes
-/// precedence over its environment.
-fn asks(group: Option<&Cgroup>, variable: Option<Class>) -> Option<(Class, String)> {
-    let attribute = group.and_then(|group| group.attribute(ASKS_ATTRIBUTE));
-    let attribute = attribute.and_then(|text| word(&text));
-    let attribute = attribute.map(|class| (class, ASKS_ATTRIBUTE));
-    let (class, how) = attribute.or(variable.map(|class| (class, ASKS_VARIABLE)))?;
-    Some((class, how.to_owned()))
-}
-
-/// The class that the process's environment asks for.
-fn variable(process: &Process) -> Option<Class> {
-    word(&process.environment(ASKS_VARIABLE).ok()??)
-}
-
-/// The class that a word names; `None` if it names no class.
-fn word(text: &str) -> Option<Class> {
-    text.trim().parse().ok()
 }
 
 /// Memory of an app: of its own cgroup if it has one, else the sum over its processes. The sum

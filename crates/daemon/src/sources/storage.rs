@@ -21,7 +21,7 @@ const TELLING: u64 = 1 << 20;
 /// State of the swap storage over time.
 #[derive(Debug, Default)]
 pub struct StorageSource {
-    /// Bytes swapped out since boot, sampled once an hour.
+    /// Bytes written to flash since boot, sampled once an hour.
     hours: VecDeque<(Duration, u64)>,
     /// Measured speed of reads from swap, in bytes per second.
     read_rate: Option<u64>,
@@ -34,14 +34,19 @@ impl StorageSource {
             read_rate: self.read_rate,
             ..Storage::default()
         };
+        let mut backing_writes = 0;
         for area in system.proc.swaps().unwrap_or_default() {
             let (medium, used) = match area.medium(&system.sys) {
                 Ok(SwapMedium::Zram(zram)) => {
+                    // The kernel counts pages on the backing device as stored.
+                    let stored = zram.stored_bytes.saturating_sub(zram.written_back_bytes);
                     storage.compressed = Compressed {
-                        stored: storage.compressed.stored + zram.stored_bytes,
+                        stored: storage.compressed.stored + stored,
                         taken: storage.compressed.taken + zram.taken_bytes,
                     };
-                    (Medium::Zram, zram.stored_bytes)
+                    storage.backed |= zram.backed;
+                    backing_writes += zram.backing_writes_bytes;
+                    (Medium::Zram, stored)
                 }
                 Ok(SwapMedium::Disk(Spin::Rotational) | SwapMedium::File(Spin::Rotational)) => {
                     (Medium::Rotational, area.used_bytes)
@@ -59,16 +64,17 @@ impl StorageSource {
         storage.zswap = zswap.is_ok_and(|zswap| zswap.enabled);
         let pages = counters.get("pswpout");
         let out = pages.unwrap_or(0).saturating_mul(page_bytes());
-        // The counter includes pages written to zram, which does not wear out. So it is not used if
-        // there is any zram.
+        // The counter includes pages written to zram, which does not wear out. So if there is any
+        // zram, only the writes to its backing device count.
         let worn = storage
             .areas
             .iter()
             .any(|area| area.medium == Medium::Flash)
             && storage.areas.iter().all(|area| area.medium != Medium::Zram);
-        storage.written = match worn {
-            true => self.within_a_day(out, at),
-            false => 0,
+        storage.written = match (worn, storage.backed) {
+            (true, _) => self.within_a_day(out, at),
+            (false, true) => self.within_a_day(backing_writes, at),
+            (false, false) => 0,
         };
         storage
     }

@@ -50,6 +50,26 @@ pub fn may_speak(system: &System, access: &Access, speaker: Speaker) -> Result<(
     Err(Refusal::new(ErrorCode::NotAllowed, message, cure))
 }
 
+/// Whether this user may pause the daemon: root, and members of the group that `[access] group`
+/// names. A pause ends the protection of every user's apps.
+pub fn may_pause(access: &Access, speaker: Speaker) -> Result<(), Refusal> {
+    if speaker.sees_all() {
+        return Ok(());
+    }
+    let cure = match access.group() {
+        Some(group) => format!(
+            "ask as root, or have root add you to the group {group} (in force from the next login \
+             on)"
+        ),
+        None => "ask as root".to_owned(),
+    };
+    Err(Refusal::new(
+        ErrorCode::NotAllowed,
+        format!("uid {} may not pause limelightd", speaker.uid),
+        cure,
+    ))
+}
+
 fn no_session(uid: u32) -> Refusal {
     Refusal::new(
         ErrorCode::NotAllowed,

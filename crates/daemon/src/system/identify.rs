@@ -181,20 +181,32 @@ pub fn home_of(system: &System, id: ProcessId, path: &str) -> Option<Home> {
     })
 }
 
-/// Whether a cgroup holds nothing but this process and its descendants.
+/// Maximum number of ancestors to follow. Pids are read at different moments, so a reused pid could
+/// form a loop.
+const ANCESTORS_MAX: usize = 64;
+
+/// Whether a cgroup holds nothing but this process and its descendants. Reads the ancestors of the
+/// cgroup's processes, because the process tree of the whole machine takes much longer to read.
 fn holds_only_tree(system: &System, path: &CgroupPath, pid: i32) -> bool {
-    let procs = system
-        .cgroups
-        .open(path)
-        .and_then(|cgroup| cgroup.procs_below());
-    let (Ok(procs), Ok(tree)) = (procs, system.proc.tree()) else {
+    let cgroup = system.cgroups.open(path);
+    let Ok(procs) = cgroup.and_then(|cgroup| cgroup.procs_below()) else {
         return false;
     };
-    let descendants = tree.descendants(pid);
-    !procs.is_empty()
-        && procs
-            .iter()
-            .all(|other| *other == pid || descendants.binary_search(other).is_ok())
+    !procs.is_empty() && procs.iter().all(|other| descends(system, *other, pid))
+}
+
+/// Whether a process is this one or a descendant of it.
+fn descends(system: &System, mut other: i32, pid: i32) -> bool {
+    for _ in 0..ANCESTORS_MAX {
+        if other == pid {
+            return true;
+        }
+        match system.proc.stat(other) {
+            Ok(Some(stat)) if stat.ppid > 0 => other = stat.ppid,
+            _ => return false,
+        }
+    }
+    false
 }
 
 /// Opens the app's cgroup, if it has one of its own that still exists.

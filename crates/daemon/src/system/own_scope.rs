@@ -6,9 +6,9 @@ use limelight_core::model::ProcessId;
 /// The parent cgroup of adopted apps.
 pub const SLICE: &str = "/limelight.slice";
 
-/// Name of the cgroup for the tree of this process.
-pub fn scope_name(root: ProcessId) -> String {
-    format!("app-{}-{}.scope", root.pid, root.starttime)
+/// Path of the cgroup for the tree of this process.
+pub fn scope_path(root: ProcessId) -> String {
+    format!("{SLICE}/app-{}-{}.scope", root.pid, root.starttime)
 }
 
 /// The root process of the tree in this cgroup, if Limelight made the cgroup.
@@ -34,7 +34,7 @@ mod tests {
             pid: 42,
             starttime: 777,
         };
-        let path = format!("{SLICE}/{}", scope_name(root));
+        let path = scope_path(root);
         assert_eq!(root_of_scope(&path), Some(root));
         for other in [
             "/limelight.slice",

@@ -162,11 +162,27 @@ impl World {
         // The status lists agents only of users who may make claims now.
         let agent = r#"{"op":"agent","source":"sway","detail":"test"}"#;
         case(agent, Changed, Told, Changed);
+        // Exceptions apply only to apps of the user who sends them.
+        let never = |text: &str| format!(r#"{{"op":"never","file":"/f","text":"{text}"}}"#);
+        for rule in [
+            r#"protect = [\"*/app-front-*\"]"#,
+            r#"close = [\"*/app-behind-*\"]"#,
+        ] {
+            case(&never(&format!(r"[never]\n{rule}")), Changed, Told, Told);
+        }
         for op in ["explain", "apps"] {
             let told = |pid: i32| format!(r#"{{"op":"{op}","pid":{pid}}}"#);
             case(&told(front), Told, Refused, Told);
             case(&told(strange), Refused, Told, Told);
         }
+        case(
+            r#"{"op":"become","uid":54323,"groups":[54323]}"#,
+            Refused,
+            Refused,
+            Told,
+        );
+        case(r#"{"op":"pause"}"#, Refused, Refused, Changed);
+        case(r#"{"op":"resume"}"#, Refused, Refused, Told);
         for told in [
             r#"{"op":"status"}"#.to_owned(),
             r#"{"op":"apps"}"#.to_owned(),

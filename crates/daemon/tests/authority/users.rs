@@ -104,6 +104,11 @@ impl<'a> World<'a> {
         let class = self.random.one_of(&["keep", "normal", "disposable"]);
         let what = self.random.one_of(&["visible", "audio", "unsaved"]);
         let event = self.random.one_of(&["open", "close"]);
+        let never = self.random.one_of(&[
+            "[never]\nboost = [\"*\"]\nprotect = [\"*\"]\nclose = [\"*\"]",
+            "[class]\nkeep = [\"*\"]",
+            "",
+        ]);
         let owner = self.random.below(USERS.len());
         let at = self.random.below(UNITS);
         let path = format!("/{}", unit(owner, at));
@@ -118,6 +123,7 @@ impl<'a> World<'a> {
             json!({"op": "class", "pid": pid, "class": class}),
             json!({"op": "in-use", "pid": pid, "use": what, "on": on}),
             json!({"op": "agent", "source": source, "detail": "lies"}),
+            json!({"op": "never", "file": "/f", "text": never}),
             json!({"op": "listen"}),
             json!({"op": "explain", "pid": pid}),
             json!({"op": "focus", "target": {"pid": pid}, "source": "test", "uid": 0}),

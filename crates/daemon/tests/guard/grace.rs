@@ -112,6 +112,57 @@ pub fn victim_is_spared_if_memory_is_no_longer_short() {
     assert!(armed.process.is_alive());
 }
 
+pub fn victim_is_spared_if_the_daemon_is_paused() {
+    let mut armed = Armed::new(STAYS, &Gate::default(), LONG);
+    armed.wait_until_asked();
+    armed.guard.set_paused(true);
+    let key = armed.app.key;
+    assert_eq!(armed.spared(), [(key, Spared::Paused)]);
+    assert!(armed.process.is_alive());
+    // It may be killed again after the pause.
+    armed.guard.set_paused(false);
+    armed.guard.set_grace(SHORT);
+    let victim = Victim {
+        candidate: candidate(&armed.app, Class::Disposable, PAGES * 4096),
+        app: &armed.app,
+        members: &[armed.process.id],
+    };
+    assert_eq!(armed.guard.arm(&armed.machine.system, [victim]), 1);
+    assert!(next_report(&armed.guard).how.is_some());
+}
+
+pub fn paused_guard_kills_no_app() {
+    let machine = Machine::new(None);
+    machine.has(200);
+    let mut shell = Command::new("sleep");
+    let mut process = machine.run(shell.arg("600"), PAGES);
+    let app = app(process.id, None);
+    let mut guard = Guard::start(&machine.system, thresholds(), Gate::default()).unwrap();
+    guard.set_paused(true);
+    let members = [process.id];
+    let mut arm = || {
+        let victim = Victim {
+            candidate: candidate(&app, Class::Disposable, PAGES * 4096),
+            app: &app,
+            members: &members,
+        };
+        assert_eq!(guard.arm(&machine.system, [victim]), 1);
+        guard.shortage().level()
+    };
+    arm();
+    machine.has(4);
+    wait_for("memory is not short", || arm() >= Level::Kill);
+    // Further readings of the gauge.
+    for _ in 0..100 {
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(process.is_alive());
+    }
+    assert!(guard.reports().is_empty());
+    guard.set_paused(false);
+    assert!(next_report(&guard).how.is_some());
+    assert!(!process.is_alive());
+}
+
 pub fn victim_that_comes_to_the_foreground_is_spared() {
     let gate = Gate::default();
     let mut armed = Armed::new(STAYS, &gate, SHORT);

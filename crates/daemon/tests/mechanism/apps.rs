@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use limelight_core::model::apps::Use;
 use limelight_core::model::class::Class;
-use limelight_proto::{AppReport, ErrorCode, Response, Role};
+use limelight_proto::{AppReport, ErrorCode, Never, Response, Role};
 
 use crate::common::{Client, Running};
-use crate::two_apps;
+use crate::{two_apps, A, B};
 
 /// A user that owns only what a test gives it.
 const USER: u32 = 54_321;
@@ -103,6 +103,179 @@ fn class_set_by_root_holds_while_the_app_lives() {
         set(&mut daemon, &mut root, 1, "null"),
         Err(ErrorCode::NotAnApp)
     );
+}
+
+/// Sends a user's own configuration.
+fn never(daemon: &mut Running, client: &mut Client, text: &str) -> Response {
+    let line = serde_json::json!({ "op": "never", "file": "/home/u/limelight.toml", "text": text });
+    daemon.ask_over(client, &line.to_string())
+}
+
+#[test]
+fn rule_of_the_system_ends_the_protection_of_an_app_at_a_reload() {
+    let (machine, a, b) = two_apps();
+    let mut daemon = machine.start();
+    daemon.focus(b.pid);
+    assert_ne!(machine.mib(&format!("{B}/memory.min")), 0);
+    assert!(app(&mut daemon, a.pid).never.is_empty());
+    machine.configure("[never]\nprotect = [\"*/app-b-*\"]\nclose = [\"*/app-a-*\"]\n");
+    daemon.daemon.reload();
+    assert_eq!(machine.mib(&format!("{B}/memory.min")), 0);
+    let explained = daemon.explain(b.pid).notes.join("; ");
+    assert!(
+        explained.contains("protect: this app is never protected: its cgroup")
+            && explained.contains("limelight.toml:"),
+        "{explained}"
+    );
+    let rules = app(&mut daemon, a.pid).never;
+    assert_eq!(rules.len(), 1, "{rules:?}");
+    assert!(rules[0].never == Never::Close && !rules[0].by_owner);
+    let explained = daemon.explain(a.pid).notes.join("; ");
+    assert!(
+        explained.contains("swap: this app is never closed by limelightd: its cgroup"),
+        "{explained}"
+    );
+}
+
+#[test]
+fn rules_of_a_user_apply_to_own_apps_only_and_end_with_the_connection() {
+    let (machine, a, b) = two_apps();
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    machine.give(&a, USER);
+    let mut daemon = machine.start();
+    daemon.focus(b.pid);
+    let mut user = daemon.connect_as(USER);
+    let all = "[never]\nboost = [\"*\"]\nprotect = [\"*\"]\nclose = [\"*\"]\n";
+    let answer = never(&mut daemon, &mut user, all);
+    assert!(matches!(answer, Response::Ok { .. }), "{answer:?}");
+    let own = app(&mut daemon, a.pid).never;
+    assert_eq!(own.len(), 3, "{own:?}");
+    assert!(own.iter().all(|one| one.by_owner));
+    assert!(own[2].why.contains("/home/u/limelight.toml:4"), "{own:?}");
+    // The other app belongs to another user, and could be closed instead.
+    assert!(app(&mut daemon, b.pid).never.is_empty());
+    assert_ne!(machine.mib(&format!("{B}/memory.min")), 0);
+    let explained = daemon.explain(a.pid).notes.join("; ");
+    assert!(
+        explained.contains("not in force while another user"),
+        "{explained}"
+    );
+    // A mistake leaves the rules as they are, and names its place.
+    let answer = never(&mut daemon, &mut user, "[never]\nclsoe = []\n");
+    let Response::Error { code, message, .. } = answer else {
+        panic!("{answer:?}");
+    };
+    assert_eq!(code, ErrorCode::BadRequest);
+    assert!(
+        message.starts_with("/home/u/limelight.toml:2: unknown key `clsoe` in [never]")
+            && message.contains("did you mean `close`?"),
+        "{message}"
+    );
+    assert_eq!(app(&mut daemon, a.pid).never.len(), 3);
+    drop(user);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !app(&mut daemon, a.pid).never.is_empty() {
+        assert!(
+            Instant::now() < deadline,
+            "the rules outlive their connection"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn saved_class_survives_app_and_daemon() {
+    let (machine, a, b) = two_apps();
+    let root = rustix::process::geteuid().is_root();
+    if root {
+        machine.give(&a, USER);
+        machine.open_device(&a, "dev-dri/card0");
+    }
+    let save = |pid: i32, class: &str| {
+        format!(r#"{{"op":"class","pid":{pid},"class":{class},"save":true}}"#)
+    };
+    let mut daemon = machine.start();
+    let mut client = match root {
+        true => daemon.connect_as(USER),
+        false => daemon.connect(),
+    };
+    let uid = if root { USER } else { 0 };
+    let answer = daemon.ask_over(&mut client, &save(a.pid, r#""disposable""#));
+    let Response::Ok { message } = answer else {
+        panic!("{answer:?}");
+    };
+    assert!(
+        message.contains(&format!("a is disposable: uid {uid} saved it")),
+        "{message}"
+    );
+    drop(client);
+    daemon.stop();
+    // The app is started again, as is the daemon.
+    machine.end(a, A);
+    let a = machine.spawn(A);
+    if root {
+        machine.give(&a, USER);
+    }
+    let mut daemon = machine.start();
+    let seen = app(&mut daemon, a.pid);
+    assert_eq!((seen.class, seen.set_by), (Class::Disposable, Some(uid)));
+    assert_eq!(app(&mut daemon, b.pid).class, Class::Normal);
+    if root {
+        // Root's class wins over the user's, also where it is higher, and the user may not change
+        // it.
+        assert!(matches!(
+            daemon.ask(&save(a.pid, r#""keep""#)),
+            Response::Ok { .. }
+        ));
+        let seen = app(&mut daemon, a.pid);
+        assert_eq!((seen.class, seen.set_by), (Class::Keep, Some(0)));
+        machine.open_device(&a, "dev-dri/card0");
+        let mut user = daemon.connect_as(USER);
+        let refused = daemon.ask_over(&mut user, &save(a.pid, r#""disposable""#));
+        assert!(
+            matches!(&refused, Response::Error { code: ErrorCode::NotAllowed, message, .. }
+                if message.contains("root set the class")),
+            "{refused:?}"
+        );
+        daemon.ask(&save(a.pid, "null"));
+        assert_eq!(app(&mut daemon, a.pid).class, Class::Disposable);
+        daemon.ask_over(&mut user, &save(a.pid, "null"));
+        assert_eq!(app(&mut daemon, a.pid).class, Class::Normal);
+    }
+}
+
+#[test]
+fn saved_class_of_a_user_never_raises_an_app() {
+    let (machine, a, _b) = two_apps();
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    machine.give(&a, USER);
+    machine.open_device(&a, "dev-dri/card0");
+    let mut daemon = machine.start();
+    let mut user = daemon.connect_as(USER);
+    let line = |class: &str| {
+        format!(
+            r#"{{"op":"class","pid":{},"class":{class},"save":true}}"#,
+            a.pid
+        )
+    };
+    let refused = daemon.ask_over(&mut user, &line(r#""keep""#));
+    let code = ErrorCode::NotAllowed;
+    assert!(
+        matches!(&refused, Response::Error { code: found, .. } if *found == code),
+        "{refused:?}"
+    );
+    // The class that the app has anyway, saved, does not hold up a lower one.
+    assert!(matches!(
+        daemon.ask_over(&mut user, &line(r#""normal""#)),
+        Response::Ok { .. }
+    ));
+    machine.configure("[class]\ndisposable = [\"*/app-a-*\"]\n");
+    daemon.daemon.reload();
+    assert_eq!(app(&mut daemon, a.pid).class, Class::Disposable);
 }
 
 #[test]

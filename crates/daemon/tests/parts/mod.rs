@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use limelight_core::model::apps::{Apps, Service, Use};
 use limelight_core::model::class::Classes;
+use limelight_core::model::never::Exceptions;
 use limelight_core::model::protected::PREVIOUS_FOR;
 use limelight_core::model::shortage::{derive_thresholds, Gauge, Shortage};
 use limelight_core::model::snapshot::Measured;
@@ -116,6 +117,8 @@ impl Machine {
         for group in groups.iter().chain(&[""]) {
             for (file, text) in [
                 ("cgroup.procs", ""),
+                ("cgroup.controllers", "memory\n"),
+                ("cgroup.subtree_control", "memory\n"),
                 ("cgroup.events", "populated 1\nfrozen 0\n"),
                 ("memory.current", "50000000\n"),
                 ("memory.stat", "anon 40000000\nshmem 0\n"),
@@ -445,6 +448,7 @@ impl TestDaemon {
                 app,
                 footprint: None,
                 terminal: None,
+                exceptions: Exceptions::default(),
             }),
             apps: self.apps.by_use().into_iter().cloned().collect(),
             users_taken: self.apps.users.taken(),

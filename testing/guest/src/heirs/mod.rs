@@ -118,7 +118,7 @@ fn check_all(when: &str, all: &[Expected], reporter: &Reporter) -> Result<()> {
 pub fn run(stage: Stage) -> Result<()> {
     let reporter = &stage.reporter;
     // The app stays without its own cgroup and thus without a weight: boost uses nice values.
-    write_config("[protect]\nadopt = \"never\"\n")?;
+    write_config("[protect]\nadopt = \"off\"\n")?;
     let mut app = App::start()?;
     let scope = Cgroup::create("app.slice/app-limelight-other-1.scope")?;
     let other = sleeper(Some(&scope), false)?;

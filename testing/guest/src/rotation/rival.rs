@@ -1,12 +1,43 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Debian's packaged OOM daemons, with the configuration from their packages.
 
-use anyhow::Result;
+use std::fs::File;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
 
 use crate::plan::Arm;
-use crate::process::run;
+use crate::process::{run, Process, Start};
 use crate::record::Reporter;
 use crate::systemd::systemctl;
+
+/// Path of earlyoom in a guest without systemd.
+pub const EARLYOOM: &str = "/bin/earlyoom";
+const EARLYOOM_LOG: &str = "/run/earlyoom.log";
+/// The arguments of Debian's unit: the defaults, and one report an hour.
+const EARLYOOM_ARGUMENTS: [&str; 2] = ["-r", "3600"];
+
+/// Starts earlyoom as Debian's unit does, in a guest without systemd, if this arm has it.
+pub fn earlyoom(arm: Arm) -> Result<Option<Process>> {
+    if arm != Arm::Earlyoom {
+        return Ok(None);
+    }
+    let log =
+        File::create(EARLYOOM_LOG).with_context(|| format!("cannot create {EARLYOOM_LOG}"))?;
+    let mut command = Command::new(EARLYOOM);
+    command
+        .args(EARLYOOM_ARGUMENTS)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log);
+    Start::PLAIN.program(command, "earlyoom").map(Some)
+}
+
+/// Checks that earlyoom still runs, and ends it.
+pub fn end_earlyoom(mut earlyoom: Process, reporter: &Reporter) -> Result<()> {
+    let log = std::fs::read_to_string(EARLYOOM_LOG).unwrap_or_default();
+    reporter.check("earlyoom runs until the end", earlyoom.alive(), log.trim())
+}
 
 /// A running OOM daemon.
 pub struct Rival {

@@ -4,38 +4,57 @@
 use anyhow::Result;
 
 use super::How;
-use crate::paths::Paths;
+use crate::paths::{self, Paths};
 use crate::results::Aggregates;
 use crate::run::Runner;
 use crate::scenario::{Kind, Mode};
-use crate::scenarios::demo::{self, DEMO};
+use crate::scenarios::demo::{self, DEMO, WITH_OUR_KERNEL};
 
 const INTRODUCTION: &str = "\
-Limelight's demo: an image viewer in a small virtual machine. Its pages compete for memory with a
-file copy and an indexer. The same swipes run with nothing else, on Debian's own kernel, and with
-Limelight. The first time, a kernel is built (10 to 20 minutes on two cores); after that a few
-minutes are enough.
+An image viewer runs in a small virtual machine. Its pages compete for memory with a file copy and
+an indexer. The same swipes run with nothing else, on stock Debian, with earlyoom, and with
+Limelight, all on Debian's own kernel.
+";
+const NEXT: &str = "\
+What next?
+  limelight selftest    the same comparison on this machine, without a virtual machine
+  docs/user/install.md  how to install Limelight, and how to remove it again
+  make demo KERNEL=ours adds a row with our kernel (builds it: 10 to 20 minutes on two cores)
 ";
 
-/// Runs the demo. Returns false when a verdict, a check or a machine failed.
-pub fn run(paths: &Paths, how: &How) -> Result<bool> {
+/// Runs the demo. `our_kernel`: also with Limelight on our kernel. Returns false when a verdict, a
+/// check or a machine failed.
+pub fn run(paths: &Paths, our_kernel: bool, how: &How) -> Result<bool> {
     println!("{INTRODUCTION}");
-    let options = how.options(Kind::Benchmark, Mode::Fast);
-    let finished = Runner::new(paths, options.accelerator)?.run(&DEMO, &options)?;
-    if let Some(table) = demo::table(&Aggregates::from_rows(&finished.rows)) {
-        println!("\n{}", table.text());
+    let mut options = how.options(Kind::Benchmark, Mode::Fast);
+    if our_kernel {
+        options.selection.arms = WITH_OUR_KERNEL.iter().map(ToString::to_string).collect();
     }
+    let finished = Runner::new(paths, options.accelerator)?.run(&DEMO, &options)?;
+    let lines = demo::lines(&Aggregates::from_rows(&finished.rows));
     for verdict in finished.judged() {
         if !verdict.passed {
             println!("NOT HELD: {} ({})", verdict.what, verdict.seen);
         }
     }
+    for failure in &finished.failures {
+        println!("FAILED: {failure}");
+    }
+    if !lines.is_empty() {
+        let picture = paths.lab.join("demo.svg");
+        paths::write(&picture, demo::picture(&lines))?;
+        println!("\n{}", demo::table(&lines).text());
+        println!(
+            "earlyoom acts only when memory is used up; it does not choose what Linux evicts."
+        );
+        println!("As a picture: {}", paths.short(&picture));
+    }
     if let Some(file) = &finished.file {
         println!(
-            "All figures: {} (one JSON object a line).",
+            "All figures: {} (one JSON object a line).\n",
             paths.short(file)
         );
-        println!("`make report` makes a page with charts of everything that was measured.");
     }
+    print!("{NEXT}");
     Ok(!finished.failed())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! `run`, `bench`, `soak`: run scenarios and print their tables and verdicts.
+//! `run`: runs scenarios and prints their tables and verdicts.
 
 use anyhow::Result;
 
@@ -22,7 +22,8 @@ pub fn run(paths: &Paths, specs: &[&Spec], how: &How) -> Result<bool> {
     Ok(all_held)
 }
 
-fn show(paths: &Paths, spec: &Spec, finished: &Finished) {
+/// Prints the tables, checks and verdicts of a scenario.
+pub fn show(paths: &Paths, spec: &Spec, finished: &Finished) {
     for table in table::tables(spec, &Aggregates::from_rows(&finished.rows)) {
         println!("\n{}", table.text());
     }

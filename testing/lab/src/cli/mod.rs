@@ -2,11 +2,15 @@
 //! The lab's commands.
 
 mod aarch64;
+mod bench;
 mod demo;
 mod dma;
 mod measure;
+mod record;
 mod report;
 mod tests;
+
+use std::path::PathBuf;
 
 use anyhow::{bail, Result};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -64,6 +68,9 @@ pub enum Command {
     },
     /// Run only the kernel's own tests (KUnit); ends with `N passed, N failed`.
     Kunit {
+        /// Run them on the debug kernel (KASAN, lockdep) instead of our ordinary kernel.
+        #[arg(long)]
+        debug: bool,
         /// Run options; only `--accel` and `--timeout` apply.
         #[command(flatten)]
         how: How,
@@ -78,25 +85,46 @@ pub enum Command {
         #[command(flatten)]
         how: How,
     },
-    /// Run every benchmark scenario, print its tables and verdicts.
+    /// Run every benchmark scenario, print its tables and verdicts. Resumes after an interruption.
     Bench {
+        /// Run only the cases behind the headline figures, once each.
+        #[arg(long)]
+        quick: bool,
+        /// Start anew, even if an earlier benchmark was interrupted.
+        #[arg(long)]
+        restart: bool,
         /// Run options.
         #[command(flatten)]
         how: How,
     },
-    /// Run every soak scenario, print its tables and verdicts.
+    /// Run the scenarios whose counters are recorded, write testing/lab/record.toml and print the
+    /// difference.
+    Record {
+        /// Run options; selections do not apply.
+        #[command(flatten)]
+        how: How,
+    },
+    /// Run the kernel's own tests on the debug kernel, then every soak scenario; prints tables and
+    /// verdicts.
     Soak {
         /// Run options.
         #[command(flatten)]
         how: How,
     },
-    /// Show an image viewer under load, without and with Limelight.
+    /// Show an image viewer under load, without and with Limelight, on Debian's kernel.
     Demo {
+        /// Also run Limelight on our kernel, which is built first.
+        #[arg(long)]
+        our_kernel: bool,
+        /// Directory of the static programs limelight-guest, limelightd and limelight. Default:
+        /// those built by `make static`.
+        #[arg(long, value_name = "DIR")]
+        programs: Option<PathBuf>,
         /// Run options.
         #[command(flatten)]
         how: How,
     },
-    /// Make target/lab/report.html from the newest results.
+    /// Make target/lab/report.html from docs/results/figures.toml and the newest results.
     Report {
         /// Print tables in Markdown instead.
         #[arg(long)]
@@ -104,12 +132,15 @@ pub enum Command {
         /// Only these scenarios.
         scenarios: Vec<String>,
     },
+    /// Make README's table and the drawings in docs/results from docs/results/figures.toml.
+    Figures,
 }
 
 /// Options for running scenarios.
 #[derive(Debug, Args)]
 pub struct How {
-    /// Only variants with one of these texts in their name (`mglru/zram`).
+    /// Only variants with one of these texts in their name (`mglru/zram`), or with this name
+    /// (`=mglru/zram/copy`).
     #[arg(long, value_delimiter = ',')]
     variant: Vec<String>,
     /// Only these arms (`stock`, `limelight@limelight`).
@@ -213,16 +244,39 @@ pub fn run(paths: &Paths, command: Command) -> Result<bool> {
         }
         Command::Run { scenario, how } => measure::run(paths, &[find(&scenario)?], &how),
         Command::Test { how } => tests::run(paths, &how),
-        Command::Kunit { how } => tests::run_kunit(paths, &how),
+        Command::Kunit { debug, how } => {
+            let kernel = if debug {
+                Kernel::Debug
+            } else {
+                Kernel::Limelight
+            };
+            tests::run_kunit(paths, &how, kernel)
+        }
         Command::Dma => dma::run(paths),
         Command::Aarch64 { how } => aarch64::run(paths, &how),
-        Command::Bench { how } => measure::run(paths, &of_kind(Kind::Benchmark), &how),
-        Command::Soak { how } => measure::run(paths, &of_kind(Kind::Soak), &how),
-        Command::Demo { how } => demo::run(paths, &how),
+        Command::Bench {
+            quick,
+            restart,
+            how,
+        } => bench::run(paths, &how, quick, restart),
+        Command::Record { how } => record::run(paths, &how),
+        Command::Soak { how } => tests::run_soak(paths, &how),
+        Command::Demo {
+            our_kernel,
+            programs,
+            how,
+        } => {
+            let paths = Paths {
+                programs_dir: programs,
+                ..paths.clone()
+            };
+            demo::run(&paths, our_kernel, &how)
+        }
         Command::Report {
             markdown,
             scenarios,
         } => report::run(paths, markdown, &scenarios).map(|()| true),
+        Command::Figures => report::run_figures(paths).map(|()| true),
     }
 }
 

@@ -7,6 +7,7 @@ use anyhow::{bail, Result};
 
 use super::of_kind;
 use crate::paths::{self, Paths};
+use crate::report::figures::{self, Figures};
 use crate::report::{self, Section};
 use crate::results::store;
 use crate::scenario::Kind;
@@ -21,18 +22,33 @@ pub fn run(paths: &Paths, markdown: bool, only: &[String]) -> Result<()> {
         }
         let rows = store::newest(store::load(&paths.results(), spec.name)?);
         if !rows.is_empty() {
-            sections.push(Section { spec, rows });
+            sections.push(Section {
+                spec,
+                rows,
+                linux: paths.linux,
+            });
         }
     }
-    if sections.is_empty() {
-        bail!("there are no results yet: `make demo` takes minutes, `make bench` hours");
-    }
     if markdown {
+        if sections.is_empty() {
+            bail!("there are no results yet: `make demo` takes minutes, `make bench` hours");
+        }
         print!("{}", report::markdown(&sections));
         return Ok(());
     }
     let page = paths.lab.join("report.html");
-    paths::write(&page, report::html(&sections))?;
+    let committed = Figures::load(&paths.root)?.html()?;
+    paths::write(&page, report::html(&committed, &sections))?;
     println!("{}", paths.short(&page));
+    Ok(())
+}
+
+/// Makes README's table and the drawings in docs/results from the committed figures.
+pub fn run_figures(paths: &Paths) -> Result<()> {
+    let changed = Figures::load(&paths.root)?.write(&paths.root)?;
+    for file in &changed {
+        println!("{file}");
+    }
+    println!("{}: {} files changed", figures::FILE, changed.len());
     Ok(())
 }

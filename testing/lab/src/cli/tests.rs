@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `test`: runs the kernel's KUnit tests and every test scenario. `kunit`: runs the former only.
+//! `soak`: runs the KUnit tests on the debug kernel, then every soak scenario.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use limelight_apps::plan::Plan;
 
-use super::{of_kind, How};
+use super::{measure, of_kind, How};
 use crate::image::initramfs;
 use crate::ktap::{self, Outcome};
 use crate::paths::{self, Paths};
@@ -19,6 +20,8 @@ use crate::scenario::{Kernel, Kind, Mode, Spec};
 
 /// Timeout for a boot that runs no cells, on an idle host; it includes the kernel's KUnit tests.
 const BARE_LIMIT: Duration = Duration::from_secs(300);
+/// Factor on [`BARE_LIMIT`] for the debug kernel.
+const DEBUG_FACTOR: u32 = 4;
 
 /// The number of passed tests, and each failed test with the observed values.
 #[derive(Default)]
@@ -75,21 +78,33 @@ pub fn run(paths: &Paths, how: &How) -> Result<bool> {
     let mut runner = Runner::new(paths, options.accelerator)?;
     let mut tally = Tally::default();
     let limit = bare_limit(&options);
-    kunit(paths, &mut runner, &mut tally, limit)?;
+    kunit(paths, &mut runner, &mut tally, Kernel::Limelight, limit)?;
     exact(paths, &mut runner, &mut tally, limit)?;
     tally.run(&mut runner, &of_kind(Kind::Test), &options)?;
     tally.print();
     Ok(tally.is_clean())
 }
 
-/// Runs only the kernel's KUnit tests; the last line is `N passed, N failed`.
-pub fn run_kunit(paths: &Paths, how: &How) -> Result<bool> {
+/// Runs only the KUnit tests of `kernel`; the last line is `N passed, N failed`.
+pub fn run_kunit(paths: &Paths, how: &How, kernel: Kernel) -> Result<bool> {
     let options = how.options(Kind::Test, Mode::Fast);
     let mut runner = Runner::new(paths, options.accelerator)?;
     let mut tally = Tally::default();
-    kunit(paths, &mut runner, &mut tally, bare_limit(&options))?;
+    let limit = match kernel {
+        Kernel::Debug => bare_limit(&options).saturating_mul(DEBUG_FACTOR),
+        _ => bare_limit(&options),
+    };
+    kunit(paths, &mut runner, &mut tally, kernel, limit)?;
     tally.print();
     Ok(tally.is_clean())
+}
+
+/// Runs the KUnit tests on the debug kernel, then every soak scenario. Some of these tests are
+/// skipped on other kernels, for lack of `CONFIG_MEMORY_FAILURE`.
+pub fn run_soak(paths: &Paths, how: &How) -> Result<bool> {
+    let tests_hold = run_kunit(paths, how, Kernel::Debug)?;
+    let scenarios_hold = measure::run(paths, &of_kind(Kind::Soak), how)?;
+    Ok(tests_hold && scenarios_hold)
 }
 
 /// The timeout for a boot that runs no cells.
@@ -97,9 +112,15 @@ fn bare_limit(options: &Options) -> Duration {
     BARE_LIMIT.saturating_mul(u32::try_from(options.patience).unwrap_or(u32::MAX))
 }
 
-/// A machine that only boots our kernel.
-fn bare_machine(paths: &Paths, runner: &mut Runner, dir: &Path, mode: Mode) -> Result<Machine> {
-    let (kernel, accelerator) = runner.kernel(Kernel::Limelight)?;
+/// A machine that only boots `kernel`.
+fn bare_machine(
+    paths: &Paths,
+    runner: &mut Runner,
+    kernel: Kernel,
+    dir: &Path,
+    mode: Mode,
+) -> Result<Machine> {
+    let (kernel, accelerator) = runner.kernel(kernel)?;
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let initial = dir.join("initramfs");
     let programs = initramfs::Programs::of(paths, &kernel)?;
@@ -118,7 +139,7 @@ fn exact(paths: &Paths, runner: &mut Runner, tally: &mut Tally, limit: Duration)
     let progress = Progress::new("exact mode");
     progress.update("booting twice");
     let dir = paths.runs().join(format!("{}-exact", runner.name()));
-    let machine = bare_machine(paths, runner, &dir, Mode::Exact)?;
+    let machine = bare_machine(paths, runner, Kernel::Limelight, &dir, Mode::Exact)?;
     let consoles: Result<Vec<String>> = (0..2)
         .map(|_| guest::run(&machine, &dir, limit).map(|(_, console)| console))
         .collect();
@@ -150,14 +171,20 @@ fn first_difference(a: &str, b: &str) -> Option<String> {
     }
 }
 
-/// Boots our kernel with its tests enabled and reads their results from the console.
-fn kunit(paths: &Paths, runner: &mut Runner, tally: &mut Tally, limit: Duration) -> Result<()> {
+/// Boots `kernel` with its tests enabled and reads their results from the console.
+fn kunit(
+    paths: &Paths,
+    runner: &mut Runner,
+    tally: &mut Tally,
+    kernel: Kernel,
+    limit: Duration,
+) -> Result<()> {
     let progress = Progress::new("kunit");
     progress.update("booting the kernel with its own tests");
     let dir = paths.runs().join(format!("{}-kunit", runner.name()));
     let mut in_turn = false;
     let (died, output) = loop {
-        let mut machine = bare_machine(paths, runner, &dir, Mode::Fast)?;
+        let mut machine = bare_machine(paths, runner, kernel, &dir, Mode::Fast)?;
         machine.in_turn = in_turn;
         machine
             .parameters

@@ -81,7 +81,10 @@ pub fn check(path: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::FileTimes;
+    use std::io::Write;
     use std::os::unix::fs::MetadataExt;
+    use std::time::{Duration, SystemTime};
 
     use super::*;
     use crate::paths::tests::temporary;
@@ -116,7 +119,13 @@ mod tests {
         let (dir, _) = temporary();
         let files = dir.path().join("files");
         fs::create_dir(&files).unwrap();
-        fs::write(files.join("file"), "text").unwrap();
+        let mut file = File::create(files.join("file")).unwrap();
+        file.write_all(b"text").unwrap();
+        // The image contains the file's access time. The first mkfs would change it by reading the
+        // file, unless it is later than the file's last change.
+        let later = SystemTime::now() + Duration::from_secs(3600);
+        file.set_times(FileTimes::new().set_accessed(later))
+            .unwrap();
         let mut namespace = Command::new("unshare");
         namespace.args(["--map-root-user", "--"]);
         let works = Command::new("unshare")

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use limelight_apps::kselftest;
-use limelight_apps::plan::{Plan, PACKAGES};
+use limelight_apps::plan::{Arm, Plan, PACKAGES};
 use limelight_apps::scenario::Work;
 
 use super::cpio::Writer;
@@ -18,7 +18,7 @@ use crate::paths::Paths;
 use crate::shell;
 
 /// The project's programs, all in `/bin` of the guest. The first one is the guest's init. It is the
-/// only one copied if the guest installs Limelight as a package.
+/// only one copied if the guest installs Limelight as a package. The demo does without the last.
 const PROGRAMS: [&str; 4] = [
     "limelight-guest",
     "limelightd",
@@ -27,12 +27,13 @@ const PROGRAMS: [&str; 4] = [
 ];
 
 /// Mount points and writable directories of the guest.
-const DIRECTORIES: [&str; 14] = [
+const DIRECTORIES: [&str; 15] = [
     "bin",
     "dev",
     "etc",
     "lib",
     "lib/modules",
+    "lib64",
     "mnt",
     "packages",
     "proc",
@@ -70,6 +71,7 @@ impl Programs {
     pub fn of(paths: &Paths, kernel: &Bootable) -> Result<Programs> {
         let (dir, made_by) = match kernel.kernel.is_arm64() {
             true => (paths.programs_aarch64(), "make android"),
+            false if paths.programs_dir.is_some() => (paths.programs(), "make demo"),
             false => (paths.programs(), "make static"),
         };
         Ok(Programs {
@@ -93,10 +95,10 @@ pub fn write(
     packages: &[PathBuf],
     to: &Path,
 ) -> Result<()> {
-    let ours = if packages.is_empty() {
-        PROGRAMS.len()
-    } else {
-        1
+    let ours = match (packages.is_empty(), programs.paths.programs_dir.is_some()) {
+        (false, _) => 1,
+        (true, true) => PROGRAMS.len() - 1,
+        (true, false) => PROGRAMS.len(),
     };
     let mut files: Vec<(String, PathBuf)> = PROGRAMS[..ours]
         .iter()
@@ -106,6 +108,11 @@ pub fn write(
     if plan.cells.iter().any(|cell| cell.work == Work::Kselftest) {
         let selftest = kernel::kselftest::get(&programs.paths)?;
         files.push((kselftest::PROGRAM[1..].into(), selftest));
+    }
+    // A Debian root file system has the package instead.
+    let earlyoom = plan.cells.iter().any(|cell| cell.arm == Arm::Earlyoom);
+    if earlyoom && plan.machine.rootfs.is_none() {
+        files.extend(kernel::rival::earlyoom(&programs.paths)?);
     }
     let mut contents = Vec::new();
     for (at, from) in files {

@@ -150,11 +150,15 @@ fn version_order(a: &str, b: &str) -> Ordering {
 
 /// The URI of the Debian mirror in apt's configuration.
 fn mirror() -> Result<String> {
+    if let Ok(mirror) = std::env::var("LIMELIGHT_MIRROR") {
+        return Ok(mirror);
+    }
     let format = "$(ORIGIN)|$(LABEL)|$(REPO_URI)";
     let targets = ["indextargets", "--format", format, "Created-By: Packages"];
     let list = shell::output(Command::new("apt-get").args(targets))?;
     let mirror = debian_uri(&list).context(
-        "apt has no lists of Debian's archive: run `apt-get update`, or set LIMELIGHT_KERNEL_SRC",
+        "apt has no lists of Debian's archive: run `apt-get update`, or set LIMELIGHT_MIRROR to \
+         the URI of a mirror of Debian",
     )?;
     Ok(mirror.to_owned())
 }

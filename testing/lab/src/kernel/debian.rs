@@ -19,6 +19,8 @@ use crate::shell;
 
 /// The suite of Debian that has Linux 7.3.
 const BACKPORTS: &str = "trixie-backports";
+/// The suite of Debian that is used on hosts other than Debian.
+const STABLE: &str = "trixie";
 
 /// Debian's newest kernel of the selected version, as a cache entry with `bzImage`, `.config` and
 /// `modules/`.
@@ -33,7 +35,7 @@ pub fn get(paths: &Paths) -> Result<PathBuf> {
 /// entry in the cache is used.
 fn get_native(paths: &Paths) -> Result<PathBuf> {
     let shelf = Shelf::new(&paths.cache, "kernels")?;
-    let apt = Apt::native();
+    let apt = apt(paths)?;
     let newest = apt.newest(&image_pattern("6.12", "amd64"));
     if let (Err(_), Some(kept)) = (&newest, shelf.newest("debian")?) {
         return Ok(kept);
@@ -58,6 +60,15 @@ fn get_backport(paths: &Paths) -> Result<PathBuf> {
     let entry = fetch_kernel(&shelf, &name, &apt, &packages);
     paths::remove_tree(&lists)?;
     entry
+}
+
+/// apt for Debian's packages: the host's where the host is Debian. Elsewhere, `LIMELIGHT_MIRROR`
+/// names a mirror of Debian, and the packages are those of Debian 13.
+pub fn apt(paths: &Paths) -> Result<Apt> {
+    match std::env::var_os("LIMELIGHT_MIRROR") {
+        Some(_) => Apt::suite(STABLE, &paths.cache.join("apt-stable")),
+        None => Ok(Apt::native()),
+    }
 }
 
 /// The pattern of the names of kernel packages of a series (`6.12`).

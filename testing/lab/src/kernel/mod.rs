@@ -9,6 +9,7 @@ pub mod kselftest;
 mod linux;
 pub mod modules;
 mod patch;
+pub mod rival;
 mod source;
 
 use std::path::PathBuf;

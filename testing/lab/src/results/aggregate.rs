@@ -90,6 +90,17 @@ impl Aggregates {
         distinct.into_iter().cloned().collect()
     }
 
+    /// The names of all series that any arm has for `task` of `variant`.
+    pub fn series_names(&self, variant: &Variant, task: &str) -> Vec<String> {
+        let distinct: BTreeSet<_> = self
+            .cells
+            .iter()
+            .filter(|(key, _)| key.0 == *variant && key.2 == task)
+            .flat_map(|(_, figures)| figures.series.keys())
+            .collect();
+        distinct.into_iter().cloned().collect()
+    }
+
     /// One sample per repetition of the value `name`; empty if it was not measured.
     pub fn samples(&self, variant: &Variant, arm: ArmOn, task: &str, name: &str) -> &[f64] {
         self.cell(variant, arm, task)

@@ -3,11 +3,13 @@
 
 pub mod aggregate;
 pub mod clock;
+pub mod record;
 pub mod row;
 pub mod stats;
 pub mod store;
 pub mod table;
 
 pub use aggregate::Aggregates;
+pub use record::{Record, Recorded};
 pub use row::{Context, Outcome, Row};
-pub use stats::Summary;
+pub use stats::{Percentiles, Summary};

@@ -45,6 +45,32 @@ impl Summary {
     }
 }
 
+/// Percentiles of a distribution.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Percentiles {
+    /// Number of samples, at least 1.
+    pub count: usize,
+    /// The percentiles of [`Percentiles::OF`], in that order.
+    pub values: [f64; 7],
+}
+
+impl Percentiles {
+    /// The percentiles, as parts of 1, and the maximum.
+    pub const OF: [f64; 7] = [0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0];
+    /// Their names.
+    pub const NAMES: [&'static str; 7] = ["p5", "p25", "p50", "p75", "p95", "p99", "max"];
+
+    /// The percentiles of `samples`, ignoring NaN; `None` if no sample is left.
+    pub fn of(samples: &[f64]) -> Option<Self> {
+        let mut sorted: Vec<f64> = samples.iter().copied().filter(|x| !x.is_nan()).collect();
+        sorted.sort_by(f64::total_cmp);
+        (!sorted.is_empty()).then(|| Percentiles {
+            count: sorted.len(),
+            values: Percentiles::OF.map(|q| quantile(&sorted, q)),
+        })
+    }
+}
+
 /// The `q`-quantile (0..=1) of ascending `sorted`, which must not be empty, with linear
 /// interpolation.
 pub fn quantile(sorted: &[f64], q: f64) -> f64 {
@@ -88,6 +114,18 @@ mod tests {
         let summary = Summary::of(&[1.0, 5.0, 2.0]).unwrap();
         assert_eq!(summary.spread(), 2.0);
         assert_eq!(Summary::of(&[7.0]).unwrap().spread(), 0.0);
+    }
+
+    #[test]
+    fn percentiles_are_ascending_and_end_with_the_maximum() {
+        let samples: Vec<f64> = (0..=100).rev().map(f64::from).collect();
+        let percentiles = Percentiles::of(&samples).unwrap();
+        assert_eq!(percentiles.count, 101);
+        assert_eq!(
+            percentiles.values,
+            [5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 100.0]
+        );
+        assert_eq!(Percentiles::of(&[f64::NAN]), None);
     }
 
     #[test]

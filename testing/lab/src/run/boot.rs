@@ -349,7 +349,7 @@ impl Job<'_> {
         if flash.is_some() {
             wanted.push("mq_deadline");
         }
-        if matches!(swap, Swap::Zram(_)) {
+        if matches!(swap, Swap::Zram(_) | Swap::ZramDisk { .. }) {
             wanted.push("zram");
         }
         Modules::open(&tree)?.load_order(&wanted)

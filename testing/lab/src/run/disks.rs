@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{bail, Result};
 use limelight_apps::plan::{Data, Flash, Init, Swap};
 
 use crate::image::{disk, rootfs};
@@ -76,6 +76,14 @@ pub(super) fn disks(
     let swap = match variant.swap {
         SwapKind::None => Swap::None,
         SwapKind::Zram => Swap::Zram(size.swap_mib),
+        SwapKind::ZramDisk => Swap::ZramDisk {
+            mib: size.swap_mib,
+            disk: match (on_flash, mode) {
+                (true, _) => Flash::SWAP.into(),
+                (false, Mode::Fast) => add(disk::blank(paths, size.swap_mib)?),
+                (false, Mode::Exact) => bail!("in exact mode, zram-disk needs a flash disk"),
+            },
+        },
         SwapKind::Disk if on_flash => Swap::Disk(Flash::SWAP.into()),
         SwapKind::Disk if mode == Mode::Exact => Swap::NullBlk {
             mib: size.swap_mib,
@@ -98,7 +106,7 @@ pub(super) fn disks(
     let flash = size.flash.map(|speed| Flash {
         files_mib: size.data_mib,
         swap_mib: match variant.swap {
-            SwapKind::Disk => size.swap_mib,
+            SwapKind::Disk | SwapKind::ZramDisk => size.swap_mib,
             SwapKind::None | SwapKind::Zram => 0,
         },
         request_nsec: speed.request_nsec,

@@ -20,7 +20,7 @@ use crate::kernel::{self, Bootable};
 use crate::paths::{self, Paths};
 use crate::progress::Progress;
 use crate::qemu::{command, probe, Accelerator};
-use crate::results::{clock, store, Context, Row};
+use crate::results::{clock, store, Context, Record, Row};
 use crate::scenario::{Kernel, Kind, Mode, Spec, Variant, Verdict};
 use crate::shell;
 
@@ -151,6 +151,9 @@ impl<'a> Runner<'a> {
             let further = self.run_boots(spec, &selection, options, boots)?;
             judge::add(spec, &mut finished, further);
         }
+        let mode = options.selection.mode.unwrap_or(spec.mode);
+        let recorded = Record::check(self.paths, spec, mode, &finished.rows)?;
+        finished.verdicts.extend(recorded);
         Ok(finished)
     }
 

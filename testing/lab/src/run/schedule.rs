@@ -13,7 +13,7 @@ use crate::scenario::{arm_name, ArmOn, Kernel, MachineSize, Mode, Spec, Variant}
 /// Selects what runs, from the command line. An empty filter selects everything.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
-    /// Substrings; a variant's name must contain one of them.
+    /// Substrings, or whole names after a `=`; a variant's name must contain or equal one of them.
     pub variants: Vec<String>,
     /// Names of arms (`stock`) or of arms on a kernel (`stock@debian`).
     pub arms: Vec<String>,
@@ -30,7 +30,11 @@ pub struct Selection {
 impl Selection {
     fn takes_variant(&self, variant: &Variant) -> bool {
         let name = variant.to_string();
-        self.variants.is_empty() || self.variants.iter().any(|part| name.contains(part))
+        let takes = |part: &String| match part.strip_prefix('=') {
+            Some(whole) => name == whole,
+            None => name.contains(part),
+        };
+        self.variants.is_empty() || self.variants.iter().any(takes)
     }
 
     fn takes_task(&self, name: &str) -> bool {
@@ -115,10 +119,33 @@ pub fn boots(spec: &Spec, selection: &Selection) -> Vec<Boot> {
     all
 }
 
+/// DAMON_LRU_SORT, active at any amount of free memory. By default it rests while less than a
+/// twentieth of memory is free, which is the usual state of a machine with background work, and
+/// a region counts as cold after two minutes, which is longer than a measurement.
+const DAMON_LRU_SORT: &[&str] = &[
+    "damon_lru_sort.wmarks_high=1000",
+    "damon_lru_sort.wmarks_mid=1000",
+    "damon_lru_sort.wmarks_low=0",
+    "damon_lru_sort.cold_min_age=1000000",
+    "damon_lru_sort.enabled=Y",
+];
+
+/// DAMON_RECLAIM, active at any amount of free memory. By default it rests while less than a fifth
+/// of memory is free, and reclaims regions that were unused for two minutes.
+const DAMON_RECLAIM: &[&str] = &[
+    "damon_reclaim.wmarks_high=1000",
+    "damon_reclaim.wmarks_mid=1000",
+    "damon_reclaim.wmarks_low=0",
+    "damon_reclaim.min_age=1000000",
+    "damon_reclaim.enabled=Y",
+];
+
 /// Kernel parameters that an arm adds. Arms with different parameters never share a boot.
 fn kernel_parameters(arm: Arm) -> &'static [&'static str] {
     match arm {
         Arm::InitOnFree => &["init_on_free=1"],
+        Arm::DamonLruSort => DAMON_LRU_SORT,
+        Arm::DamonReclaim => DAMON_RECLAIM,
         _ => &[],
     }
 }
@@ -303,6 +330,14 @@ mod tests {
         assert!(boots.iter().all(|boot| boot.variant.lru == Lru::TwoList));
         assert_eq!(arms(&boots[0]), [(IDLE, 0)]);
         assert_eq!(arms(&boots[1]), [(OURS, 0)]);
+    }
+
+    #[test]
+    fn whole_name_selects_one_variant() {
+        let variants = |name: &str| boots(&SAMPLE, &select(name, 1)).len();
+        assert_eq!(variants("mglru/zram/copy"), variants("=mglru/zram/copy"));
+        assert!(variants("zram") > 0);
+        assert_eq!(variants("=zram"), 0);
     }
 
     #[test]

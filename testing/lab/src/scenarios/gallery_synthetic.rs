@@ -40,6 +40,7 @@ pub const FAST: Spec = Spec {
         BEST_STOCK_OURS,
         LIMELIGHT,
     ],
+    further_arms: &[DAMON_LRU_SORT, DAMON_RECLAIM],
     machine: |_| gallery::comparable_machine(SWAP_MIB),
     tasks: |variant, _| {
         vec![swipe(
@@ -68,8 +69,8 @@ pub const EXACT: Spec = Spec {
         BEST_STOCK_OURS,
         LIMELIGHT,
     ],
-    further_arms: &[STOCK_OURS],
-    tasks: |variant, _| vec![swipe(alone_on_cpu(variant), &[(200, 8)])],
+    further_arms: &[STOCK_OURS, DAMON_LRU_SORT, DAMON_RECLAIM],
+    tasks: |variant, _| vec![brief_swipes(variant)],
     time_limit_s: 60,
     mode: Mode::Exact,
     ..FAST
@@ -136,7 +137,7 @@ pub const LUNCH_BREAK: Spec = Spec {
             let work = Gallery {
                 windows: true,
                 // `swap` would swap out the load, which is a service, and hide what ageing does.
-                config: format!("[protect]\nageing = {ages}\n[swap]\nenabled = false\n"),
+                config: format!("[expert]\nprotect_ageing = {ages}\n[swap]\nenabled = false\n"),
                 pauses: [(SWIPES_MS, 3), (ms, 1), (SWIPES_MS, 5)]
                     .map(|(ms, swipes)| Pause { ms, swipes })
                     .to_vec(),
@@ -160,6 +161,11 @@ pub const LUNCH_BREAK: Spec = Spec {
     ],
     ..EXACT
 };
+
+/// Eight swipes in quick succession, with the viewer's and the load's settings of exact mode.
+pub fn brief_swipes(variant: &Variant) -> Task {
+    swipe(alone_on_cpu(variant), &[(200, 8)])
+}
 
 /// The gallery on one CPU with a short warm-up. The viewer has priority over the load, because
 /// sharing the CPU is boost's subject.

@@ -186,6 +186,20 @@ pub const CLASS_RULES: Spec = Spec {
     ..Spec::TEST
 };
 
+/// Two tiers of swap: pages of background apps in zram go to a disk before any app is closed.
+pub const WRITE_BACK: Spec = Spec {
+    name: "write-back",
+    about: "pages of background apps are written back from zram to a disk, and no app is closed",
+    variants: &[(&[Lru::Mglru], &[SwapKind::ZramDisk], &["apps"])],
+    machine: |_| MachineSize {
+        data_mib: 0,
+        ..gallery::comparable_machine(512)
+    },
+    tasks: |_, _| vec![Task::new("apps", Work::WriteBack)],
+    time_limit_s: 300,
+    ..Spec::TEST
+};
+
 /// Several users on one machine: which users may claim the foreground, and what each user sees. No
 /// user can overload the daemon or keep it from finding other users' apps.
 pub const ACCESS_RULES: Spec = Spec {

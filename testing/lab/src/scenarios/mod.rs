@@ -25,6 +25,7 @@ mod prezero_rules;
 mod protect;
 mod queued_start;
 mod readahead;
+mod recorded;
 mod rotation;
 mod soak;
 mod storm;
@@ -60,6 +61,7 @@ pub const fn all() -> &'static [&'static Spec] {
         &guest_checks::BOOST_RULES,
         &guest_checks::HEIRS,
         &guest_checks::CLASS_RULES,
+        &guest_checks::WRITE_BACK,
         &guest_checks::ACCESS_RULES,
         &guest_checks::OWN_TREE,
         &cache_model::CACHE_MODEL,
@@ -72,6 +74,7 @@ pub const fn all() -> &'static [&'static Spec] {
         &package::PLAIN,
         &soak::SHORT,
         &chaos::SHORT,
+        &recorded::GALLERY,
         &users_chaos::USERS_CHAOS,
         &guest_checks::PROCESSORS,
         &gallery_synthetic::FAST,

@@ -22,7 +22,6 @@ use crate::scenario::{DiskSpeed, FlashSpeed};
 const KILL_ONLY: ArmOn = ArmOn::new(Arm::KillOnly, Kernel::Debian);
 const SWAP_ALL: ArmOn = ArmOn::new(Arm::SwapAll, Kernel::Debian);
 
-const EARLYOOM: ArmOn = ArmOn::new(Arm::Earlyoom, Kernel::Debian);
 const NOHANG: ArmOn = ArmOn::new(Arm::Nohang, Kernel::Debian);
 const SYSTEMD_OOMD: ArmOn = ArmOn::new(Arm::SystemdOomd, Kernel::Debian);
 

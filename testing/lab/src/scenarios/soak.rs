@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Random focus changes, response windows, forks and exits under memory pressure: 1,000 on the debug
-//! kernel, 60 on our ordinary kernel.
+//! Random focus changes, response windows, forks and exits under memory pressure: 1,000 on the
+//! debug kernel, 60 on our ordinary kernel. On the debug kernel, the foreground app takes memory
+//! after every 20 steps while there is no load.
 
 use limelight_apps::scenario::Soak;
 
@@ -12,9 +13,10 @@ const LONG_STEPS: u32 = 1000;
 const FIRST_STEPS: u32 = 100;
 const SHORT_STEPS: u32 = 60;
 
-fn tasks(variant: &Variant, steps: u32) -> Vec<Task> {
+fn tasks(variant: &Variant, steps: u32, growths: bool) -> Vec<Task> {
     let work = Soak {
         steps,
+        growths,
         seed: 0x5eed,
         loads: gallery::loads(&variant.load),
     };
@@ -40,6 +42,35 @@ fn all_steps_were_made(aggregates: &Aggregates, steps: u32) -> Vec<Verdict> {
     })
 }
 
+/// Verdict that each mechanism of the kernel acted, which is what the debug kernel is to examine.
+fn mechanisms_acted(aggregates: &Aggregates) -> Vec<Verdict> {
+    Seen::each_arm(aggregates, TASK, |seen, arm| {
+        let count = |name| seen.median(arm, name);
+        let growths = count("growths")?;
+        let kept = count("vmstat_limelight_protect_kept")?;
+        let mapped = count("vmstat_limelight_premap_mapped")?;
+        let zeroed = count("vmstat_limelight_prezero_zeroed")?;
+        let served = count("vmstat_limelight_prezero_served")?;
+        Some(Verdict::new(
+            format!("{}: protect, premap and prezero acted", seen.variant),
+            [growths, kept, mapped, zeroed, served]
+                .iter()
+                .all(|&count| count > 0.0),
+            format!(
+                "{growths} growths, {kept} pages kept, {mapped} mapped in advance, \
+                 {zeroed} zeroed in advance, {served} of them used"
+            ),
+        ))
+    })
+}
+
+/// All verdicts of a run of `steps` steps.
+fn verdicts(aggregates: &Aggregates, steps: u32) -> Vec<Verdict> {
+    let mut verdicts = all_steps_were_made(aggregates, steps);
+    verdicts.extend(mechanisms_acted(aggregates));
+    verdicts
+}
+
 const METRICS: &[&[Metric]] = &[&[
     Metric::neutral("vmstat_limelight_prezero_zeroed", "pages zeroed in advance"),
     Metric::neutral("vmstat_limelight_prezero_served", "of them used"),
@@ -58,9 +89,9 @@ pub const LONG: Spec = Spec {
         memory_mib: 384,
         ..gallery::machine(256)
     },
-    tasks: |variant, _| tasks(variant, LONG_STEPS),
+    tasks: |variant, _| tasks(variant, LONG_STEPS, true),
     time_limit_s: 3600,
-    must_hold: |aggregates| all_steps_were_made(aggregates, LONG_STEPS),
+    must_hold: |aggregates| verdicts(aggregates, LONG_STEPS),
     metrics: METRICS,
     expected_console: OUT_OF_MEMORY,
     ..Spec::SOAK
@@ -71,8 +102,8 @@ pub const FIRST: Spec = Spec {
     name: "soak-first",
     about: "the first 100 steps of soak on the debug kernel",
     kind: Kind::Named,
-    tasks: |variant, _| tasks(variant, FIRST_STEPS),
-    must_hold: |aggregates| all_steps_were_made(aggregates, FIRST_STEPS),
+    tasks: |variant, _| tasks(variant, FIRST_STEPS, true),
+    must_hold: |aggregates| verdicts(aggregates, FIRST_STEPS),
     ..LONG
 };
 
@@ -83,7 +114,7 @@ pub const SHORT: Spec = Spec {
     variants: &[(&[Lru::Mglru], &[SwapKind::Disk], &[INDEX_MAPPING])],
     arms: &[LIMELIGHT],
     machine: |_| gallery::machine(256),
-    tasks: |variant, _| tasks(variant, SHORT_STEPS),
+    tasks: |variant, _| tasks(variant, SHORT_STEPS, false),
     time_limit_s: 300,
     must_hold: |aggregates| all_steps_were_made(aggregates, SHORT_STEPS),
     metrics: METRICS,

@@ -135,7 +135,7 @@ fn autogroup(settings: &BoostSettings, view: &View, cpu_weight: &Standing) -> St
 
 fn slice(settings: &BoostSettings, view: &View) -> Standing {
     if settings.slice_us == 0 {
-        return Standing::Unused("switched off ([boost] slice_us = 0)".to_owned());
+        return Standing::Unused("switched off ([expert] boost_slice_us = 0)".to_owned());
     }
     if !view.schedulers.slices {
         return Standing::Inert("kernels before 6.12 have no slices per thread".to_owned());

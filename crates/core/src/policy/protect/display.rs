@@ -67,6 +67,7 @@ mod tests {
     use super::*;
     use crate::model::app::{App, AppKey, Home};
     use crate::model::footprint::{Footprint, Usage};
+    use crate::model::never::Exceptions;
     use crate::model::pressure::Memory;
     use crate::model::snapshot::{DisplayServer, Knob, Measured};
 
@@ -106,6 +107,7 @@ mod tests {
                 members: Vec::new(),
                 footprint: Some(Footprint::new(usage(100))),
                 terminal: None,
+                exceptions: Exceptions::default(),
             }),
             display: Some(DisplayServer {
                 home: home("/system.slice/display.service", 2),

@@ -57,7 +57,7 @@ pub fn unsqueezed<'a>(known: &'a Known, snapshot: &'a Snapshot) -> Option<Unsque
     if let Some(what) = known.found.uses.first() {
         return Some(Unsqueezed::InUse(*what));
     }
-    if snapshot.in_force.swapping.exempt.contains(&key) {
+    if snapshot.in_force.swapping.is_exempt(key) {
         return Some(Unsqueezed::Exempt);
     }
     let guarded = snapshot.protected.within(known, Harm::Squeeze);

@@ -38,7 +38,7 @@ const SLACK_BEFORE: u64 = 6;
 const SLACK_AFTER: u64 = 2;
 
 /// Apps that are exempt from swap, each with the reason. The foreground app is exempt only if it is
-/// disposable or has only its working set in memory, because it may be larger than memory.
+/// disposable: the limit must not hold it back while it grows, and it may become larger than memory.
 pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
     let settings = &snapshot.settings.swap;
     let there = snapshot.storage.is_there();
@@ -59,14 +59,15 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
         if disposable(known) {
             return Some((known, DISPOSABLE.to_owned()));
         }
-        if retained.contains(&known.key()) {
+        let is_front = front == Some(known.key());
+        if retained.contains(&known.key()) && !is_front {
             let rule = "only its working set is left in memory".to_owned();
             return Some((known, rule));
         }
         promised = promised.saturating_add(known.found.memory.allocated());
         // While memory is low, apps lose this exemption: an app that can be swapped need not be
         // killed.
-        let stays = promised > bearable && !low && front != Some(known.key());
+        let stays = promised > bearable && !low && !is_front;
         let room = kept.saturating_add(known.found.memory.allocated()) <= most;
         (stays && room).then(|| {
             kept = kept.saturating_add(known.found.memory.allocated());
@@ -91,14 +92,18 @@ fn left_by_swap(snapshot: &Snapshot) -> u64 {
     total.saturating_sub(snapshot.storage.compressed.taken)
 }
 
-/// Apps that are exempt because they keep their working sets in memory.
+/// Apps that keep their working sets in memory. All of them are exempt, except the foreground app,
+/// whose place is kept until it leaves the foreground.
 pub(super) fn retained(snapshot: &Snapshot) -> BTreeSet<AppKey> {
     let shortage = &snapshot.shortage;
     if shortage.is_severe(snapshot.now()) {
         return BTreeSet::new();
     }
     let in_force = &snapshot.in_force.swapping;
-    let was = |known: &Known| in_force.exempt.contains(&known.key());
+    let was = |known: &Known| {
+        let key = known.key();
+        in_force.is_exempt(key) || in_force.lifted == Some(key)
+    };
     let slim = |known: &&Known| {
         let set = in_force.working_set(known.key());
         let slack = match was(known) {

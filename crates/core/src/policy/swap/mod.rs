@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `swap`: manages background apps when memory is short (SWAP).
 //!
-//! Six kinds of steps; each kind is easier to undo than the next:
+//! Seven kinds of steps; each kind is easier to undo than the next:
 //!
 //! 1. *Exempt*: disposable apps are not swapped, because they restore themselves from little data,
-//!    so swapping them out would cost the storage more than a new start. With `[swap] by_cost`, one
-//!    whose start is known to cost more ([`cost`]) is swapped like the other apps. Of all apps that
+//!    so swapping them out would cost the storage more than a new start. One whose start is known to
+//!    cost much more ([`cost`]) is swapped like the other apps, unless `[swap] by_cost` is off. Of all apps that
 //!    may be swapped, only as many are swapped as the storage can hold, least recently used first.
 //!    An app with only its working set in memory keeps the working set, as far as there is room.
 //! 2. *Ask*: listening apps are asked to free memory.
@@ -13,10 +13,11 @@
 //! 4. *Squeeze*: pages of the least recently used app are reclaimed, before reclaim takes pages
 //!    from all apps. While the user is not waiting, this is done in advance, so that the next
 //!    launch finds free memory and no writes on the disk.
-//! 5. *Freeze*: when nothing disposable is left or no app may be killed, the least recently used
+//! 5. *Write back*: pages of the least recently used app in zram go to zram's backing device.
+//! 6. *Freeze*: when nothing disposable is left or no app may be killed, the least recently used
 //!    app is frozen and squeezed dry, that is, including its working set. It thaws after at most
 //!    2 s, or earlier when it comes to the foreground.
-//! 6. *Kill*: `Shortage` and [`order`] decide, and the thread that reads the gauge carries the kill
+//! 7. *Kill*: `Shortage` and [`order`] decide, and the thread that reads the gauge carries the kill
 //!    out without delay. The policy plans only which apps may be killed.
 //!
 //! An app that comes to the foreground again is *returned*: it is thawed, and its memory is read
@@ -29,6 +30,7 @@ mod eligible;
 pub mod order;
 mod services;
 mod throttle;
+mod write_back;
 
 pub use eligible::DISPOSABLE;
 
@@ -39,7 +41,7 @@ use crate::model::app::{AppKey, Home, ProcessId};
 use crate::model::apps::Known;
 use crate::model::protected::Harm;
 use crate::model::shortage::Level;
-use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::{Exempted, Snapshot};
 
 /// Minimum time between two squeezes of one app.
 const SQUEEZE_AGAIN: Duration = Duration::from_secs(5);
@@ -135,6 +137,17 @@ pub enum Step {
         /// The reason, for display.
         rule: String,
     },
+    /// Write the app's pages in zram to zram's backing device.
+    WriteBack {
+        /// The app.
+        app: AppKey,
+        /// Its processes, ascending.
+        members: Vec<ProcessId>,
+        /// Number of bytes to write.
+        bytes: u64,
+        /// The reason, for display.
+        rule: String,
+    },
     /// Freeze the app's processes.
     Freeze {
         /// The app.
@@ -190,12 +203,21 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
             .map(|(known, _)| known.key())
             .collect(),
     };
-    // An exempt unit that no process has entered yet is not a known app. It stays exempt.
+    // An exempt unit that no process has entered yet is not a known app. It stays exempt, unless a
+    // protected process of another app has entered the cgroup.
     let known = |app: AppKey| snapshot.apps.iter().any(|known| known.key() == app);
+    let shared = |one: &Exempted| {
+        let protected = &snapshot.protected;
+        protected
+            .in_group(&one.path, Harm::Limit, one.app)
+            .is_some()
+    };
     let ends = off(event, snapshot);
-    let admitted = in_force.exempt.iter();
-    let admitted = admitted.filter(|app| !exempt.contains(app) && (ends || known(**app)));
-    steps.extend(admitted.map(|app| Step::Admit { app: *app }));
+    let admitted = in_force.exempt.iter().filter(|one| {
+        let may = !exempt.contains(&one.app) && (ends || known(one.app));
+        may || shared(one)
+    });
+    steps.extend(admitted.map(|one| Step::Admit { app: one.app }));
     let lifted: Vec<AppKey> = match off(event, snapshot) {
         true => in_force.throttled.iter().map(|one| one.app).collect(),
         false => throttle::lifted(snapshot).collect(),
@@ -207,7 +229,7 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
 /// Why a frozen app is thawed now; `None`: it stays frozen.
 fn thaws(event: &Event, snapshot: &Snapshot, app: AppKey, since: Duration) -> Option<String> {
     if off(event, snapshot) || !snapshot.settings.swap.freeze {
-        return Some("limelightd stops, or freezing was switched off".to_owned());
+        return Some("limelightd stops or is paused, or freezing was switched off".to_owned());
     }
     if snapshot
         .topmost
@@ -251,11 +273,10 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
     steps.extend(ask(snapshot));
     steps.extend(warn(snapshot));
     steps.extend(throttle::limits(snapshot));
-    let frozen = freeze(snapshot);
-    match frozen {
-        Some(frozen) => steps.extend(frozen),
-        None => steps.extend(squeeze(snapshot)),
-    }
+    steps.extend(match write_back::step(snapshot) {
+        Some(step) => vec![step],
+        None => freeze(snapshot).unwrap_or_else(|| squeeze(snapshot).into_iter().collect()),
+    });
     steps
 }
 
@@ -276,7 +297,7 @@ pub fn receive(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
 fn exemptions(snapshot: &Snapshot) -> impl Iterator<Item = (AppKey, Step)> + '_ {
     eligible::exempt(snapshot).filter_map(|(known, rule)| {
         let app = known.key();
-        let done = snapshot.in_force.swapping.exempt.contains(&app);
+        let done = snapshot.in_force.swapping.is_exempt(app);
         let home = known.found.app.own_home().filter(|_| !done)?.clone();
         let refused = refused_lately(snapshot, app);
         let guarded = snapshot.protected.in_group(&home.path, Harm::Limit, app);
@@ -367,11 +388,11 @@ fn refused_lately(snapshot: &Snapshot, app: AppKey) -> bool {
 
 /// Bytes that should be freed, and their purpose; `None`: none.
 ///
-/// While the user is not waiting, the available memory should suffice for the largest app, which
-/// may be launched next. On a crowded machine, the free memory should also suffice for the app that
-/// has the most to read back. Otherwise its launch would evict other apps' pages one by one, and
-/// these would later be read back one by one. While the user waits, the disk is left to the
-/// foreground app, unless apps would have to be killed.
+/// While the user is not waiting, the available memory should suffice for the app that has the most
+/// to read back, because it may be launched next. On a crowded machine, the free memory should
+/// suffice for it, too. Otherwise its launch would evict other apps' pages one by one, and these
+/// would later be read back one by one. While the user waits, the disk is left to the foreground
+/// app, unless apps would have to be killed.
 fn missing(snapshot: &Snapshot) -> Option<(u64, &'static str)> {
     let shortage = &snapshot.shortage;
     let thresholds = shortage.thresholds();
@@ -385,18 +406,12 @@ fn missing(snapshot: &Snapshot) -> Option<(u64, &'static str)> {
         return urgent.then_some((missing, "memory is short"));
     }
     let most = (thresholds.total / LAUNCH_PART).min(LAUNCH_MOST);
-    let largest = |of: fn(&Known, &Snapshot) -> u64| {
-        let sizes = snapshot.apps.iter().map(|known| of(known, snapshot));
-        sizes.max().unwrap_or(0).min(most).max(least)
-    };
-    let launch = largest(|known, _| {
-        let memory = known.found.memory;
-        memory.resident.max(memory.allocated())
-    });
+    let apps = snapshot.apps.iter();
+    let back = apps.map(|known| to_read_back(known, snapshot)).max();
+    let launch = back.unwrap_or(0).min(most).max(least);
     let mut missing = launch.saturating_sub(available);
     if shortage.is_crowded() {
-        let back = largest(to_read_back);
-        missing = missing.max(back.saturating_sub(memory.free.min(available)));
+        missing = missing.max(launch.saturating_sub(memory.free.min(available)));
     }
     (missing > 0).then_some((missing, "the next launch needs room"))
 }
@@ -413,7 +428,7 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
     let shortage = &snapshot.shortage;
     let now = snapshot.now();
     let (missing, purpose) = missing(snapshot)?;
-    if in_force.squeezing.is_some() {
+    if in_force.squeezing.is_some() || in_force.writing_back.is_some() {
         return None;
     }
     if let Some(step) = services::squeeze(snapshot, missing) {
@@ -431,12 +446,20 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
     // starts with the least recently used app.
     let worth =
         |known: &&Known| !lately(known.key()) && known.found.memory.anonymous >= SQUEEZE_LEAST;
+    // As long as the working sets fit in memory, any page of them that is squeezed out must be read
+    // back. So apps whose working sets are unknown are left to the kernel's reclaim.
+    let tight =
+        !shortage.fits() || shortage.level() >= Level::Low || culprit::is_foreground(snapshot);
+    let outside = |known: &Known| {
+        let known_set = in_force.working_set(known.key()).is_some();
+        (tight || known_set) && !in_force.lean.contains(&known.key())
+    };
     let taker = culprit::taker(snapshot);
     let first = |own: bool, dry: bool| {
         let owned = |known: &&Known| !own || Some(known.found.uid) == taker;
         let mut apps = snapshot.apps.iter().filter(worth).filter(owned);
         apps.find_map(|known| {
-            let may = dry || !in_force.lean.contains(&known.key());
+            let may = if dry { tight } else { outside(known) };
             (may && is_squeezable(known, snapshot)).then_some((known, dry))
         })
     };
@@ -485,7 +508,8 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
     let cheap = kills && order::candidates(snapshot).iter().any(is_cheap);
     let last = in_force.frozen.iter().map(|(_, at)| *at).max();
     let lately = last.is_some_and(|at| now.saturating_sub(at) < FREEZE_AGAIN);
-    if cheap || lately || services::pending(snapshot).is_some() {
+    let waits = services::pending(snapshot).is_some() || write_back::is_pending(snapshot);
+    if cheap || lately || waits {
         return None;
     }
     let recent = |at: Duration| now.saturating_sub(at) < FROZEN_AGAIN;
@@ -543,11 +567,11 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
 /// storage's limit count, because that exemption ends before any app is killed for it.
 pub fn swappable(snapshot: &Snapshot) -> u64 {
     let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
-    let exempt = &snapshot.in_force.swapping.exempt;
+    let in_force = &snapshot.in_force.swapping;
     let retained = eligible::retained(snapshot);
     let stays_out = |known: &&Known| {
-        let exempt = exempt.contains(&known.key());
-        exempt && (eligible::is_disposable(known, snapshot) || retained.contains(&known.key()))
+        in_force.is_exempt(known.key())
+            && (eligible::is_disposable(known, snapshot) || retained.contains(&known.key()))
     };
     let may = |known: &&Known| Some(known.key()) != front && !stays_out(known);
     let apps = snapshot.apps.iter().filter(may);

@@ -7,12 +7,13 @@ use std::time::Duration;
 use crate::model::app::AppKey;
 use crate::model::apps::{leak, Known, STARTS};
 use crate::model::class::Class;
+use crate::model::never::{Exception, Never};
 use crate::model::protected::{Harm, PREVIOUS_FOR};
 use crate::model::shortage::{Level, Situation};
 use crate::model::snapshot::Snapshot;
 
 use super::culprit::{self, Culprit};
-use super::{cost, services};
+use super::{cost, services, write_back};
 
 /// Reciprocal of the share of the leak threshold by which an app must have grown since the order
 /// was made, to count as leaking. An app that has stopped growing takes no more memory.
@@ -37,6 +38,8 @@ pub enum Spared {
     Previous,
     /// It has the class `keep`.
     Keep,
+    /// A rule says that it is never closed. Contains the rule.
+    Never(String),
     /// It contains a process that no action may affect. Contains the reason.
     Untouchable(String),
     /// A kill would affect a protected process. Contains the reason.
@@ -55,6 +58,7 @@ impl fmt::Display for Spared {
                 write!(f, "it was in the foreground less than {seconds} s ago")
             }
             Spared::Keep => f.write_str("apps of class keep are never killed"),
+            Spared::Never(why) => write!(f, "it is never closed: {why}"),
             Spared::Untouchable(why) | Spared::Protected(why) => f.write_str(why),
             Spared::Fed(culprit) => culprit.fmt(f),
         }
@@ -87,7 +91,8 @@ pub struct Candidate {
     pub in_use: bool,
     /// Whether swapping it costs the user less than closing it ([`cost::is_dear`]).
     pub dear: bool,
-    /// Whether a service must be squeezed before this app is killed.
+    /// Whether a service must be squeezed, or pages must be written back from zram, before this app
+    /// is killed.
     pub waits: bool,
     /// End of its start, since boot.
     pub starts_until: Duration,
@@ -160,15 +165,43 @@ pub fn spared(known: &Known, snapshot: &Snapshot) -> Option<Spared> {
     if known.found.class.class == Class::Keep {
         return Some(Spared::Keep);
     }
+    if let Some(rule) = never_closed(known, snapshot) {
+        return Some(Spared::Never(rule.why.clone()));
+    }
     let healthy = !known.leaks(snapshot.shortage.thresholds().total);
     let culprit = culprit::find(snapshot).or_else(|| culprit::of_other_user(known, snapshot));
     culprit.filter(|_| healthy).map(Spared::Fed)
 }
 
+/// The rule in force that spares this app, if any. A rule of the app's owner is in force only while
+/// no other user has an app that may ever be closed: one user's wish must not close another user's
+/// app, nor leave it to the kernel's OOM killer.
+pub fn never_closed<'a>(known: &'a Known, snapshot: &Snapshot) -> Option<&'a Exception> {
+    let alone = || {
+        let mut apps = snapshot.apps.iter();
+        apps.all(|other| other.found.uid == known.found.uid || other.found.untouchable.is_some())
+    };
+    let rule = known.found.exceptions.of(Never::Close);
+    rule.filter(|rule| !rule.by_owner || alone())
+}
+
+/// What its exception from being closed means for an app, as a sentence for display; `None`: it has
+/// none.
+pub fn close_note(known: &Known, snapshot: &Snapshot) -> Option<String> {
+    let why = &known.found.exceptions.of(Never::Close)?.why;
+    Some(match never_closed(known, snapshot) {
+        Some(_) => format!("swap: this app is never closed by limelightd: {why}"),
+        None => format!(
+            "swap: its owner's rule that it is never closed is not in force while another user \
+             has apps, because these could be closed instead: {why}"
+        ),
+    })
+}
+
 /// The apps that may be killed, first victim first.
 pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
     let total = snapshot.shortage.thresholds().total;
-    let waits = services::pending(snapshot).is_some();
+    let waits = services::pending(snapshot).is_some() || write_back::is_pending(snapshot);
     let killable = snapshot
         .apps
         .iter()

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::order::candidates;
-use super::tests::{key, situation, snapshot, spec, with_topmost, Spec, MIB, S};
+use super::tests::{exempted, home, key, situation, snapshot, spec, with_topmost, Spec, MIB, S};
 use super::*;
 use crate::model::app::{App, ProcessId};
 use crate::model::apps::{AppMemory, Service};
@@ -18,11 +18,6 @@ fn guarded(pid: i32, cgroup: String, why: Why) -> Guarded {
         app: None,
         why,
     }
-}
-
-/// Path of the cgroup of an app in [`snapshot`].
-fn home(number: u64) -> String {
-    format!("/app.slice/app-{number}.scope")
 }
 
 fn old(mib: u64) -> Spec {
@@ -96,6 +91,22 @@ fn frozen_app_thaws_when_its_cgroup_holds_the_topmost_app() {
     machine.protected = Protected(vec![guarded(900, home(0), Why::Topmost)]);
     let thaws = matches!(&withdraw(&Event::Topmost, &machine)[..], [Step::Thaw { app, .. }] if *app == key(0));
     assert!(thaws);
+}
+
+#[test]
+fn swap_limit_is_lifted_when_the_topmost_app_enters_the_cgroup() {
+    let mut machine = snapshot(&[old(40)], 100, 100);
+    machine.in_force.swapping.exempt = exempted(&[0]);
+    machine.in_force.swapping.working_sets = vec![(key(0), 40 * MIB)];
+    assert_eq!(withdraw(&Event::Topmost, &machine), []);
+    machine.protected = Protected(vec![guarded(900, home(0), Why::Topmost)]);
+    let admit = [Step::Admit { app: key(0) }];
+    assert_eq!(withdraw(&Event::Topmost, &machine), admit);
+    // The scan has not found the app yet, or no longer finds it.
+    machine.apps.clear();
+    assert_eq!(withdraw(&Event::Topmost, &machine), admit);
+    machine.protected = Protected(vec![guarded(900, home(1), Why::Topmost)]);
+    assert_eq!(withdraw(&Event::Topmost, &machine), []);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use super::*;
 use crate::model::app::{App, Home, ProcessId};
 use crate::model::apps::{AppMemory, Apps, Found, Use};
 use crate::model::class::{Class, Reasoned};
+use crate::model::never::{Exception, Exceptions, Never};
 use crate::model::protected::PREVIOUS_FOR;
 use crate::model::shortage::{derive_thresholds, Gauge, Shortage, Situation};
 use crate::model::snapshot::Measured;
@@ -32,6 +33,20 @@ pub(super) fn situation(level: Level, at: Duration) -> Situation {
 
 pub(super) fn key(number: u64) -> AppKey {
     AppKey::Cgroup { inode: number }
+}
+
+/// These apps of [`snapshot`], as apps that are exempt now.
+pub(super) fn exempted(numbers: &[u64]) -> Vec<Exempted> {
+    let one = |number: &u64| Exempted {
+        app: key(*number),
+        path: home(*number),
+    };
+    numbers.iter().map(one).collect()
+}
+
+/// Path of the cgroup of an app in [`snapshot`].
+pub(super) fn home(number: u64) -> String {
+    format!("/app.slice/app-{number}.scope")
 }
 
 #[derive(Debug, Clone)]
@@ -74,7 +89,7 @@ fn found(number: u64, spec: &Spec, mib: u64) -> Found {
             starttime: 1,
         }),
         home: Some(Home {
-            path: format!("/app.slice/app-{number}.scope"),
+            path: home(number),
             inode: number,
             own: spec.own,
             adopted: false,
@@ -102,6 +117,14 @@ fn found(number: u64, spec: &Spec, mib: u64) -> Found {
 /// A machine of 256 MiB, 1000 s after boot. `available`: available memory in MiB; `swap`: free swap
 /// in MiB.
 pub(super) fn snapshot(specs: &[Spec], available: u64, swap: u64) -> Snapshot {
+    reading_back(specs, available, swap, 0)
+}
+
+/// MiB to read back in a second, so that the working sets do not count as fitting in memory.
+const BACK: u64 = 20;
+
+/// [`snapshot`] of a machine that has read back `back` MiB from swap in the last second.
+fn reading_back(specs: &[Spec], available: u64, swap: u64, back: u64) -> Snapshot {
     let mut apps = Apps::default();
     for (number, spec) in specs.iter().enumerate() {
         apps.was_topmost(key(number as u64), S(spec.used));
@@ -121,9 +144,13 @@ pub(super) fn snapshot(specs: &[Spec], available: u64, swap: u64) -> Snapshot {
         ..Gauge::default()
     };
     // Tasks stall, so reclaim does not keep up.
-    let full = Duration::from_millis(500);
-    let at = S(1000);
-    for gauge in [gauge, Gauge { at, full, ..gauge }] {
+    let later = Gauge {
+        at: S(1000),
+        full: Duration::from_millis(500),
+        swapped_in: (back * MIB) >> 12,
+        ..gauge
+    };
+    for gauge in [gauge, later] {
         shortage.observe(gauge);
     }
     let mut snapshot = Snapshot {
@@ -164,6 +191,7 @@ pub(super) fn with_topmost(mut snapshot: Snapshot, number: u64) -> Snapshot {
         members: Vec::new(),
         footprint: None,
         terminal: None,
+        exceptions: Exceptions::default(),
     });
     snapshot
 }
@@ -315,7 +343,7 @@ fn disposable_apps_and_apps_beyond_the_room_in_swap_are_exempt() {
         .map(|(known, _)| known.key())
         .collect();
     assert_eq!(exempt, [2, 3].map(key));
-    machine.in_force.swapping.exempt = vec![key(0), key(3)];
+    machine.in_force.swapping.exempt = exempted(&[0, 3]);
     let steps = withdraw(&Event::Tick, &machine);
     assert_eq!(steps, [Step::Admit { app: key(0) }]);
     machine.storage.areas.clear();
@@ -395,8 +423,8 @@ fn least_recently_used_app_is_squeezed_only_when_memory_gets_short() {
                 _ => None,
             })
     };
-    assert_eq!(squeezed(&snapshot(&apps, 100, 128)), None);
-    let mut machine = snapshot(&apps, 20, 128);
+    assert_eq!(squeezed(&reading_back(&apps, 100, 128, BACK)), None);
+    let mut machine = reading_back(&apps, 20, 128, BACK);
     machine.settled = true;
     let (app, bytes) = squeezed(&machine).unwrap();
     assert_eq!(app, key(1));
@@ -410,20 +438,37 @@ fn least_recently_used_app_is_squeezed_only_when_memory_gets_short() {
 #[test]
 fn pages_outside_the_working_sets_are_squeezed_first() {
     let apps = [one(Class::Normal, 1), one(Class::Keep, 2)];
-    let mut machine = snapshot(&apps, 20, 128);
+    let mut machine = reading_back(&apps, 20, 128, BACK);
     machine.settled = true;
-    let squeezed = |machine: &Snapshot| {
-        let mut steps = grant(&Event::Tick, machine).into_iter();
-        steps.find_map(|step| match step {
-            Step::Squeeze { app, dry, .. } => Some((app, dry)),
-            _ => None,
-        })
-    };
     assert_eq!(squeezed(&machine), Some((key(0), false)));
     machine.in_force.swapping.lean = vec![key(0)];
     assert_eq!(squeezed(&machine), Some((key(1), false)));
     machine.in_force.swapping.lean = vec![key(0), key(1)];
     assert_eq!(squeezed(&machine), Some((key(0), true)));
+}
+
+/// The app that is squeezed, and whether its working set is squeezed too.
+fn squeezed(machine: &Snapshot) -> Option<(AppKey, bool)> {
+    let mut steps = grant(&Event::Tick, machine).into_iter();
+    steps.find_map(|step| match step {
+        Step::Squeeze { app, dry, .. } => Some((app, dry)),
+        _ => None,
+    })
+}
+
+#[test]
+fn working_sets_that_fit_are_left_alone() {
+    let apps = [one(Class::Normal, 1), one(Class::Keep, 2)];
+    let mut machine = reading_back(&apps, 26, 128, BACK / 2);
+    machine.settled = true;
+    assert_eq!(squeezed(&machine), None, "no working set is known");
+    machine.in_force.swapping.working_sets = vec![(key(1), 4 * MIB)];
+    assert_eq!(squeezed(&machine), Some((key(1), false)));
+    machine.in_force.swapping.lean = vec![key(1)];
+    assert_eq!(squeezed(&machine), None);
+    let mut short = snapshot(&apps, 5, 128);
+    short.settled = true;
+    assert!(squeezed(&short).is_some(), "memory is short");
 }
 
 #[test]
@@ -437,13 +482,23 @@ fn room_for_the_next_launch_is_made_while_the_user_is_not_waiting() {
             _ => None,
         })
     };
-    let mut machine = snapshot(&apps, 40, 128);
-    assert_eq!(squeezed(&machine), None, "the user waits");
-    machine.settled = true;
-    assert_eq!(squeezed(&machine), Some(8 * MIB));
-    machine.storage.areas.clear();
-    assert_eq!(squeezed(&machine), None, "there is no swap");
-    let mut plenty = snapshot(&apps, 60, 128);
+    // 40 MiB of the second app are swapped out.
+    let machine = |available: u64| {
+        let mut machine = reading_back(&apps, available, 128, BACK);
+        for known in &mut machine.apps {
+            if known.key() == key(1) {
+                known.found.memory.swapped = 40 * MIB;
+            }
+        }
+        machine
+    };
+    let mut near = machine(35);
+    assert_eq!(squeezed(&near), None, "the user waits");
+    near.settled = true;
+    assert_eq!(squeezed(&near), Some(8 * MIB));
+    near.storage.areas.clear();
+    assert_eq!(squeezed(&near), None, "there is no swap");
+    let mut plenty = machine(45);
     plenty.settled = true;
     assert_eq!(squeezed(&plenty), None);
 }
@@ -501,13 +556,18 @@ fn working_sets_are_kept_as_far_as_there_is_room() {
     machine.in_force.swapping.working_sets = (0..4).map(|at| (key(at), 40 * MIB)).collect();
     // A third of 256 MiB.
     assert_eq!(exempt(&machine), [0, 1].map(key).into());
-    machine.in_force.swapping.exempt = vec![key(1), key(3)];
+    machine.in_force.swapping.exempt = exempted(&[1, 3]);
     assert_eq!(
         exempt(&machine),
         [1, 3].map(key).into(),
         "the same apps stay exempt"
     );
-    let front = with_topmost(machine.clone(), 3);
+    let mut front = with_topmost(machine.clone(), 3);
+    assert_eq!(exempt(&front), [1].map(key).into(), "it may grow");
+    front.in_force.swapping.exempt = exempted(&[1]);
+    front.in_force.swapping.lifted = Some(key(3));
+    assert_eq!(exempt(&front), [1].map(key).into(), "its place is kept");
+    front.topmost = None;
     assert_eq!(exempt(&front), [1, 3].map(key).into());
     let mut crammed = machine.clone();
     crammed.storage.compressed.taken = 160 * MIB;
@@ -558,10 +618,10 @@ fn disposable_and_foreground_apps_are_not_swappable() {
     }
     let mut machine = with_topmost(snapshot(&apps, 5, 100), 2);
     assert_eq!(swappable(&machine), 30 * MIB);
-    machine.in_force.swapping.exempt = vec![key(0)];
+    machine.in_force.swapping.exempt = exempted(&[0]);
     assert_eq!(swappable(&machine), 20 * MIB);
     // The exemption of a normal app ends before an app is killed for it.
-    machine.in_force.swapping.exempt = vec![key(0), key(1)];
+    machine.in_force.swapping.exempt = exempted(&[0, 1]);
     assert_eq!(swappable(&machine), 20 * MIB);
     // The exemption of an app that keeps its working set ends only when apps are killed.
     machine.in_force.swapping.working_sets = vec![(key(1), 20 * MIB)];
@@ -676,7 +736,7 @@ fn end_of_a_shortage_is_notified_after_a_calm_time() {
 #[test]
 fn everything_ends_with_the_daemon() {
     let mut machine = snapshot(&[one(Class::Disposable, 1)], 5, 100);
-    machine.in_force.swapping.exempt = vec![key(0)];
+    machine.in_force.swapping.exempt = exempted(&[0]);
     machine.in_force.swapping.armed = vec![key(0)];
     machine.in_force.swapping.frozen = vec![(key(0), S(1))];
     assert_eq!(withdraw(&Event::Stop, &machine).len(), 3);
@@ -685,7 +745,118 @@ fn everything_ends_with_the_daemon() {
     assert_eq!(withdraw(&Event::Settings, &machine).len(), 3);
 }
 
+/// A rule that the app is never closed.
+fn never_close(by_owner: bool) -> Exceptions {
+    let exception = Exception {
+        never: Never::Close,
+        why: "its program /x matches \"x\" (file:1)".to_owned(),
+        by_owner,
+    };
+    [exception].into_iter().collect()
+}
+
+#[test]
+fn app_with_a_rule_is_never_closed_even_if_it_leaks() {
+    let mut apps = [one(Class::Disposable, 1), one(Class::Normal, 2)];
+    apps[0].grown = 30;
+    let mut machine = snapshot(&apps, 5, 100);
+    assert_eq!(order_of(&machine), [0, 1].map(key));
+    machine.apps[0].found.exceptions = never_close(false);
+    assert_eq!(order_of(&machine), [key(1)]);
+    let why = spared(&machine.apps[0], &machine).unwrap().to_string();
+    assert!(why.contains("never closed: its program /x"), "{why}");
+    // The guard gets the same order.
+    let armed = grant(&Event::Tick, &machine)
+        .into_iter()
+        .find_map(|step| match step {
+            Step::Arm { order } => Some(order),
+            _ => None,
+        });
+    let armed: Vec<AppKey> = armed.unwrap().iter().map(|one| one.app).collect();
+    assert_eq!(armed, [key(1)]);
+    // A rule about boost spares no app.
+    let mut boost = never_close(false).of(Never::Close).unwrap().clone();
+    boost.never = Never::Boost;
+    machine.apps[0].found.exceptions = [boost].into_iter().collect();
+    assert_eq!(order_of(&machine), [0, 1].map(key));
+}
+
+#[test]
+fn rule_of_the_owner_spares_an_app_only_while_no_other_user_has_one() {
+    let apps = [one(Class::Normal, 1), one(Class::Disposable, 2)];
+    let mut machine = snapshot(&apps, 5, 100);
+    machine.apps[0].found.exceptions = never_close(true);
+    assert_eq!(order_of(&machine), [key(1)]);
+    machine.apps[1].found.uid = 1001;
+    assert_eq!(order_of(&machine), [1, 0].map(key));
+    // An app that is never touched would not be closed instead.
+    machine.apps[1].found.untouchable = Some("it holds the compositor".to_owned());
+    assert_eq!(order_of(&machine), []);
+    machine.apps[1].found.untouchable = None;
+    machine.apps[0].found.exceptions = never_close(false);
+    assert_eq!(order_of(&machine), [key(1)]);
+}
+
 proptest! {
+    /// If several users have apps that may be closed, no user's own rules change what the guard
+    /// gets: the same candidates with the same properties in the same order.
+    #[test]
+    fn rules_of_owners_change_nothing_for_other_users(
+        specs in prop::collection::vec((spec(), 0..3u32, any::<bool>()), 1..24),
+    ) {
+        let only: Vec<Spec> = specs.iter().map(|(spec, ..)| spec.clone()).collect();
+        let mut without = snapshot(&only, 5, 1);
+        let place = |known: &Known| {
+            let AppKey::Cgroup { inode } = known.key() else { unreachable!() };
+            inode as usize
+        };
+        for known in &mut without.apps {
+            known.found.uid = 1000 + specs[place(known)].1;
+        }
+        let mut with = without.clone();
+        for known in &mut with.apps {
+            if specs[place(known)].2 {
+                known.found.exceptions = never_close(true);
+            }
+        }
+        let owners: BTreeSet<u32> = without
+            .apps
+            .iter()
+            .filter(|known| known.found.untouchable.is_none())
+            .map(|known| known.found.uid)
+            .collect();
+        if owners.len() > 1 {
+            prop_assert_eq!(candidates(&with), candidates(&without));
+        }
+        // Elsewhere, the rules only take apps out of the order.
+        let mut expected = candidates(&without);
+        let kept = candidates(&with);
+        expected.retain(|one| kept.contains(one));
+        prop_assert_eq!(kept, expected);
+    }
+
+    /// Whatever else holds, an app with a rule of the system is no candidate, and the order of the
+    /// other apps stays.
+    #[test]
+    fn rules_of_the_system_take_apps_out_of_the_order(
+        specs in prop::collection::vec((spec(), any::<bool>()), 0..24),
+    ) {
+        let only: Vec<Spec> = specs.iter().map(|(spec, _)| spec.clone()).collect();
+        let mut machine = snapshot(&only, 5, 1);
+        let never = |app: AppKey| {
+            let AppKey::Cgroup { inode } = app else { unreachable!() };
+            specs[inode as usize].1
+        };
+        let mut expected = order_of(&machine);
+        expected.retain(|app| !never(*app));
+        for known in &mut machine.apps {
+            if never(known.key()) {
+                known.found.exceptions = never_close(false);
+            }
+        }
+        prop_assert_eq!(order_of(&machine), expected);
+    }
+
     #[test]
     fn spared_app_is_never_a_candidate(
         specs in prop::collection::vec(spec(), 0..24),

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Answer to `explain`.
 
+use limelight_core::model::never::Never;
 use limelight_core::model::{App, ProcessId};
+use limelight_core::policy::swap::order;
 use limelight_core::policy::{boost, premap, prezero, protect, readahead};
 use limelight_proto::{AppStatus, DeviceStatus, Explain, Role};
 
@@ -90,6 +92,23 @@ fn notes(view: &View<'_>, role: Role, id: ProcessId, app: Option<&App>) -> Vec<S
     };
     notes.extend(part);
     notes.extend(app.and_then(|app| swap::refusal_note(viewer, app.key)));
+    if let Some(known) = app.and_then(|app| daemon.model.apps.get(app.key)) {
+        // Of the foreground app, boost and protect say that themselves.
+        let others = known.found.exceptions.iter();
+        let others = others.filter(|one| one.never != Never::Close && role != Role::Topmost);
+        notes.extend(others.map(|one| {
+            let participle = one.never.participle();
+            format!("{}: this app is never {participle}: {}", one.never, one.why)
+        }));
+        notes.extend(order::close_note(known, &daemon.model.last));
+    }
+    if daemon.pause_report().is_some() {
+        notes.push(
+            "limelightd is paused: all changes are undone, until the pause is over or limelight \
+             resume"
+                .to_owned(),
+        );
+    }
     if daemon.dry_run {
         notes.push("this is a dry run: nothing was changed".to_owned());
     }

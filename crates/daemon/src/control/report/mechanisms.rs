@@ -2,7 +2,7 @@
 //! The mechanisms in `status`.
 
 use limelight_core::policy::boost::{self, Standing};
-use limelight_proto::{MechanismId, MechanismStatus, State};
+use limelight_proto::{MechanismId, MechanismStatus, Pause, State};
 use limelight_sys::controllers::Lack;
 
 use crate::control::report::{mechanism, off, swap, View};
@@ -14,14 +14,31 @@ const ABSENT: &str = "not in this kernel";
 
 /// All mechanisms.
 pub(super) fn status(view: &View<'_>) -> Vec<MechanismStatus> {
-    vec![
+    let mut all = vec![
         protect(view),
         boost(view),
         premap(view),
         readahead(view),
         prezero(view),
         swap::status(view),
-    ]
+    ];
+    if let Some(pause) = view.viewer.reconciler.pause_report() {
+        all.iter_mut().for_each(|one| show_pause(one, pause));
+    }
+    all
+}
+
+/// During a pause, no mechanism acts.
+fn show_pause(mechanism: &mut MechanismStatus, pause: Pause) {
+    if mechanism.state == State::Off {
+        return;
+    }
+    mechanism.state = State::Idle;
+    mechanism.detail = match pause.left_ms {
+        Some(ms) => format!("paused, {} s left", ms.div_ceil(1000)),
+        None => "paused, until limelight resume".to_owned(),
+    };
+    mechanism.short.clear();
 }
 
 /// The state of a mechanism that works only while an app is topmost.

@@ -87,6 +87,7 @@ pub(crate) fn status(view: View<'_>) -> Status {
         pid: std::process::id() as i32,
         uptime_ms: at.saturating_sub(view.started).as_millis() as u64,
         dry_run: daemon.dry_run,
+        paused: daemon.pause_report(),
         topmost,
         previous: daemon.model.topmost.previous().map(AppStatus::from),
         sources: sources(&view),

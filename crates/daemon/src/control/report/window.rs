@@ -157,5 +157,6 @@ fn app_latency(answers: AppAnswers) -> AppLatency {
         p99_us: micros(answers.took.p99),
         max_us: micros(answers.took.max),
         deadline_ms: micros(answers.deadline) / 1000,
+        recent_us: answers.recent.into_iter().map(micros).collect(),
     }
 }

@@ -9,6 +9,7 @@ use limelight_proto::{AppReport, ErrorCode, Response, Role};
 use crate::control::socket::{ControlSource, RequestLine};
 use crate::control::visibility::Viewer;
 use crate::reconcile::{Model, Reconciler};
+use crate::sources::apps::saved::NotSaved;
 use crate::sources::apps::{AppsSource, Override};
 use crate::system::access::Speaker;
 use crate::system::authorization;
@@ -72,17 +73,22 @@ fn app_report(reconciler: &Reconciler, known: &Known) -> AppReport {
         role: role_of(&reconciler.model, key),
         class: found.class.class,
         why: found.class.why.clone(),
-        set_by: reconciler.scan.source.override_of(key).map(|set| set.uid),
+        set_by: {
+            let source = &reconciler.scan.source;
+            let set = source.override_of(key).map(|set| set.uid);
+            set.or_else(|| source.saved_by(key))
+        },
         last_topmost_ms: known.last_topmost.map(|at| at.as_millis() as u64),
         started_ms: known.appeared.as_millis() as u64,
         uses: found.uses.clone(),
         untouchable: found.untouchable.clone(),
+        never: found.exceptions.iter().cloned().collect(),
         processes: found.members.len() as u32,
         resident: found.memory.resident,
         anonymous: found.memory.anonymous,
         swapped: found.memory.swapped,
         frozen: swapping.frozen.iter().any(|(app, _)| *app == key),
-        exempt: swapping.exempt.contains(&key),
+        exempt: swapping.is_exempt(key),
         desktop_id: identity.desktop_id,
         executable: identity.executable,
         package: identity.package,
@@ -100,13 +106,24 @@ fn role_of(model: &Model, key: AppKey) -> Role {
     }
 }
 
+/// A request for a class.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ClassWish {
+    /// Any process of the app.
+    pub pid: i32,
+    /// The class; `None`: withdraw it.
+    pub class: Option<Class>,
+    /// Whether it outlives the app and the daemon.
+    pub save: bool,
+}
+
 /// Sets or withdraws an app's class, as `class` requests, and returns the answer.
 pub(super) fn set_class(
     reconciler: &mut Reconciler,
     speaker: Speaker,
-    pid: i32,
-    class: Option<Class>,
+    wish: ClassWish,
 ) -> Result<Response, Refusal> {
+    let ClassWish { pid, class, save } = wish;
     let uid = speaker.uid;
     authorization::may_speak(&reconciler.system, &reconciler.access, speaker)?;
     authorization::owns_process(&reconciler.system, uid, pid)?;
@@ -121,7 +138,20 @@ pub(super) fn set_class(
         may_lower(&reconciler.scan.source, key, &name, before, class)?;
     }
     let set = class.map(|class| Override { class, uid });
-    reconciler.scan.source.set_override(key, set);
+    let source = &mut reconciler.scan.source;
+    if save {
+        source.save_class(key, uid, class).map_err(|error| {
+            let code = match error {
+                NotSaved::TooMany => ErrorCode::Busy,
+                NotSaved::DryRun | NotSaved::Nameless => ErrorCode::NotAllowed,
+                NotSaved::Write { .. } => ErrorCode::Internal,
+            };
+            let message = format!("the class of {name} is not saved: {error}");
+            Refusal::new(code, message, "set it without --save")
+        })?;
+    }
+    // A saved class needs no override.
+    source.set_override(key, set.filter(|_| !save));
     reconciler.look_at_apps();
     let now = reconciler
         .model
@@ -135,7 +165,7 @@ pub(super) fn set_class(
 }
 
 /// Checks what an app's owner may set: no class above the class that the app has without an
-/// override. If root has set a class, the owner may set none.
+/// override. If root has set or saved a class, the owner may set none.
 fn may_lower(
     source: &AppsSource,
     key: AppKey,
@@ -143,7 +173,7 @@ fn may_lower(
     before: Option<Override>,
     class: Option<Class>,
 ) -> Result<(), Refusal> {
-    if before.is_some_and(|set| set.uid == 0) {
+    if before.is_some_and(|set| set.uid == 0) || source.saved_by(key) == Some(0) {
         return Err(Refusal::new(
             ErrorCode::NotAllowed,
             format!("root set the class of {name}"),

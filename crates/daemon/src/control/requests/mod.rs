@@ -2,6 +2,8 @@
 //! Parses and answers clients' requests.
 
 mod apps;
+mod never;
+mod pause;
 mod rules;
 mod window;
 
@@ -88,7 +90,9 @@ impl Desk<'_> {
                            {\"op\":\"latency\"}, {\"op\":\"apps\"}, \
                            {\"op\":\"class\",\"pid\":N,\"class\":\"normal\"}, \
                            {\"op\":\"in-use\",\"pid\":N,\"use\":\"unsaved\",\"on\":true}, \
+                           {\"op\":\"never\",\"file\":\"PATH\",\"text\":\"\"}, \
                            {\"op\":\"history\"}, {\"op\":\"decision\"}, {\"op\":\"listen\"}, \
+                           {\"op\":\"pause\",\"for_ms\":60000}, {\"op\":\"resume\"}, \
                            {\"op\":\"focus\",\"target\":{\"pid\":N},\"source\":\"NAME\"} or \
                            {\"op\":\"window\",\"event\":\"open\",\"source\":\"NAME\"}, one per line"
                             .to_owned(),
@@ -149,7 +153,10 @@ impl Desk<'_> {
                 ))))
             }
             Request::Apps { pid } => apps::list(self.reconciler, speaker, pid),
-            Request::Class { pid, class } => apps::set_class(self.reconciler, speaker, pid, class),
+            Request::Class { pid, class, save } => {
+                let wish = apps::ClassWish { pid, class, save };
+                apps::set_class(self.reconciler, speaker, wish)
+            }
             Request::Agent {
                 source,
                 detail,
@@ -166,17 +173,28 @@ impl Desk<'_> {
             Request::InUse { pid, what, on } => {
                 apps::in_use(self.control, self.reconciler, line, (pid, what, on))
             }
+            Request::Never { file, text } => {
+                never::set(self.control, self.reconciler, line, &file, &text)
+            }
             Request::Decision { action } => Ok(report::decision(self.viewer(speaker), action)),
-            Request::Listen => {
-                self.control.set_listening(line.client);
+            Request::Listen { foreground } => {
+                self.control.set_listening(line.client, foreground);
+                let more = match foreground {
+                    true => ", and to changes of the foreground app",
+                    false => "",
+                };
                 Ok(Response::Ok {
-                    message: "subscribed to all notices about memory shortages".to_owned(),
+                    message: format!("subscribed to all notices about memory shortages{more}"),
                 })
             }
+            Request::Become { uid, groups } => self.become_user(line, uid, groups),
             Request::History { last } => Ok(Response::History {
                 entries: self.reconciler.history.of(speaker, last),
+                paused: self.reconciler.pause_report(),
                 hidden: self.viewer(speaker).hidden(),
             }),
+            Request::Pause { for_ms } => pause::pause(self.reconciler, speaker, for_ms),
+            Request::Resume => pause::resume(self.reconciler, speaker),
             Request::Explain { pid } => report::explain(self.view(speaker), pid)
                 .map(|explain| Response::Explain(Box::new(explain))),
         }
@@ -253,6 +271,29 @@ impl Desk<'_> {
         // need not repeat it.
         may_speak.map(|()| Response::Ok {
             message: standing(self.viewer(speaker), name),
+        })
+    }
+
+    /// Turns root's connection into a user's.
+    fn become_user(
+        &mut self,
+        line: &RequestLine,
+        uid: u32,
+        groups: Vec<u32>,
+    ) -> Result<Response, Refusal> {
+        if line.peer.uid != 0 {
+            return Err(Refusal::new(
+                ErrorCode::NotAllowed,
+                format!(
+                    "uid {} may not pass on other users' requests",
+                    line.peer.uid
+                ),
+                "connect as root",
+            ));
+        }
+        self.control.set_user(line.client, uid, groups)?;
+        Ok(Response::Ok {
+            message: format!("this connection is now uid {uid}'s"),
         })
     }
 

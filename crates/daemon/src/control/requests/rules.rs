@@ -33,9 +33,13 @@ pub(crate) fn rules(request: &Request) -> (Shows, Cost) {
         Request::Focus { hold: false, .. } => (Outcome, Lookup(2)),
         Request::Window { .. } => (Outcome, Work(0)),
         Request::InUse { .. } => (Outcome, Work(1)),
+        // Compares patterns with the names of all of the user's apps, and causes a full plan.
+        Request::Never { .. } => (Outcome, Work(25)),
         Request::Agent { .. } => (Outcome, Work(4)),
-        Request::Listen => (Outcome, Work(0)),
+        Request::Listen { .. } | Request::Become { .. } => (Outcome, Work(0)),
         Request::Class { .. } => (Outcome, Lookup(2)),
+        // Each changes all settings, like a focus change.
+        Request::Pause { .. } | Request::Resume => (Outcome, Lookup(25)),
         Request::Status => (Filtered, Lookup(1)),
         Request::Explain { .. } => (Filtered, Lookup(2)),
         Request::Apps { .. } => (Filtered, Lookup(2)),

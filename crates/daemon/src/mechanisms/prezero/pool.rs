@@ -47,7 +47,7 @@ pub(super) fn switch(
             let trusted = extent.trusted && capability::has_raw_io();
             if trusted != extent.trusted {
                 warn!(
-                    "[prezero] block_trusted needs CAP_SYS_RAWIO, which limelightd does not have; \
+                    "[expert] prezero_block_trusted needs CAP_SYS_RAWIO, which limelightd does not have; \
                      each page is verified instead (systemd: CapabilityBoundingSet=)"
                 );
             }

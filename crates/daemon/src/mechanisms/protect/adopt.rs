@@ -15,7 +15,8 @@ use crate::mechanisms::controllers::hand_down;
 use crate::mechanisms::shared::{Context, Shared, UNDONE_BY_STOP};
 use crate::restore::undo::Undone;
 use crate::restore::{Entry, Move, Place};
-use crate::system::own_scope::{scope_name, SLICE};
+use crate::system::identify::app_of_pid;
+use crate::system::own_scope::{scope_path, SLICE};
 use crate::system::{System, MEMORY};
 
 /// Maximum number of passes over a process tree, which may fork while it is being moved.
@@ -45,7 +46,7 @@ pub(super) fn adopt(shared: &mut Shared, key: AppKey, context: Context<'_>) -> O
         .as_ref()
         .map_or("/", |home| home.path.as_str())
         .to_owned();
-    let path = format!("{SLICE}/{}", scope_name(root));
+    let path = scope_path(root);
     let moved = match shared.is_dry_run() {
         true => Ok(None),
         false => move_tree(shared, root, &from, &path, context).map(Some),
@@ -207,7 +208,7 @@ fn make_cgroup(
 /// Moves an adopted app back to its old cgroup, and removes the new one.
 pub(super) fn release(shared: &mut Shared, key: AppKey, context: Context<'_>) {
     if let AppKey::Tree(root) = key {
-        let scope = format!("{SLICE}/{}", scope_name(root));
+        let scope = scope_path(root);
         for (_, undone) in dissolve(shared, context.system, &scope) {
             if let Undone::Failed { why } = undone {
                 tracing::error!("cannot remove {scope}: {why}");
@@ -220,11 +221,23 @@ pub(super) fn release(shared: &mut Shared, key: AppKey, context: Context<'_>) {
         .drop_where(|reach, kind| (reach, kind) == (Reach::App(key), Kind::Home));
 }
 
+/// The app in the cgroup to which it was moved back; `None` if it has ended.
+pub(super) fn back_home(key: AppKey, context: Context<'_>) -> Option<App> {
+    let AppKey::Tree(root) = key else { return None };
+    let app = app_of_pid(context.system, root.pid).ok()?;
+    if app.process != Some(root) {
+        return None;
+    }
+    // Even if no other process is left there, the cgroup is not the app's own.
+    let home = app.home.map(|home| Home { own: false, ..home });
+    Some(App { key, home, ..app })
+}
+
 /// Removes the cgroups of adopted apps that have ended, except a cgroup with a reservation.
 pub fn remove_empty_scopes(shared: &mut Shared, context: Context<'_>) {
     for key in shared.in_force.adopted.clone() {
         let AppKey::Tree(root) = key else { continue };
-        let path = format!("{SLICE}/{}", scope_name(root));
+        let path = scope_path(root);
         let populated = CgroupPath::parse(&path)
             .and_then(|path| context.system.cgroups.open(&path).ok())
             .is_some_and(|scope| scope.procs_below().map_or(true, |procs| !procs.is_empty()));

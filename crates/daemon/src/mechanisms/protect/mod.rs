@@ -82,7 +82,10 @@ impl Mechanism for Protect {
                 None if shared.is_dry_run() => {}
                 None => self.not_adoptable.extend(context.front.map(|app| app.key)),
             },
-            Step::Release { app } => adopt::release(shared, *app, context),
+            Step::Release { app } => {
+                adopt::release(shared, *app, context);
+                return adopt::back_home(*app, context).map_or(Effect::None, Effect::Moved);
+            }
             Step::Reserve { reserve, rule } => {
                 return self.reservation.reserve(shared, *reserve, rule, context)
             }

@@ -92,6 +92,8 @@ pub struct Readahead {
     /// How many bytes may still be read ahead, and when that was determined.
     room: Option<(u64, Duration)>,
     totals: Totals,
+    /// While set, nothing is read ahead.
+    paused: bool,
 }
 
 impl Readahead {
@@ -116,6 +118,7 @@ impl Readahead {
             lowered_steps: 0,
             room: None,
             totals: Totals::default(),
+            paused: false,
         };
         if dry_run {
             readahead.eyes = Eyes::Shut("a dry run reads nothing ahead".to_owned());
@@ -203,7 +206,7 @@ impl Readahead {
 
     /// Takes the topmost app and its processes from a plan's snapshot: either may have changed.
     pub fn observe(&mut self, snapshot: &Snapshot, system: &System, now: Duration) {
-        if self.readers.is_none() {
+        if self.readers.is_none() || self.paused {
             return;
         }
         if self.lowered_steps != snapshot.lowered_steps {
@@ -232,6 +235,15 @@ impl Readahead {
             let app: &App = &topmost.app;
             self.coldstart
                 .topmost(app, &topmost.members, system, &self.settings, now);
+        }
+    }
+
+    /// Reads nothing ahead while paused.
+    pub fn set_paused(&mut self, paused: bool) {
+        self.paused = paused;
+        if paused {
+            self.members.clear();
+            self.stop_following();
         }
     }
 
@@ -271,6 +283,9 @@ impl Readahead {
             }
         }
         opens.spend(0, execs, false, now);
+        if self.paused {
+            return Vec::new();
+        }
         for replay in replays {
             let room = room(&pressure::memory_now(system), self.lowered_steps);
             if room == 0 {

@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use limelight_core::model::app::AppKey;
+use limelight_core::model::never::Exceptions;
 use limelight_core::model::pressure::Memory;
 use limelight_core::model::snapshot::Measured;
 use limelight_sys::pagecache::cached;
@@ -120,6 +121,7 @@ impl Machine {
                 members: vec![id],
                 footprint: None,
                 terminal: None,
+                exceptions: Exceptions::default(),
             }),
             ..Snapshot::default()
         };

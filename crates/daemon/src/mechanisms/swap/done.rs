@@ -54,6 +54,9 @@ impl Swap {
                 Spared::NoShortage => tracing::info!(
                     "an app that was asked to exit is not killed: memory is no longer short"
                 ),
+                Spared::Paused => tracing::info!(
+                    "an app that was asked to exit is not killed: limelightd is paused"
+                ),
             }
         }
     }
@@ -96,6 +99,32 @@ impl Swap {
                                 self.squeezing_for,
                                 swapped >> 20
                             ),
+                            gauge: None,
+                        });
+                    }
+                }
+                Done::WrittenBack {
+                    app,
+                    at,
+                    took,
+                    bytes,
+                    failed,
+                } => {
+                    let in_force = &mut shared.in_force.swapping;
+                    in_force.writing_back = None;
+                    in_force.written_back.retain(|(known, _)| *known != app);
+                    in_force.written_back.push((app, at + took));
+                    if let Some(why) = &failed {
+                        tracing::warn!("an app's pages could not be written back: {why}");
+                    }
+                    if bytes > 0 {
+                        self.notices.push(MemoryNotice::Did {
+                            at,
+                            action: MemoryAction::WriteBack,
+                            app,
+                            bytes,
+                            took: Some(took),
+                            reason: self.writing_back_for.clone(),
                             gauge: None,
                         });
                     }
@@ -153,7 +182,7 @@ fn note_squeeze(squeezed: &mut Vec<(AppKey, Duration)>, app: AppKey, at: Duratio
 /// little.
 fn learn(shared: &mut Shared, app: AppKey, working_set: u64) {
     let in_force = &mut shared.in_force.swapping;
-    let unseen = in_force.exempt.contains(&app);
+    let unseen = in_force.is_exempt(app);
     if working_set > 0 && !unseen {
         in_force.working_sets.retain(|(known, _)| *known != app);
         in_force.working_sets.push((app, working_set));

@@ -3,6 +3,7 @@
 //! apps.
 
 use limelight_core::model::apps::Known;
+use limelight_core::model::snapshot::Exempted;
 use limelight_core::model::{AppKey, Home};
 use limelight_proto::Outcome;
 use limelight_sys::cgroup::{Cgroup, Limit, MemoryKnob};
@@ -13,19 +14,25 @@ use crate::mechanisms::shared::{failed, Context, Shared};
 use crate::mechanisms::swap::{change, own_group};
 use crate::restore::undo::{open_place, Undone};
 use crate::restore::{Entry, Place};
+use crate::system::own_scope::scope_path;
 use crate::system::MEMORY;
 
 const SWAP_MAX: &str = "memory.swap.max";
 const FREEZE: &str = "cgroup.freeze";
 
-/// Whether an entry records this kind of limit on the cgroup with this inode.
-pub(super) fn is_about(entry: &Entry, kind: Kind, inode: u64) -> bool {
+/// The cgroup on which an entry records this kind of limit.
+fn limited(entry: &Entry, kind: Kind) -> Option<&Place> {
     match (entry, kind) {
         (Entry::SwapMax { cgroup, .. }, Kind::SwapMax)
         | (Entry::High { cgroup, .. }, Kind::High)
-        | (Entry::Frozen { cgroup }, Kind::Freeze) => cgroup.inode == inode,
-        _ => false,
+        | (Entry::Frozen { cgroup }, Kind::Freeze) => Some(cgroup),
+        _ => None,
     }
+}
+
+/// Whether an entry records this kind of limit on the cgroup with this inode.
+pub(super) fn is_about(entry: &Entry, kind: Kind, inode: u64) -> bool {
+    limited(entry, kind).is_some_and(|cgroup| cgroup.inode == inode)
 }
 
 pub(super) fn exempt(
@@ -36,7 +43,10 @@ pub(super) fn exempt(
     context: Context<'_>,
 ) {
     // The app is marked before the attempt, so that a failed attempt is not repeated at each scan.
-    shared.in_force.swapping.exempt.push(app);
+    shared.in_force.swapping.exempt.push(Exempted {
+        app,
+        path: home.path.clone(),
+    });
     let handed_down = hand_down(shared, &home.path, MEMORY, context);
     let knob = context.system.cgroup_file(&home.path, SWAP_MAX);
     let (from, outcome) = match handed_down {
@@ -134,8 +144,15 @@ pub(super) fn put_back(shared: &mut Shared, app: AppKey, kind: Kind, context: Co
     let known = context.apps.iter().find(|known| known.key() == app);
     let home = |known: &Known| Some(known.found.app.home.as_ref()?.inode);
     let inode = own_group(&app).or_else(|| known.and_then(home));
+    // The app may have left the cgroup that Limelight made for it, and may be moved into it again.
+    let scope = match app {
+        AppKey::Tree(root) => Some(scope_path(root)),
+        AppKey::Cgroup { .. } => None,
+    };
     let results = shared.undo(context.system, |entry| {
-        inode.is_some_and(|inode| is_about(entry, kind, inode))
+        limited(entry, kind).is_some_and(|cgroup| {
+            Some(cgroup.inode) == inode || Some(&cgroup.path) == scope.as_ref()
+        })
     });
     for (entry, undone) in results {
         match undone {

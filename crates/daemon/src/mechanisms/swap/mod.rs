@@ -37,7 +37,7 @@ use kill_targets::KillTargets;
 use limits::{is_about, put_back};
 use oom_daemons::OomDaemons;
 use pending_units::PendingUnits;
-use swapper::{Errand, Squeeze, Swapper};
+use swapper::{Errand, Job, Squeeze, Swapper, WriteBack};
 
 /// A notice for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,6 +93,8 @@ pub struct Swap {
     /// Whether the squeezed target is a service and not an app. Such a squeeze is reported even if
     /// it frees nothing.
     squeezing_service: bool,
+    /// Why the app whose pages are being written back was chosen.
+    writing_back_for: String,
     /// Returns of memory since [`Swap::take_returns`]: bytes read from swap, and the time that each
     /// took.
     returns: Vec<(u64, Duration)>,
@@ -173,10 +175,19 @@ impl Swap {
         };
         let app = job.app;
         let service = job.members.is_empty();
-        if swapper.squeeze(job) {
+        if swapper.queue(Job::Squeeze(job)) {
             self.squeezing_service = service;
             shared.in_force.swapping.squeezing = Some(app);
             self.squeezing_for = rule.to_owned();
+        }
+    }
+
+    fn write_back(&mut self, shared: &mut Shared, job: WriteBack, rule: &str) {
+        let app = job.app;
+        let swapper = self.swapper.as_ref().filter(|_| !shared.is_dry_run());
+        if swapper.is_some_and(|swapper| swapper.queue(Job::WriteBack(job))) {
+            shared.in_force.swapping.writing_back = Some(app);
+            self.writing_back_for = rule.to_owned();
         }
     }
 
@@ -203,7 +214,12 @@ impl Swap {
     /// part of `swap` does nothing, and the log says so.
     pub fn start(&mut self, system: &System, gate: &Gate, thresholds: Thresholds) {
         let mount_point = system.cgroups.mount_point();
-        match Swapper::start(mount_point, &system.roots.proc, gate.clone()) {
+        match Swapper::start(
+            mount_point,
+            &system.roots.proc,
+            &system.roots.sys,
+            gate.clone(),
+        ) {
             Ok(swapper) => self.swapper = Some(swapper),
             Err(error) => {
                 warn!("cannot start the page movers: {error}; no memory is moved to swap or back")
@@ -239,11 +255,13 @@ impl Swap {
     /// Forgets apps that are gone.
     pub fn forget_apps(&mut self, shared: &mut Shared, system: &System, gone: Vec<AppKey>) {
         let swapping = &mut shared.in_force.swapping;
-        swapping.exempt.retain(|app| !gone.contains(app));
+        swapping.exempt.retain(|one| !gone.contains(&one.app));
+        swapping.lifted = swapping.lifted.filter(|app| !gone.contains(app));
         swapping.frozen.retain(|(app, _)| !gone.contains(app));
         swapping.thawed.retain(|(app, _)| !gone.contains(app));
         swapping.throttled.retain(|one| !gone.contains(&one.app));
         swapping.squeezed.retain(|(app, _)| !gone.contains(app));
+        swapping.written_back.retain(|(app, _)| !gone.contains(app));
         swapping.lean.retain(|app| !gone.contains(app));
         swapping.refused.retain(|one| !gone.contains(&one.app));
         swapping.working_sets.retain(|(app, _)| !gone.contains(app));
@@ -277,7 +295,11 @@ impl Mechanism for Swap {
             Step::Exempt { app, home, rule } => limits::exempt(shared, *app, home, rule, context),
             Step::Admit { app } => {
                 put_back(shared, *app, Kind::SwapMax, context);
-                shared.in_force.swapping.exempt.retain(|key| key != app);
+                let in_force = &mut shared.in_force.swapping;
+                in_force.exempt.retain(|one| one.app != *app);
+                if context.front.is_some_and(|front| front.key == *app) {
+                    in_force.lifted = Some(*app);
+                }
             }
             Step::Throttle {
                 app,
@@ -324,6 +346,19 @@ impl Mechanism for Swap {
                 };
                 self.squeeze(shared, job, rule, context);
             }
+            Step::WriteBack {
+                app,
+                members,
+                bytes,
+                rule,
+            } => {
+                let job = WriteBack {
+                    app: *app,
+                    members: members.clone(),
+                    bytes: *bytes,
+                };
+                self.write_back(shared, job, rule);
+            }
             Step::Return { app, members, most } => {
                 in_force.returned = Some(*app);
                 in_force.lean.retain(|lean| lean != app);
@@ -354,6 +389,7 @@ fn refusal(shared: &Shared, step: &Step) -> Option<(AppKey, Harm, Blocked)> {
         Step::Squeeze {
             app, home, members, ..
         } => (app, home.as_ref(), members.as_slice(), Harm::Squeeze),
+        Step::WriteBack { app, members, .. } => (app, None, members.as_slice(), Harm::Squeeze),
         _ => return None,
     };
     let in_group = home.and_then(|home| shared.gate.group(&home.path, harm, *app));

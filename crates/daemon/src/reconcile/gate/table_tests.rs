@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use limelight_core::model::apps::{AppMemory, Apps, Found, Service, Use};
 use limelight_core::model::class::{Class, Reasoned};
+use limelight_core::model::never::{Exception, Exceptions, Never};
 use limelight_core::model::protected::{Guarded, Protected, Why};
 use limelight_core::model::shortage::{derive_thresholds, Gauge, Level, Shortage};
 use limelight_core::model::snapshot::Measured;
@@ -90,8 +91,6 @@ struct Trait {
     /// A process in its cgroup is protected for this reason.
     guarded: Option<Why>,
     no_swap: bool,
-    /// `[swap] by_cost` is on.
-    by_cost: bool,
     members: Vec<ProcessId>,
 }
 
@@ -201,7 +200,6 @@ impl Machine<'_> {
                 ..Storage::default()
             };
         }
-        snapshot.settings.swap.by_cost = self.subject.by_cost;
         snapshot.memory.total = TOTAL;
         snapshot.memory.available = available * MIB;
         snapshot.memory.free = available * MIB / 2;
@@ -217,6 +215,7 @@ impl Machine<'_> {
             members: Vec::new(),
             footprint: None,
             terminal: None,
+            exceptions: Exceptions::default(),
         });
         snapshot.previous = self.subject.left.map(|ago| (key(SUBJECT), NOW - ago));
         let own = app(SUBJECT).home.map(|home| home.path).unwrap_or_default();
@@ -396,6 +395,15 @@ fn starts_slowly(found: &mut Found) {
     found.cpu = Duration::from_secs(60);
 }
 
+fn never_closed(found: &mut Found) {
+    let exception = Exception {
+        never: Never::Close,
+        why: "a rule".to_owned(),
+        by_owner: false,
+    };
+    found.exceptions = [exception].into_iter().collect();
+}
+
 fn guarded(why: Why) -> Trait {
     Trait {
         guarded: Some(why),
@@ -426,10 +434,7 @@ fn rows_of_places() -> BTreeMap<&'static str, Row> {
     };
     let all = CLASSES.to_vec();
     let of_class = |class| (vec![Trait::default()], vec![class]);
-    let slow = Trait {
-        by_cost: true,
-        ..edited(starts_slowly)
-    };
+    let slow = edited(starts_slowly);
     BTreeMap::from([
         (
             "the foreground app, its terminal tabs, its children",
@@ -456,10 +461,14 @@ fn rows_of_places() -> BTreeMap<&'static str, Row> {
             (vec![edited(untouchable)], all),
         ),
         ("an app of class `keep`", of_class(Class::Keep)),
+        (
+            "an app with a rule in `[never] close`",
+            (vec![edited(never_closed)], CLASSES.to_vec()),
+        ),
         ("an app of class `normal`", of_class(Class::Normal)),
         ("an app of class `disposable`", of_class(Class::Disposable)),
         (
-            "with `[swap] by_cost`, a disposable app whose start takes longer than reading it back from swap",
+            "a disposable app whose start takes three times as long as reading it back from swap",
             (vec![slow], vec![Class::Disposable]),
         ),
     ])

@@ -132,6 +132,24 @@ pub fn one(system: &System, app: &App) -> Result<Option<Sighted>> {
     }))
 }
 
+/// An app that no scan need have found, with only the process that stands for it; `None` if that
+/// process has ended. `members`: the app's processes.
+pub fn by_main(system: &System, app: &App, members: &[ProcessId]) -> Option<Sighted> {
+    let main = match app.key {
+        AppKey::Tree(root) => root,
+        AppKey::Cgroup { .. } => *members.iter().min_by_key(|id| (id.starttime, id.pid))?,
+    };
+    let main = member(system, main.pid)
+        .ok()?
+        .filter(|found| found.id == main)?;
+    Some(Sighted {
+        key: app.key,
+        home: app.home.clone(),
+        has_group: false,
+        members: vec![main],
+    })
+}
+
 /// The apps in units. An app has all processes of its cgroup except the processes of inner apps.
 /// The cgroup counts as its own while no inner app has processes.
 fn of_units(system: &System, units: Vec<Unit>) -> Result<Vec<Sighted>> {

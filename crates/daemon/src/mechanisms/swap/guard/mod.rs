@@ -130,6 +130,8 @@ struct State {
     grace: Duration,
     spared: SparedRing,
     alarms: Alarms,
+    /// While set, no app is killed.
+    paused: bool,
     stop: bool,
 }
 
@@ -211,6 +213,8 @@ pub enum Spared {
     Refused,
     /// The victim was asked to exit, and memory is no longer short.
     NoShortage,
+    /// The victim was asked to exit, and then the daemon was paused.
+    Paused,
 }
 
 /// Victims that were spared since the event loop last read this list. Apps that do not fit are left
@@ -274,6 +278,7 @@ impl Guard {
                     spent: None,
                     again,
                 },
+                paused: false,
                 stop: false,
             }),
             wake: event()?,
@@ -400,6 +405,12 @@ impl Guard {
     /// victims are killed at once.
     pub fn set_grace(&self, grace: Duration) {
         self.shared.state().grace = grace;
+    }
+
+    /// Kills no app while paused.
+    pub fn set_paused(&self, paused: bool) {
+        self.shared.state().paused = paused;
+        self.shared.wake_thread();
     }
 
     /// Sets how many bytes of page cache count as available but are kept from reclaim.

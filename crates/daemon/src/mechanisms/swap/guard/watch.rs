@@ -299,7 +299,8 @@ impl Watch {
         loop {
             {
                 let mut state = self.shared.state();
-                if !state.shortage.may_kill(now()) || remove_dead(&mut state, now()) {
+                if state.paused || !state.shortage.may_kill(now()) || remove_dead(&mut state, now())
+                {
                     return None;
                 }
                 state.armed.measure();
@@ -311,7 +312,8 @@ impl Watch {
             let (listed, low) = (self.files.in_cpu_lists(), self.files.low_watermark());
             let mut state = self.shared.state();
             let gauge = state.shortage.gauge();
-            if !state.shortage.may_kill(gauge.at)
+            if state.paused
+                || !state.shortage.may_kill(gauge.at)
                 || state.shortage.is_freed_memory_listed(listed, low)
             {
                 return None;

@@ -2,7 +2,8 @@
 //! Threads that move apps' memory to swap and back, so that the event loop does not wait for the
 //! disk.
 //!
-//! One thread squeezes apps, which takes as long as the writes to swap do. The other thread brings
+//! One thread squeezes apps and writes their pages back from zram to a disk, which takes as long as
+//! the writes do. The other thread brings
 //! back memory that an app waits for. With the event loop, they share only their queues, the list
 //! of answers, the gate and a counter of interruptions.
 
@@ -10,9 +11,10 @@ mod bring_back;
 mod footprint;
 mod ranges;
 mod squeeze;
+mod write_back;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +48,26 @@ pub struct Squeeze {
     pub bytes: u64,
     /// Also take the memory that the app will need when it returns.
     pub dry: bool,
+}
+
+/// A request to write an app's pages from zram to its backing device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriteBack {
+    /// The app.
+    pub app: AppKey,
+    /// Its processes.
+    pub members: Vec<ProcessId>,
+    /// Maximum number of bytes to write.
+    pub bytes: u64,
+}
+
+/// A job for the thread that takes memory from apps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Job {
+    /// Squeeze an app.
+    Squeeze(Squeeze),
+    /// Write an app's pages back from zram.
+    WriteBack(WriteBack),
 }
 
 /// A job for the thread that brings memory back.
@@ -101,6 +123,19 @@ pub enum Done {
         /// Why the squeeze took less than requested, if it failed.
         failed: Option<String>,
     },
+    /// An app's pages were written back from zram.
+    WrittenBack {
+        /// The app.
+        app: AppKey,
+        /// When that began, since boot.
+        at: Duration,
+        /// How long it took.
+        took: Duration,
+        /// Bytes of the pages that the kernel was asked to write.
+        bytes: u64,
+        /// Why fewer pages were written than requested, if that failed.
+        failed: Option<String>,
+    },
     /// How much of its memory an app touched when it became topmost.
     Learnt {
         /// The app.
@@ -129,27 +164,32 @@ pub enum Done {
 /// Handle of both threads.
 #[derive(Debug)]
 pub struct Swapper {
-    squeezes: SyncSender<Squeeze>,
+    jobs: SyncSender<Job>,
     errands: SyncSender<Errand>,
     answers: Answers<Done>,
-    /// Incremented when an app waits for the disk. Squeezes that began earlier then end after their
+    /// Incremented when an app waits for the disk. Jobs that began earlier then end after their
     /// current piece.
     waits: Arc<AtomicU64>,
+    /// While set, squeezes end after their current piece, and queued ones do not begin.
+    paused: Arc<AtomicBool>,
 }
 
 impl Swapper {
-    /// Starts both threads on a cgroup v2 mount point and a procfs.
-    pub fn start(cgroups: &Path, proc: &Path, gate: Gate) -> std::io::Result<Swapper> {
+    /// Starts both threads on a cgroup v2 mount point, a procfs and a sysfs.
+    pub fn start(cgroups: &Path, proc: &Path, sys: &Path, gate: Gate) -> std::io::Result<Swapper> {
         let (reply, answers) = answers()?;
-        let (squeezes, queue) = sync_channel(JOBS);
+        let (jobs, queue) = sync_channel(JOBS);
         let squeezed = reply.clone();
         let waits = Arc::new(AtomicU64::new(0));
+        let paused = Arc::new(AtomicBool::new(false));
         let footprints = Footprints::default();
         let squeezer = Squeezer {
             mount: cgroups.to_owned(),
             proc: proc.to_owned(),
+            sys: sys.to_owned(),
             footprints: Arc::clone(&footprints),
             waits: Arc::clone(&waits),
+            paused: Arc::clone(&paused),
             gate,
             page_out: squeeze::page_out,
         };
@@ -161,21 +201,27 @@ impl Swapper {
             bring_back::run(&proc, &footprints, &queue, &returned);
         })?;
         Ok(Swapper {
-            squeezes,
+            jobs,
             errands,
             answers,
             waits,
+            paused,
         })
     }
 
-    /// Queues a squeeze; returns whether there was room for it.
-    pub fn squeeze(&self, job: Squeeze) -> bool {
-        self.squeezes.try_send(job).is_ok()
+    /// Queues a job that takes memory from an app; returns whether there was room for it.
+    pub fn queue(&self, job: Job) -> bool {
+        self.jobs.try_send(job).is_ok()
     }
 
-    /// Stops running squeezes after their current piece: an app needs the disk now.
+    /// Stops running squeezes and write-backs after their current piece: an app needs the disk now.
     pub fn interrupt(&self) {
         self.waits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends all squeezes, or permits them again.
+    pub fn set_paused(&self, paused: bool) {
+        self.paused.store(paused, Ordering::Relaxed);
     }
 
     /// Queues a job for the thread that brings memory back.

@@ -9,7 +9,7 @@
 //! failed. It does so, too, if `dry` is set, because the advice does not reach shared memory.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use limelight_sys::remote_memory::{AddressRange, RemoteAdvice};
 use crate::event_loop::answers::Reply;
 use crate::mechanisms::swap::swapper::footprint::{lock, Footprints};
 use crate::mechanisms::swap::swapper::ranges::{both, without};
-use crate::mechanisms::swap::swapper::{failure, Done, Squeeze};
+use crate::mechanisms::swap::swapper::{failure, Done, Job, Squeeze};
 use crate::reconcile::gate::Gate;
 use crate::restore::Place;
 use crate::system::self_tuning::stand_back;
@@ -36,7 +36,7 @@ use crate::system::{now, same_process};
 const PIECE: u64 = 2 << 20;
 
 /// Maximum memory of one process that is scanned, in bytes.
-const LOOK_MOST: u64 = 1 << 30;
+pub(super) const LOOK_MOST: u64 = 1 << 30;
 
 /// Longest wait for a cgroup that is being frozen. Running processes would fault their pages back
 /// in.
@@ -58,9 +58,12 @@ struct Squeezed {
 pub(crate) struct Squeezer {
     pub mount: PathBuf,
     pub proc: PathBuf,
+    pub sys: PathBuf,
     pub footprints: Footprints,
     /// Incremented when an app waits for the disk.
     pub waits: Arc<AtomicU64>,
+    /// While set, nothing is squeezed.
+    pub paused: Arc<AtomicBool>,
     /// Checked before each piece.
     pub gate: Gate,
     /// Advises the kernel to page a piece out.
@@ -76,25 +79,37 @@ pub(crate) fn page_out(process: &Pidfd, piece: &[AddressRange]) -> limelight_sys
 }
 
 impl Squeezer {
-    pub fn run(&self, jobs: &Receiver<Squeeze>, reply: &Reply<Done>) {
+    pub fn run(&self, jobs: &Receiver<Job>, reply: &Reply<Done>) {
         // Squeezing is not urgent; the daemon's own priority is for urgent work.
         stand_back();
         for job in jobs {
             let at = now();
-            let result = self.squeeze(&job);
-            let took = now().saturating_sub(at);
-            let (squeezed, failed) = match result {
-                Ok(squeezed) => (squeezed, None),
-                Err(error) => (Squeezed::default(), failure(error)),
-            };
-            reply.send(Done::Squeezed {
-                app: job.app,
-                at,
-                took,
-                swapped: squeezed.swapped,
-                freed: squeezed.freed,
-                lean: squeezed.lean,
-                failed,
+            reply.send(match job {
+                Job::Squeeze(job) => {
+                    let (squeezed, failed) = match self.squeeze(&job) {
+                        Ok(squeezed) => (squeezed, None),
+                        Err(error) => (Squeezed::default(), failure(error)),
+                    };
+                    Done::Squeezed {
+                        app: job.app,
+                        at,
+                        took: now().saturating_sub(at),
+                        swapped: squeezed.swapped,
+                        freed: squeezed.freed,
+                        lean: squeezed.lean,
+                        failed,
+                    }
+                }
+                Job::WriteBack(job) => {
+                    let (bytes, failed) = self.write_back(&job);
+                    Done::WrittenBack {
+                        app: job.app,
+                        at,
+                        took: now().saturating_sub(at),
+                        bytes,
+                        failed,
+                    }
+                }
             });
         }
     }
@@ -115,7 +130,8 @@ impl Squeezer {
             }
         }
         let begun = self.waits.load(Ordering::Relaxed);
-        let waited_for = || self.waits.load(Ordering::Relaxed) != begun;
+        let waited_for =
+            || self.paused.load(Ordering::Relaxed) || self.waits.load(Ordering::Relaxed) != begun;
         let before = usage(group.as_ref())?;
         let mut left = job.bytes;
         // Whether the advice reached a process, and whether it failed for one. If it reached none
@@ -183,7 +199,7 @@ impl Squeezer {
     }
 
     /// The `cgroup` file of a process, open; `None` when the process has ended.
-    fn place(&self, member: ProcessId) -> Option<PersistentFile> {
+    pub(super) fn place(&self, member: ProcessId) -> Option<PersistentFile> {
         let proc = Proc::open(&self.proc.to_string_lossy()).ok()?;
         PersistentFile::open(same_process(&proc, member)?.dir(), "cgroup").ok()
     }
@@ -296,8 +312,10 @@ mod tests {
         Squeezer {
             mount: mount.to_owned(),
             proc: "/proc".into(),
+            sys: "/sys".into(),
             footprints: Footprints::default(),
             waits: Arc::default(),
+            paused: Arc::default(),
             gate: Gate::default(),
             page_out,
         }

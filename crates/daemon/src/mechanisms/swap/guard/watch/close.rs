@@ -60,9 +60,11 @@ impl Watch {
             let paging = self.paging(at, Level::Swap, u64::MAX);
             let memory = self.files.memory();
             let level = memory.map_or(Level::Exhausted, |memory| self.observe(memory, paging));
-            if level >= Level::Exhausted || self.shared.state().stop {
+            let state = self.shared.state();
+            if level >= Level::Exhausted || state.stop || state.paused {
                 break;
             }
+            drop(state);
             nap(OFTEN);
         }
         Some(asked)
@@ -71,6 +73,9 @@ impl Watch {
     /// Why a victim that was asked to exit and still runs is not killed; `None` if it is.
     fn spares(&self, target: &Target) -> Option<Spared> {
         let state = self.shared.state();
+        if state.paused {
+            return Some(Spared::Paused);
+        }
         if state.stop || state.shortage.level() < Level::Low {
             return Some(Spared::NoShortage);
         }

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Pairs of keys whose values may contradict each other.
+
+use crate::config::aliases::EXPERT;
+use crate::config::{Config, ConfigError, Given};
+
+/// A pair of keys of which the first one's value must not be above the second one's.
+struct Pair {
+    section: &'static str,
+    /// The keys.
+    keys: [&'static str; 2],
+    /// Their values, in the unit of the keys; `None`: chosen by the daemon, which fits any value.
+    values: fn(&Config) -> [Option<u128>; 2],
+}
+
+/// All pairs.
+const PAIRS: [Pair; 2] = [
+    Pair {
+        section: "swap",
+        keys: ["kill_percent", "swap_percent"],
+        values: |config| {
+            let swap = &config.settings.swap;
+            let percent = |percent: u8| (percent > 0).then(|| u128::from(percent));
+            [percent(swap.kill_percent), percent(swap.swap_percent)]
+        },
+    },
+    Pair {
+        section: EXPERT,
+        keys: ["window_deadline_ms", "window_deadline_max_ms"],
+        values: |config| {
+            let window = &config.settings.window;
+            [window.deadline, window.deadline_max].map(|time| Some(time.as_millis()))
+        },
+    },
+];
+
+/// An error for each pair of keys whose values contradict each other, at the key that was set last.
+pub(super) fn contradictions(config: &Config, given: &[Given]) -> Vec<ConfigError> {
+    let contradiction = |pair: &Pair| {
+        let [Some(low), Some(high)] = (pair.values)(config) else {
+            return None;
+        };
+        if low <= high {
+            return None;
+        }
+        let [low_key, high_key] = pair.keys;
+        let places = pair.keys.map(|key| {
+            let is = |given: &&Given| (given.section, given.key) == (pair.section, key);
+            given.iter().rposition(|given| is(&given))
+        });
+        let place = |at: Option<usize>| match at.and_then(|at| given.get(at)) {
+            Some(given) => {
+                let profile = given.profile.map(|name| format!("profile {name}, "));
+                let (profile, file) = (profile.unwrap_or_default(), given.file.display());
+                format!("{profile}{file}:{}", given.line)
+            }
+            None => "the default".to_owned(),
+        };
+        let [low_at, high_at] = places;
+        let last = given.get(places.into_iter().flatten().max()?)?;
+        Some(ConfigError {
+            file: last.file.clone(),
+            line: last.line,
+            message: format!(
+                "`{low_key}` in [{}] is {low} ({}), above `{high_key}`, which is {high} ({})",
+                pair.section,
+                place(low_at),
+                place(high_at)
+            ),
+        })
+    };
+    PAIRS.iter().filter_map(contradiction).collect()
+}

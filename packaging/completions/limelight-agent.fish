@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+complete -c limelight-agent -x -l display -d "Use this X11 display"
+complete -c limelight-agent -x -l source -a "sway hyprland niri kwin wlr-foreign-toplevel mutter x11 i3" -d "Use only this source of the focus"
+complete -c limelight-agent -r -F -l socket -d "Control socket of the daemon"
+complete -c limelight-agent -f -l once -d "Print the foreground app as JSON, and exit"
+complete -c limelight-agent -f -l explain -d "Print which source would be used here, and exit"
+complete -c limelight-agent -f -l stay -d "Wait for a display without a time limit"
+complete -c limelight-agent -f -l focus-only -d "Report only the focus"
+complete -c limelight-agent -f -l no-own-scopes -d "Leave apps that share a cgroup where they are"
+complete -c limelight-agent -f -l no-notifications -d "Show no notification when an app is killed"
+complete -c limelight-agent -f -s v -l verbose -d "Log every change of focus"
+complete -c limelight-agent -f -s h -l help -d "Print help"
+complete -c limelight-agent -f -s V -l version -d "Print the version"
