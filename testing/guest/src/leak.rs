@@ -46,6 +46,18 @@ const AFTERMATH: Duration = Duration::from_secs(3);
 /// Time for the daemon to scan all apps.
 const SCAN: Duration = Duration::from_secs(3);
 
+fn spec(mib: u32, leak_mib_per_s: u32, seed: u64) -> Spec {
+    Spec {
+        mib,
+        leak_mib_per_s,
+        seed: seed ^ u64::from(mib),
+    }
+}
+
+fn start_front(work: &Leak, seed: u64) -> Result<App> {
+    App::start(NORMAL, "front", &spec(FRONT_MIB, work.mib_per_s, seed))
+}
+
 struct Scene {
     front: App,
     leaking: Option<App>,
@@ -54,11 +66,7 @@ struct Scene {
 
 impl Scene {
     fn start(work: &Leak, seed: u64) -> Result<Scene> {
-        let spec = |mib, leak_mib_per_s| Spec {
-            mib,
-            leak_mib_per_s,
-            seed: seed ^ u64::from(mib),
-        };
+        let spec = |mib, leak_mib_per_s| spec(mib, leak_mib_per_s, seed);
         let innocent = INNOCENT
             .iter()
             .map(|(class, name, mib)| App::start(class, name, &spec(*mib, 0)));
@@ -70,12 +78,21 @@ impl Scene {
             }
             Leaker::Front => None,
         };
-        let front = App::start(NORMAL, "front", &spec(FRONT_MIB, work.mib_per_s))?;
         Ok(Scene {
-            front,
+            front: start_front(work, seed)?,
             leaking,
             innocent,
         })
+    }
+
+    /// Starts the foreground app anew. For a leak in the foreground, other apps are killed only
+    /// within 10 s of the app's start (`culprit::find`), and on a busy host the preparations take
+    /// longer than that.
+    fn restart_front(&mut self, work: &Leak, seed: u64) -> Result<()> {
+        self.front.talk.process.signal(libc::SIGKILL)?;
+        self.front.talk.process.wait(END)?;
+        self.front = start_front(work, seed)?;
+        focus(self.front.pid())
     }
 
     /// Brings each app to the foreground once to establish an order of use: first the disposable
@@ -117,7 +134,8 @@ pub fn run(stage: Stage, work: &Leak) -> Result<()> {
     if work.leaker == Leaker::Pinned {
         pin_caches().with_context(|| format!("cannot fill {PINNING_IN}"))?;
     }
-    let scene = Scene::start(work, u64::from(stage.repetition))?;
+    let seed = u64::from(stage.repetition);
+    let mut scene = Scene::start(work, seed)?;
     let daemon = match daemon_wanted {
         true => {
             let config = match work.leaker {
@@ -129,6 +147,9 @@ pub fn run(stage: Stage, work: &Leak) -> Result<()> {
             let daemon = Daemon::start(&[])?;
             scene.use_all()?;
             sleep(SCAN);
+            if work.leaker == Leaker::Front {
+                scene.restart_front(work, seed)?;
+            }
             Some(daemon)
         }
         false => None,

@@ -180,7 +180,12 @@ impl World {
     /// Sends a user's app a random order; returns how many MiB the app was to take.
     fn act(&mut self, user: usize, grows: bool) -> Result<u32> {
         if !self.busy[user].talk.process.alive() {
-            self.busy[user] = App::start(user, 1, BUSY_MIB)?;
+            match App::start(user, 1, BUSY_MIB) {
+                Ok(app) => self.busy[user] = app,
+                // Its user has taken all memory, so the new app was killed before it answered.
+                Err(_) if grows => return Ok(0),
+                Err(error) => return Err(error),
+            }
         }
         let place = self.random.below(PLACES.len() as u64) as usize;
         let to = group(user, place)?.path().display().to_string();
