@@ -306,7 +306,7 @@ impl Holdings {
     fn look(&mut self, proc: &str, order: &Order) -> limelight_sys::Result<()> {
         let proc = Proc::open(proc)?;
         let mut cgroups = PageCgroups::open(&proc)?;
-        self.full = false;
+        let was_full = std::mem::take(&mut self.full);
         self.fresh = false;
         for &member in &order.members {
             let Ok(process) = proc.process(member.pid) else {
@@ -318,6 +318,7 @@ impl Holdings {
             };
             let faults = stat.minor_faults.saturating_add(stat.major_faults);
             if self.faults.get(&member) == Some(&faults) {
+                self.full |= was_full;
                 continue;
             }
             let Ok(mut table) = process.page_table() else {
@@ -332,7 +333,7 @@ impl Holdings {
                     complete = false;
                 }
             }
-            match complete && !self.full {
+            match complete {
                 true => self.faults.insert(member, faults),
                 false => self.faults.remove(&member),
             };
