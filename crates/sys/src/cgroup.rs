@@ -511,22 +511,31 @@ impl Cgroup {
     /// Child groups. The iterator opens each group only when it reaches it, because there may be
     /// more groups than file descriptors. Groups that no longer exist are left out.
     pub fn children(&self) -> Result<impl Iterator<Item = Result<Cgroup>> + '_> {
-        let names = self.dir.directories()?.into_iter();
-        Ok(names.filter_map(|name| match self.child(&name) {
-            Err(
-                Error::Invalid {
-                    errno: Errno::NOTDIR,
-                    ..
-                }
-                | Error::Gone { .. },
-            ) => None,
-            child => Some(child),
-        }))
+        let names = match self.dir.is_leaf() {
+            true => Vec::new(),
+            false => self.dir.directories()?,
+        };
+        Ok(names
+            .into_iter()
+            .filter_map(|name| match self.child(&name) {
+                Err(
+                    Error::Invalid {
+                        errno: Errno::NOTDIR,
+                        ..
+                    }
+                    | Error::Gone { .. },
+                ) => None,
+                child => Some(child),
+            }))
     }
 
-    /// Names of at most `most` child groups, and whether there are more.
+    /// Names of at most `most` child groups, and whether there are more. A group without
+    /// children is not listed, because it has dozens of files.
     pub fn child_names(&self, most: usize) -> Result<(Vec<String>, bool)> {
-        self.dir.first_directories(most)
+        match self.dir.is_leaf() {
+            true => Ok((Vec::new(), false)),
+            false => self.dir.first_directories(most),
+        }
     }
 
     fn child(&self, name: &str) -> Result<Cgroup> {

@@ -169,6 +169,12 @@ impl Dir {
         }))
     }
 
+    /// Whether the link count shows that the directory has no subdirectories: it is 2, for the
+    /// directory's name and its own `.`. `false` also on file systems that do not count links.
+    pub fn is_leaf(&self) -> bool {
+        fs::fstat(&self.fd).is_ok_and(|stat| stat.st_nlink == 2)
+    }
+
     /// When a file in the directory was last read from, in seconds since 1970.
     pub fn last_access_s(&self, name: &str) -> Result<i64> {
         let stat = fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW);
@@ -195,6 +201,8 @@ impl AsFd for Dir {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     #[test]
@@ -207,6 +215,19 @@ mod tests {
         assert_eq!(dir.read_text("value").unwrap(), "7");
         assert_eq!(dir.names().unwrap(), ["value"]);
         assert!(dir.contains("value") && !dir.contains("other"));
+    }
+
+    #[test]
+    fn directory_with_a_subdirectory_is_no_leaf() {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::write(temp.path().join("file"), "").unwrap();
+        let dir = Dir::open(temp.path()).unwrap();
+        let counts_links = std::fs::metadata(temp.path()).unwrap().nlink() != 1;
+        assert_eq!(dir.is_leaf(), counts_links);
+        std::fs::create_dir(temp.path().join("below")).unwrap();
+        assert!(!dir.is_leaf());
+        std::fs::remove_dir(temp.path().join("below")).unwrap();
+        assert_eq!(dir.is_leaf(), counts_links);
     }
 
     #[test]

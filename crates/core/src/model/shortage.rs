@@ -287,6 +287,13 @@ impl Shortage {
         self.level == Level::Plenty && calm && !self.is_crowded()
     }
 
+    /// Whether a reading at this time will measure the rates of stalls and paging anew. Between two
+    /// measurements, the paging counters of a gauge do not matter below [`Level::Low`].
+    pub fn are_rates_due(&self, at: Duration) -> bool {
+        self.rated
+            .is_none_or(|rated| at.saturating_sub(rated.at) >= RATE_OVER)
+    }
+
     /// Adds a gauge reading. Returns the level.
     pub fn observe(&mut self, now: Gauge) -> Level {
         self.rate(now);

@@ -33,6 +33,42 @@ fn thresholds_follow_memory_and_watermarks() {
     assert_eq!((tight.kill / MIB, tight.swap / MIB), (20, 60));
 }
 
+proptest! {
+    /// Above the kill threshold, the counters are read only when rates are due.
+    #[test]
+    fn old_paging_counters_change_nothing_between_two_measurements_of_rates(
+        steps in prop::collection::vec((5u64..300, 7u64..60, 0u64..4000, 0u64..200), 1..40)
+    ) {
+        let mut fresh = Shortage::new(thresholds());
+        let mut spared = fresh;
+        let mut now = gauge(1, 100 * MIB, 64 * MIB);
+        let mut read = now;
+        for (ms, available, pages, stalled) in steps {
+            now = Gauge {
+                swapped_in: now.swapped_in + pages,
+                swapped_out: now.swapped_out + pages / 2,
+                refaulted: now.refaulted + pages / 3,
+                some: now.some + MS(stalled),
+                full: now.full + MS(stalled / 2),
+                ..gauge(now.at.as_millis() as u64 + ms, available * MIB, 64 * MIB)
+            };
+            if spared.are_rates_due(now.at) || spared.level() >= Level::Low {
+                read = now;
+            }
+            let old = Gauge {
+                swapped_in: read.swapped_in,
+                swapped_out: read.swapped_out,
+                refaulted: read.refaulted,
+                some: read.some,
+                full: read.full,
+                ..now
+            };
+            prop_assert_eq!(fresh.observe(now), spared.observe(old));
+            prop_assert_eq!(fresh.rates(), spared.rates());
+        }
+    }
+}
+
 #[test]
 fn levels_follow_the_memory_that_is_left() {
     let mut shortage = Shortage::new(thresholds());

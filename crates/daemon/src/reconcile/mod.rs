@@ -59,7 +59,7 @@ const HOUSEKEEPING: Duration = Duration::from_secs(5);
 /// After each `QUIET_TICKS` ticks without effect, the configured interval is multiplied by the next
 /// factor of `PATIENCE`. This backs off when idle, to avoid wakeups. Threads and children that the
 /// app creates meanwhile inherit its settings, and a memory shortage wakes the daemon anyway.
-const QUIET_TICKS: u32 = 4;
+const QUIET_TICKS: u32 = 2;
 const PATIENCE: [u32; 4] = [1, 4, 32, 256];
 
 /// Largest factor while the topmost app has terminals: the user may change the tab or run another

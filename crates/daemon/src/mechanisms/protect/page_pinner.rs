@@ -23,8 +23,6 @@ use limelight_sys::proc::Proc;
 use limelight_sys::process::Process;
 use tracing::debug;
 
-use crate::system::same_process;
-
 /// Shortest and longest time between two scans of an app. The interval is short at first, when an
 /// app often maps more pages, and for as long as scans find new pages. Pages that were evicted
 /// before the app became topmost are read back on demand, and may be evicted again before a scan
@@ -172,6 +170,7 @@ fn run(proc: &str, words: &Receiver<Command>, shelf: &Mutex<Locked>) {
                     unable = None;
                 }
                 pace = Pace::default();
+                holdings.faults.clear();
                 order = fresh;
                 false
             }
@@ -272,6 +271,9 @@ struct Holdings {
     full: bool,
     /// Whether the last scan locked a page.
     fresh: bool,
+    /// Page faults of each process before its last complete scan. A process that has not faulted
+    /// since then has mapped no further page.
+    faults: BTreeMap<ProcessId, u64>,
 }
 
 impl Holdings {
@@ -299,27 +301,42 @@ impl Holdings {
         self.former = former;
     }
 
-    /// Scans all processes of the app and locks pages that are not locked yet. Fails if the kernel
-    /// does not report to which cgroup a page is charged.
+    /// Scans the processes of the app that have faulted since their last scan, and locks pages that
+    /// are not locked yet. Fails if the kernel does not report to which cgroup a page is charged.
     fn look(&mut self, proc: &str, order: &Order) -> limelight_sys::Result<()> {
         let proc = Proc::open(proc)?;
         let mut cgroups = PageCgroups::open(&proc)?;
-        self.full = false;
+        let was_full = std::mem::take(&mut self.full);
         self.fresh = false;
         for &member in &order.members {
-            let Some(process) = same_process(&proc, member) else {
+            let Ok(process) = proc.process(member.pid) else {
                 continue;
             };
+            let stat = process.stat().ok();
+            let Some(stat) = stat.filter(|stat| stat.start_ticks == member.starttime) else {
+                continue;
+            };
+            let faults = stat.minor_faults.saturating_add(stat.major_faults);
+            if self.faults.get(&member) == Some(&faults) {
+                self.full |= was_full;
+                continue;
+            }
             let Ok(mut table) = process.page_table() else {
                 continue;
             };
+            let mut complete = true;
             // A process that ends meanwhile has no mappings.
             for mapping in process.read_mappings().unwrap_or_default() {
                 if let Err(error) = self.settle(&process, &mut table, &mapping, &mut cgroups, order)
                 {
                     debug!("{error}");
+                    complete = false;
                 }
             }
+            match complete {
+                true => self.faults.insert(member, faults),
+                false => self.faults.remove(&member),
+            };
         }
         self.former.clear();
         Ok(())

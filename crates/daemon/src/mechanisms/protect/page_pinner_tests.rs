@@ -68,6 +68,60 @@ fn pages_that_the_next_app_maps_stay_locked() {
 }
 
 #[test]
+fn process_without_new_faults_is_not_scanned_again() {
+    let mut child = std::process::Command::new("sleep")
+        .arg("600")
+        .spawn()
+        .unwrap();
+    let process = Proc::open("/proc").unwrap();
+    let process = process.process(child.id() as i32).unwrap();
+    let stat = || process.stat().unwrap();
+    // Until it sleeps, the child starts and faults.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let mut last = stat().minor_faults;
+    loop {
+        std::thread::sleep(Duration::from_millis(100));
+        let now = stat().minor_faults;
+        if now == last && process.comm().unwrap() == "sleep" {
+            break;
+        }
+        assert!(Instant::now() < deadline, "the child still faults");
+        last = now;
+    }
+    let member = ProcessId {
+        pid: process.pid(),
+        starttime: stat().start_ticks,
+    };
+    let order = |limit| Order {
+        app: AppKey::Tree(member),
+        members: vec![member],
+        reserved: BTreeSet::new(),
+        limit,
+    };
+    let mut holdings = Holdings::default();
+    let plenty = order(1 << 30);
+    if holdings.look("/proc", &plenty).is_ok() && holdings.bytes > 0 {
+        let locked = holdings.bytes;
+        holdings.files.clear();
+        holdings.look("/proc", &plenty).unwrap();
+        assert!(holdings.files.is_empty(), "the child was scanned again");
+        holdings.faults.clear();
+        holdings.bytes = 0;
+        holdings.look("/proc", &plenty).unwrap();
+        assert_eq!(holdings.bytes, locked);
+        // A limit that was reached stays reached.
+        holdings.hand_over(0);
+        for _ in 0..2 {
+            holdings.look("/proc", &order(page_bytes())).unwrap();
+            assert!(holdings.full);
+            assert_eq!(holdings.bytes, page_bytes());
+        }
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
 fn idle_scans_back_off_until_only_the_event_loop_triggers_them() {
     let mut pace = Pace::default();
     let mut pauses = Vec::new();

@@ -30,10 +30,6 @@ use crate::system::self_tuning::{come_first, wait_for_no_write};
 const LOW: Duration = Duration::from_millis(100);
 const LOW_FOR: Duration = Duration::from_secs(1);
 
-/// Maximum age of the paging counters while no kill depends on them. Their rates are averaged over
-/// 250 ms and more, so this age does not matter.
-const PAGED: Duration = Duration::from_millis(50);
-
 /// Interval between checks for armed apps that have died, while memory is short.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -57,8 +53,8 @@ pub struct Watch {
     alarm: Option<Alarm>,
     /// Bytes above the kill threshold at the last reading of memory.
     headroom: u64,
-    /// When the paging counters were read, and their values.
-    paged: (Duration, Paging),
+    /// The paging counters at their last reading.
+    paged: Paging,
     /// Time of the last reading of memory at which no kill was due.
     before: Duration,
     /// Time of the last check for dead apps.
@@ -80,7 +76,7 @@ impl Watch {
             trigger,
             alarm: None,
             headroom: 0,
-            paged: (Duration::ZERO, Paging::default()),
+            paged: Paging::default(),
             before: Duration::ZERO,
             looked: Duration::ZERO,
         }
@@ -216,7 +212,7 @@ impl Watch {
             };
         }
         let paging = self.paging(at, level, headroom);
-        let level = self.observe(memory, paging);
+        let level = self.observe(at, memory, paging);
         if level >= Level::Swap {
             self.look_for_deaths();
         }
@@ -244,18 +240,18 @@ impl Watch {
 
     /// The paging counters, reread where a kill may depend on them.
     fn paging(&mut self, at: Duration, level: Level, headroom: u64) -> Paging {
-        let (then, _) = self.paged;
-        if is_paging_read(level, headroom, at.saturating_sub(then)) {
-            self.paged = (at, self.files.paging().unwrap_or_default());
+        let due = self.shared.state().shortage.are_rates_due(at);
+        if is_paging_read(level, headroom, due) {
+            self.paged = self.files.paging().unwrap_or_default();
         }
-        self.paged.1
+        self.paged
     }
 
-    /// Feeds a complete gauge to the shortage model. Returns the level.
-    fn observe(&mut self, memory: Memory, paging: Paging) -> Level {
+    /// Feeds a complete gauge, read at this time, to the shortage model. Returns the level.
+    fn observe(&mut self, at: Duration, memory: Memory, paging: Paging) -> Level {
         let mut state = self.shared.state();
         let gauge = Gauge {
-            at: now(),
+            at,
             free: memory.free,
             available: left(memory, state.kept),
             swap_free: memory.swap_free,
@@ -307,8 +303,9 @@ impl Watch {
             }
             // Measuring the armed apps took time, so read the gauge again. The paging counters do
             // not change that fast, and the kernel itself needs memory to report them.
+            let at = now();
             let memory = self.files.memory().ok()?;
-            self.observe(memory, paging);
+            self.observe(at, memory, paging);
             let (listed, low) = (self.files.in_cpu_lists(), self.files.low_watermark());
             let mut state = self.shared.state();
             let gauge = state.shortage.gauge();
@@ -368,9 +365,9 @@ fn remove_dead(state: &mut State, at: Duration) -> bool {
 }
 
 /// Whether to read the paging counters now, given the level so far, the bytes above the kill
-/// threshold and the age of the counters.
-fn is_paging_read(level: Level, headroom: u64, age: Duration) -> bool {
-    level >= Level::Low || headroom == 0 || age >= PAGED
+/// threshold, and whether rates are due: only these depend on the counters while no kill does.
+fn is_paging_read(level: Level, headroom: u64, rates_due: bool) -> bool {
+    level >= Level::Low || headroom == 0 || rates_due
 }
 
 /// Bytes that apps can still allocate. `kept` bytes of page cache are kept from reclaim. The
@@ -425,13 +422,12 @@ mod tests {
 
     #[test]
     fn paging_counters_are_fresh_where_a_kill_depends_on_them() {
-        let young = PAGED - Duration::from_millis(1);
-        assert!(!is_paging_read(Level::Swap, 1, young));
-        assert!(is_paging_read(Level::Swap, 1, PAGED));
+        assert!(!is_paging_read(Level::Swap, 1, false));
+        assert!(is_paging_read(Level::Swap, 1, true));
         // Without headroom, the next level is low.
-        assert!(is_paging_read(Level::Swap, 0, young));
+        assert!(is_paging_read(Level::Swap, 0, false));
         for level in [Level::Low, Level::Crowded, Level::Kill, Level::Exhausted] {
-            assert!(is_paging_read(level, u64::MAX, young));
+            assert!(is_paging_read(level, u64::MAX, false));
         }
     }
 }

@@ -59,7 +59,7 @@ impl Watch {
             // The rates of paging, which tell how long memory lasts, need no fresher counters.
             let paging = self.paging(at, Level::Swap, u64::MAX);
             let memory = self.files.memory();
-            let level = memory.map_or(Level::Exhausted, |memory| self.observe(memory, paging));
+            let level = memory.map_or(Level::Exhausted, |memory| self.observe(at, memory, paging));
             let state = self.shared.state();
             if level >= Level::Exhausted || state.stop || state.paused {
                 break;
