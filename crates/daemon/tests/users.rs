@@ -22,6 +22,7 @@ use std::time::Duration;
 use limelight_core::model::apps::{leak, Known, Use};
 use limelight_core::model::class::Class;
 use limelight_core::model::AppKey;
+use limelight_core::policy::swap::culprit::Culprits;
 use limelight_core::policy::swap::{self, account, order, Step};
 use limelight_core::policy::Event;
 use limelight_daemon::sources::apps::Override;
@@ -240,9 +241,10 @@ impl World {
 
     fn fail(&self, what: &str) -> ! {
         let uid = USERS[self.taker];
+        let culprits = Culprits::of(&self.daemon.last);
         let apps = self.daemon.last.apps.iter().map(|known| {
             let found = &known.found;
-            let spared = order::spared(known, &self.daemon.last);
+            let spared = order::spared(known, &self.daemon.last, &culprits);
             format!(
                 "uid {} {} {} MiB, {:?}, uses {:?}, spared {spared:?}, path {:?}",
                 found.uid,
@@ -266,7 +268,7 @@ impl World {
         let uid = USERS[self.taker];
         let own = self.daemon.last.apps.iter();
         let untouchable = |known: &&Known| {
-            let spared = order::spared(known, &self.daemon.last);
+            let spared = order::never_killed(known, &self.daemon.last);
             matches!(spared, Some(order::Spared::Untouchable(_)))
         };
         let own = own

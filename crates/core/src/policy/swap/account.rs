@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use super::culprit::Culprits;
 use super::eligible;
 use super::order::{self, Candidate};
 use crate::model::app::AppKey;
@@ -91,8 +92,9 @@ pub fn of_kill(snapshot: &Snapshot, chosen: AppKey, level: Level, why: &str) -> 
             _ => after(one, level),
         },
     });
+    let culprits = Culprits::of(snapshot);
     let spared = snapshot.apps.iter().filter_map(|known| {
-        let reason = order::spared(known, snapshot)?;
+        let reason = order::spared(known, snapshot, &culprits)?;
         Some(Account {
             app: known.key(),
             chosen: false,

@@ -37,6 +37,31 @@ impl fmt::Display for Culprit {
     }
 }
 
+/// The culprits of a shortage. Finding them takes all apps into account, so they are found once for
+/// the verdicts on all apps.
+#[derive(Debug, Clone, Copy)]
+pub struct Culprits {
+    machine: Option<Culprit>,
+    user: Option<u32>,
+}
+
+impl Culprits {
+    /// The culprits of the present shortage.
+    pub fn of(snapshot: &Snapshot) -> Culprits {
+        Culprits {
+            machine: find(snapshot),
+            user: user(snapshot),
+        }
+    }
+
+    /// The culprit for which this app would be closed in vain: the foreground app, a service, or
+    /// another user.
+    pub fn beside(&self, known: &Known) -> Option<Culprit> {
+        let other = self.user.filter(|uid| *uid != known.found.uid);
+        self.machine.or(other.map(Culprit::User))
+    }
+}
+
 /// The culprit, if memory is short: the foreground app or a service, never [`Culprit::User`].
 /// `None` also if the culprit is a background app or an app that is starting.
 pub fn find(snapshot: &Snapshot) -> Option<Culprit> {
@@ -81,12 +106,6 @@ fn is_filled_by_service(snapshot: &Snapshot) -> bool {
     shortage.level() < Level::Exhausted
         && services::may_squeeze(snapshot)
         && snapshot.services.iter().any(fills)
-}
-
-/// The user who takes the memory, unless `known` belongs to that user.
-pub fn of_other_user(known: &Known, snapshot: &Snapshot) -> Option<Culprit> {
-    let taker = user(snapshot).filter(|uid| *uid != known.found.uid);
-    taker.map(Culprit::User)
 }
 
 /// Like [`taker`], but `None` while memory is not short.

@@ -97,7 +97,8 @@ fn greedy_foreground_app_causes_no_kill_of_a_healthy_app() {
     }
     assert_eq!(culprit::find(&machine), Some(culprit::Culprit::Foreground));
     assert_eq!(picked(&machine, &with_swap(Level::Exhausted, 0)), None);
-    let fed = |known: &Known| matches!(spared(known, &machine), Some(Spared::Fed(_)));
+    let culprits = culprit::Culprits::of(&machine);
+    let fed = |known: &Known| matches!(spared(known, &machine, &culprits), Some(Spared::Fed(_)));
     assert_eq!(machine.apps.iter().filter(|known| fed(known)).count(), 8);
     // The shield is removed, so that the kernel's OOM killer finds the foreground app.
     machine.settings.protect.oom_points = 500;

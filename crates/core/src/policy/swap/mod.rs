@@ -523,7 +523,7 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
     let owned = |known: &&Known| taker.is_none_or(|uid| uid == known.found.uid);
     let (known, home) = snapshot.apps.iter().filter(owned).find_map(|known| {
         let previous = matches!(
-            order::spared(known, snapshot),
+            order::never_killed(known, snapshot),
             Some(order::Spared::Previous)
         );
         let guarded = snapshot.protected.within(known, Harm::Freeze).is_some();

@@ -12,7 +12,7 @@ use crate::model::protected::{Harm, PREVIOUS_FOR};
 use crate::model::shortage::{Level, Situation};
 use crate::model::snapshot::Snapshot;
 
-use super::culprit::{self, Culprit};
+use super::culprit::{Culprit, Culprits};
 use super::{cost, services, write_back};
 
 /// Reciprocal of the share of the leak threshold by which an app must have grown since the order
@@ -141,8 +141,18 @@ impl Candidate {
     }
 }
 
-/// Why this app may not be killed at any level; `None` if it may.
-pub fn spared(known: &Known, snapshot: &Snapshot) -> Option<Spared> {
+/// Why this app may not be killed at any level; `None` if it may. `culprits` are those of the
+/// snapshot.
+pub fn spared(known: &Known, snapshot: &Snapshot, culprits: &Culprits) -> Option<Spared> {
+    never_killed(known, snapshot).or_else(|| {
+        let healthy = !known.leaks(snapshot.shortage.thresholds().total);
+        let culprit = culprits.beside(known).filter(|_| healthy);
+        culprit.map(Spared::Fed)
+    })
+}
+
+/// Why this app may not be killed, whatever takes the memory. Never [`Spared::Fed`].
+pub fn never_killed(known: &Known, snapshot: &Snapshot) -> Option<Spared> {
     let key = known.key();
     let now = snapshot.now();
     let part_of = known.found.part_of;
@@ -165,12 +175,8 @@ pub fn spared(known: &Known, snapshot: &Snapshot) -> Option<Spared> {
     if known.found.class.class == Class::Keep {
         return Some(Spared::Keep);
     }
-    if let Some(rule) = never_closed(known, snapshot) {
-        return Some(Spared::Never(rule.why.clone()));
-    }
-    let healthy = !known.leaks(snapshot.shortage.thresholds().total);
-    let culprit = culprit::find(snapshot).or_else(|| culprit::of_other_user(known, snapshot));
-    culprit.filter(|_| healthy).map(Spared::Fed)
+    let rule = never_closed(known, snapshot)?;
+    Some(Spared::Never(rule.why.clone()))
 }
 
 /// The rule in force that spares this app, if any. A rule of the app's owner is in force only while
@@ -201,11 +207,12 @@ pub fn close_note(known: &Known, snapshot: &Snapshot) -> Option<String> {
 /// The apps that may be killed, first victim first.
 pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
     let total = snapshot.shortage.thresholds().total;
+    let culprits = Culprits::of(snapshot);
     let waits = services::pending(snapshot).is_some() || write_back::is_pending(snapshot);
     let killable = snapshot
         .apps
         .iter()
-        .filter(|known| spared(known, snapshot).is_none());
+        .filter(|known| spared(known, snapshot, &culprits).is_none());
     let mut ranked: Vec<(Rank, Candidate)> = killable
         .map(|known| {
             let leaks = known.leaks(total);

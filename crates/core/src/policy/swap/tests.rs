@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::order::{candidates, pick, spared};
+use super::culprit::Culprits;
+use super::order::{candidates, never_killed, pick, spared};
 use super::*;
 use crate::model::app::{App, Home, ProcessId};
 use crate::model::apps::{AppMemory, Apps, Found, Use};
@@ -763,7 +764,9 @@ fn app_with_a_rule_is_never_closed_even_if_it_leaks() {
     assert_eq!(order_of(&machine), [0, 1].map(key));
     machine.apps[0].found.exceptions = never_close(false);
     assert_eq!(order_of(&machine), [key(1)]);
-    let why = spared(&machine.apps[0], &machine).unwrap().to_string();
+    let why = never_killed(&machine.apps[0], &machine)
+        .unwrap()
+        .to_string();
     assert!(why.contains("never closed: its program /x"), "{why}");
     // The guard gets the same order.
     let armed = grant(&Event::Tick, &machine)
@@ -875,7 +878,9 @@ proptest! {
             prop_assert!(inode != previous || 1000 - left >= PREVIOUS_FOR.as_secs());
         }
         // All other apps are candidates.
-        let spared = machine.apps.iter().filter(|known| spared(known, &machine).is_some());
+        let culprits = Culprits::of(&machine);
+        let all = machine.apps.iter();
+        let spared = all.filter(|known| spared(known, &machine, &culprits).is_some());
         prop_assert_eq!(spared.count() + killable.len(), specs.len());
     }
 

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::order::{self, Spared};
+use super::order;
 use super::{refused_lately, Step};
 use crate::model::app::{AppKey, Home};
 use crate::model::apps::{Known, STARTS};
@@ -44,8 +44,7 @@ fn growth(snapshot: &Snapshot, within: Duration) -> u64 {
 /// The app's cgroup, if the app may be throttled: nobody sees it, hears it or waits for it.
 fn target<'a>(known: &'a Known, snapshot: &Snapshot) -> Option<&'a Home> {
     let short = snapshot.shortage.level() >= Level::Swap;
-    let spared = order::spared(known, snapshot);
-    let spared = spared.is_some_and(|why| !matches!(why, Spared::Fed(_)));
+    let spared = order::never_killed(known, snapshot).is_some();
     let guarded = || snapshot.protected.within(known, Harm::Throttle).is_some();
     let may = short && !spared && known.found.uses.is_empty() && !guarded();
     known.found.app.own_home().filter(|_| may)
