@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use limelight_proto::USER_FILE_MAX;
 
-/// The user's file, and its state at the last look.
+/// The user's file, and its state when it was last read.
 #[derive(Debug)]
 pub struct OwnRules {
     path: Option<PathBuf>,
@@ -27,7 +27,7 @@ impl OwnRules {
         OwnRules { path, seen: None }
     }
 
-    /// The path and the contents if the file has changed since the last look. The contents are empty
+    /// The path and the contents if the file has changed since it was last read. The contents are empty
     /// if the file is gone or cannot be used.
     pub fn look(&mut self) -> Option<(String, String)> {
         let path = self.path.as_ref()?;
