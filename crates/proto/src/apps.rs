@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{AppStatus, HistoryEntry, MemoryThen, Role};
 use crate::class::Class;
 use crate::in_use::Use;
-use crate::never::Exception;
+use crate::never::{Avoid, Exception};
 use crate::shortage::Level;
 
 /// A known app.
@@ -36,6 +36,9 @@ pub struct AppReport {
     /// What Limelight never does for or to it (`[never]`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub never: Vec<Exception>,
+    /// The wish that it be closed after the other apps of its class, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub avoid: Option<Avoid>,
     /// Number of its processes.
     pub processes: u32,
     /// Resident memory in bytes. For an app without a cgroup of its own, memory that its processes

@@ -49,7 +49,7 @@ pub use class::Class;
 pub use decision::{Decision, Weighed};
 pub use history::{fold, HistoryEntry, MemoryAction, MemoryThen, HISTORY_MAX};
 pub use in_use::Use;
-pub use never::{Exception, Never};
+pub use never::{Avoid, Exception, Never};
 pub use pause::{Pause, PAUSE_MAX_MS};
 pub use shortage::{Level, Thresholds};
 pub use status::{

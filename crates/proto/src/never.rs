@@ -53,6 +53,16 @@ pub struct Exception {
     pub never: Never,
     /// The rule, as a clause: which name of the app matches which pattern, and where it is set.
     pub why: String,
-    /// Whether the rule is in the configuration of the app's owner, not in the system's.
+    /// Whether the app's owner made the rule, not the administrator.
+    pub by_owner: bool,
+}
+
+/// A wish that an app be closed only after the other apps of its class: `ManagedOOMPreference=avoid`
+/// of its unit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Avoid {
+    /// Where the wish is set, as a clause.
+    pub why: String,
+    /// Whether the app's owner set it, not the administrator.
     pub by_owner: bool,
 }

@@ -232,6 +232,7 @@ pub fn app_report(class: Class) -> AppReport {
         uses: vec![],
         untouchable: None,
         never: Vec::new(),
+        avoid: None,
         processes: 1,
         resident: 40 << 20,
         anonymous: 30 << 20,
