@@ -94,6 +94,7 @@ pub fn used(app: &AppReport, now: Duration) -> String {
 fn word(what: Use) -> &'static str {
     match what {
         Use::Audio => "sound",
+        Use::Video => "video",
         Use::Inhibitor => "lock",
         Use::Visible => "visible",
         Use::Unsaved => "unsaved",

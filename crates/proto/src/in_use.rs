@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub enum Use {
     /// It plays or records sound.
     Audio,
+    /// It shares or records the screen or a camera.
+    Video,
     /// It holds an inhibitor lock.
     Inhibitor,
     /// One of its windows is visible although another app is topmost.
@@ -27,6 +29,7 @@ impl Use {
     pub fn clause(self) -> &'static str {
         match self {
             Use::Audio => "plays or records sound",
+            Use::Video => "shares or records the screen or a camera",
             Use::Inhibitor => "holds an inhibitor lock",
             Use::Visible => "has a visible window",
             Use::Unsaved => "has unsaved work",

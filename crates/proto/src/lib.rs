@@ -43,6 +43,7 @@ use serde::{Deserialize, Serialize};
 
 pub use agent::{
     AgentStatus, PassedOver, AGENT_TEXT_MAX, FACILITIES_MAX, NOTIFICATIONS, PASSED_OVER_MAX, SOUND,
+    VIDEO,
 };
 pub use apps::{AppReport, Notice};
 pub use class::Class;

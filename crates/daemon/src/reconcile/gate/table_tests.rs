@@ -488,8 +488,9 @@ fn rows_of_places() -> BTreeMap<&'static str, Row> {
 /// Rows about an app's activity or missing features of the machine; `servers` are processes that
 /// accept connections.
 fn rows_of_traits(servers: Vec<ProcessId>) -> BTreeMap<&'static str, Row> {
-    let uses: [fn(&mut Found); 6] = [
+    let uses: [fn(&mut Found); 7] = [
         |found| found.uses = vec![Use::Audio],
+        |found| found.uses = vec![Use::Video],
         |found| found.uses = vec![Use::Inhibitor],
         |found| found.uses = vec![Use::Visible],
         |found| found.uses = vec![Use::Unsaved],
@@ -507,7 +508,7 @@ fn rows_of_traits(servers: Vec<ProcessId>) -> BTreeMap<&'static str, Row> {
     let all = CLASSES.to_vec();
     BTreeMap::from([
         (
-            "an app in use: sound, inhibitor, visible, unsaved work, package manager, virtual machine",
+            "an app in use: sound, screen or camera, inhibitor, visible, unsaved work, package manager, virtual machine",
             (uses.map(edited).to_vec(), all.clone()),
         ),
         (
