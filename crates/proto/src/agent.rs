@@ -26,6 +26,7 @@ pub const VIDEO: &str = "video";
 
 /// A source that does not work in this session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PassedOver {
     /// Its name: `sway`, `x11`, ...
@@ -36,6 +37,7 @@ pub struct PassedOver {
 
 /// A session agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentStatus {
     /// Its process id.
     pub pid: i32,

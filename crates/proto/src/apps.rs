@@ -11,6 +11,7 @@ use crate::shortage::Level;
 
 /// A known app.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AppReport {
     /// The app; `pid` is its main process.
     #[serde(flatten)]
@@ -64,6 +65,7 @@ pub struct AppReport {
 
 /// A notice to listening clients, sent as one line when the event happens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Notice {
     /// The level of shortage. Sent at most every 10 s while memory is short, and once when the
