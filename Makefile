@@ -31,7 +31,7 @@ PROGRAMS ?=
 DRAWINGS = docs/development/architecture.svg docs/development/click.svg
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-begin demo-programs test bench record soak fuzz dma report figures drawing pictures kernel series static android aarch build install dist deb rpm kernel-deb lab-deb lint clean deps
+.PHONY: help demo demo-begin demo-programs test bench record soak fuzz dma report figures drawing pictures schemas kernel series static android aarch build install dist deb rpm kernel-deb lab-deb lint clean deps
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -81,6 +81,9 @@ report: deps ## Make target/lab/report.html from docs/results/figures.toml and t
 
 pictures: ## Make the pictures of `limelight top` in docs/user
 	@LIMELIGHT_PICTURES=1 $(CARGO) test --quiet --locked --package limelight-cli pictures_in_the_documentation
+
+schemas: ## Make the JSON schemas in docs/integrator/schema from the program's types
+	@LIMELIGHT_SCHEMAS=1 $(CARGO) test --quiet --locked --package limelight-cli published_schemas
 
 figures: deps ## Make README's table and the drawings in docs/results from docs/results/figures.toml
 	@$(LAB) figures

@@ -249,11 +249,12 @@ impl Session {
             state: State::Off,
             detail: "--no-notifications".to_owned(),
         });
-        let sound = match focus {
-            Focus::Known { uses, .. } => Some(uses.sound()),
+        let uses = match focus {
+            Focus::Known { uses, .. } => Some(uses.statuses()),
             Focus::Awaited { .. } => None,
         };
-        [notifications].into_iter().chain(sound).collect()
+        let uses = uses.into_iter().flatten();
+        [notifications].into_iter().chain(uses).collect()
     }
 
     /// Waits for the source, the other watched descriptors, the daemon, or a deadline.

@@ -94,6 +94,7 @@ pub fn used(app: &AppReport, now: Duration) -> String {
 fn word(what: Use) -> &'static str {
     match what {
         Use::Audio => "sound",
+        Use::Video => "video",
         Use::Inhibitor => "lock",
         Use::Visible => "visible",
         Use::Unsaved => "unsaved",
@@ -117,6 +118,7 @@ pub fn marks(app: &AppReport) -> String {
         (never(app, Never::Boost), "never boosted"),
         (never(app, Never::Protect), "never protected"),
         (never(app, Never::Close), "never closed"),
+        (app.avoid.is_some(), "closed last of its class"),
         (!app.app.own_cgroup, "no own cgroup"),
     ] {
         if is {
@@ -192,6 +194,16 @@ pub fn why(apps: &[AppReport], json: bool, out: &mut Vec<u8>) -> Result<(), Fail
             let name = format!("never {}", rule.never.participle());
             table.line(&name, format!("{}{owner}", printable(&rule.why)));
         }
+        if let Some(wish) = &app.avoid {
+            let owner = match wish.by_owner {
+                true => "; a wish of the app's owner, in force only while no other user has apps",
+                false => "",
+            };
+            table.line(
+                "closed last of its class",
+                format!("{}{owner}", printable(&wish.why)),
+            );
+        }
         table.line("memory", memory(app));
         let texts = [
             ("desktop id", app.desktop_id.clone()),
@@ -238,7 +250,7 @@ fn memory(app: &AppReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use limelight_proto::{AppStatus, Class, Exception};
+    use limelight_proto::{AppStatus, Avoid, Class, Exception};
 
     fn report(name: &str, pid: i32) -> AppReport {
         AppReport {
@@ -258,6 +270,7 @@ mod tests {
             uses: vec![Use::Audio, Use::Unsaved],
             untouchable: None,
             never: Vec::new(),
+            avoid: None,
             processes: 1,
             resident: 40 << 20,
             anonymous: 30 << 20,
@@ -344,7 +357,14 @@ mod tests {
             by_owner: true,
         }];
         assert!(marks(&app).contains("never closed"));
+        app.avoid = Some(Avoid {
+            why: "its cgroup has ManagedOOMPreference=avoid (user.oomd_avoid)".to_owned(),
+            by_owner: false,
+        });
+        assert!(marks(&app).contains("closed last of its class"));
         let text = text(|out| why(&[app], false, out));
+        let wish = "closed last of its class  its cgroup has ManagedOOMPreference=avoid";
+        assert!(text.contains(wish), "{text}");
         let expected =
             "never closed  its app id org.x.Notes matches \"org.x.*\" (/f:3); a rule of \
                         the app's owner, in force only while no other user has apps";

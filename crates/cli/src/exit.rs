@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use limelight_proto::{ErrorCode, Response};
+use serde::Serialize;
 
 use crate::format::printable;
 
@@ -18,6 +19,18 @@ const REFUSED: u8 = 4;
 const NOT_FOUND: u8 = 5;
 /// The command line is wrong.
 pub const USAGE: u8 = 2;
+
+/// A failure, as a command with `--json` prints it on standard error.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Report {
+    /// What failed.
+    pub error: String,
+    /// How to solve it.
+    pub cure: Option<String>,
+    /// The exit code.
+    pub code: u8,
+}
 
 /// Why the command failed.
 #[derive(Debug)]
@@ -143,10 +156,11 @@ impl Failure {
         }
     }
 
-    /// Output with `--json`: the error, its cure, and the exit code.
+    /// Output with `--json`.
     pub fn as_json(&self) -> serde_json::Value {
         let (error, cure) = self.parts();
-        serde_json::json!({ "error": error, "cure": cure, "code": self.number() })
+        let code = self.number();
+        serde_json::json!(Report { error, cure, code })
     }
 }
 

@@ -11,6 +11,14 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 
+/// Answer of a command that changes something.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Done {
+    /// What the command did, for display.
+    pub message: String,
+}
+
 /// Writes a value as indented JSON.
 pub fn json(value: &impl Serialize, out: &mut Vec<u8>) -> Result<(), Failure> {
     serde_json::to_writer_pretty(&mut *out, value)?;

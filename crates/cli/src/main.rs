@@ -19,6 +19,8 @@ mod manual;
 mod metrics;
 mod report;
 mod run;
+#[cfg(test)]
+mod schemas;
 mod selftest;
 mod settings;
 mod status;
@@ -74,10 +76,12 @@ fn usage(error: &clap::Error) -> ExitCode {
     let line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let what = line(what.strip_prefix("error: ").unwrap_or(what));
     let cure = Some(line(cure)).filter(|cure| !cure.is_empty());
-    eprintln!(
-        "{}",
-        serde_json::json!({ "error": what, "cure": cure, "code": exit::USAGE })
-    );
+    let report = exit::Report {
+        error: what,
+        cure,
+        code: exit::USAGE,
+    };
+    eprintln!("{}", serde_json::json!(report));
     ExitCode::from(exit::USAGE)
 }
 
@@ -87,9 +91,7 @@ const SOURCE: &str = "cli";
 /// Prints the daemon's confirmation of a request.
 fn acknowledged(answer: Response, json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
     match answer {
-        Response::Ok { message } if json => {
-            format::json(&serde_json::json!({ "message": message }), out)
-        }
+        Response::Ok { message } if json => format::json(&format::Done { message }, out),
         Response::Ok { message } => Ok(writeln!(out, "{}", format::printable(&message))?),
         other => Err(Failure::unexpected(&other)),
     }

@@ -14,7 +14,6 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use serde_json::json;
 
 use crate::exit::Failure;
 use crate::format;
@@ -47,7 +46,7 @@ pub fn print(
             })?;
             let message = format!("{} written", file.display());
             match json {
-                true => format::json(&json!({ "message": message }), out),
+                true => format::json(&format::Done { message }, out),
                 false => Ok(()),
             }
         }
@@ -452,7 +451,9 @@ fn prometheus(open_metrics: &str) -> String {
 }
 
 /// Samples by name with labels.
-fn samples(text: &str) -> BTreeMap<String, f64> {
+pub type Samples = BTreeMap<String, f64>;
+
+fn samples(text: &str) -> Samples {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
         .filter_map(|line| line.rsplit_once(' '))

@@ -4,10 +4,11 @@
 
 use std::fs;
 use std::io::{ErrorKind, Write};
+use std::path::Path;
 
 use limelight_daemon::config::{never, ConfigError, ConfigErrors, Value};
 use limelight_sys::user_config;
-use serde_json::json;
+use serde::Serialize;
 
 use crate::exit::Failure;
 use crate::format::{self, Table};
@@ -32,7 +33,7 @@ pub fn of_user() -> Result<Vec<Value>, ConfigErrors> {
 /// Prints all values, by section.
 pub fn print(values: &[Value], json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
     if json {
-        let values: Vec<_> = values.iter().map(as_json).collect();
+        let values: Vec<_> = values.iter().map(Shown::of).collect();
         return format::json(&values, out);
     }
     let mut table = Table::default();
@@ -66,16 +67,9 @@ pub fn mistakes(
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
     if json {
-        let list = |all: &[ConfigError]| -> Vec<serde_json::Value> {
-            let each = all
-                .iter()
-                .map(|one| json!({ "file": one.file, "line": one.line, "message": one.message }));
-            each.collect()
-        };
-        format::json(
-            &json!({ "mistakes": list(found), "warnings": list(warnings) }),
-            out,
-        )?;
+        let mistakes = found.iter().map(Mistake::of).collect();
+        let warnings = warnings.iter().map(Mistake::of).collect();
+        format::json(&Checked { mistakes, warnings }, out)?;
     } else {
         for warning in warnings {
             writeln!(out, "warning: {warning}")?;
@@ -99,25 +93,78 @@ fn typed(text: &str) -> serde_json::Value {
     typed.unwrap_or_else(|| text.into())
 }
 
-fn as_json(value: &Value) -> serde_json::Value {
-    let (file, line) = value
-        .origin
-        .as_ref()
-        .map(|(file, line)| (file, line))
-        .unzip();
-    json!({
-        "section": value.section,
-        "key": value.key,
-        "value": value.value.as_deref().map(typed),
-        "profile": value.profile,
-        "file": file,
-        "line": line,
-    })
+/// A key of the configuration, as `limelight config show --json` prints it.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Shown<'a> {
+    /// Its section.
+    section: &'a str,
+    /// Its name.
+    key: &'a str,
+    /// Its value: a boolean, a number, a text or a list; null: not set.
+    value: Option<serde_json::Value>,
+    /// The profile that sets it, if one does.
+    profile: Option<&'a str>,
+    /// The file that sets it; null: it has its default.
+    file: Option<&'a Path>,
+    /// The line there; for a value of a profile, the line that chooses the profile.
+    line: Option<usize>,
+}
+
+impl Shown<'_> {
+    fn of(value: &Value) -> Shown<'_> {
+        let (file, line) = value
+            .origin
+            .as_ref()
+            .map(|(file, line)| (file.as_path(), *line))
+            .unzip();
+        Shown {
+            section: value.section,
+            key: value.key,
+            value: value.value.as_deref().map(typed),
+            profile: value.profile,
+            file,
+            line,
+        }
+    }
+}
+
+/// Result of `limelight config check --json`.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Checked<'a> {
+    /// Errors; the daemon refuses a configuration that has any.
+    mistakes: Vec<Mistake<'a>>,
+    /// Old names of keys and values, which still work.
+    warnings: Vec<Mistake<'a>>,
+}
+
+/// An error in the configuration, or a warning about it.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Mistake<'a> {
+    /// The file.
+    file: &'a Path,
+    /// The line; 0: the whole file.
+    line: usize,
+    /// What is wrong.
+    message: &'a str,
+}
+
+impl Mistake<'_> {
+    fn of(error: &ConfigError) -> Mistake<'_> {
+        Mistake {
+            file: &error.file,
+            line: error.line,
+            message: &error.message,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn values_have_the_types_of_the_configuration() {
@@ -138,6 +185,6 @@ mod tests {
             origin: None,
             profile: None,
         };
-        assert!(as_json(&unset)["value"].is_null());
+        assert!(json!(Shown::of(&unset))["value"].is_null());
     }
 }

@@ -17,7 +17,8 @@ use crate::format::{self, printable, Table};
 
 /// The daemon's state and the kernel's counters.
 #[derive(Serialize)]
-struct Report<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Report<'a> {
     #[serde(flatten)]
     status: &'a Status,
     /// `limelight_*` of `/proc/vmstat`; empty on a kernel without them.

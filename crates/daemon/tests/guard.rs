@@ -207,6 +207,7 @@ fn candidate(app: &App, class: Class, held: u64) -> Candidate {
         class,
         leaks: false,
         in_use: false,
+        avoid: false,
         dear: false,
         waits: false,
         starts_until: Duration::ZERO,

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use common::{App, Machine, Running};
 use limelight_proto::Level;
+use limelight_sys::inotify::Inotify;
+use rustix::fs::inotify::{ReadFlags, WatchFlags};
 
 /// Processes besides those of [`UNITS`]. Each of the first ones is an app.
 const BYSTANDERS: i32 = 400;
@@ -20,6 +22,9 @@ const FIRST_PID: i32 = 5_000_000;
 /// Reads for one change of the foreground app, until a moment after the daemon's answer. Reading a
 /// file takes two reads: the second one finds its end. The reservations of the other apps are read.
 const READS_MOST: u64 = 180 + 2 * OTHERS as u64;
+
+/// On a busy machine, readings that are due at fixed times fall into the changes, too.
+const ROUNDS_MOST: usize = 50;
 
 const UNITS: [&str; 2] = ["u/app-a-1.scope", "u/app-b-1.scope"];
 
@@ -98,6 +103,24 @@ fn reads_for(daemon: &mut Running<'_>, app: &App) -> Option<u64> {
     Some(reads()? - before)
 }
 
+/// Watches for opened files of the processes that belong to no app.
+fn bystanders(machine: &Machine) -> Inotify {
+    let queue = Inotify::new().unwrap();
+    for pid in FIRST_PID + OTHERS..FIRST_PID + BYSTANDERS {
+        let directory = machine.path(&format!("proc/{pid}"));
+        queue.watch(&directory, WatchFlags::OPEN).unwrap();
+    }
+    queue
+}
+
+fn opened(queue: &Inotify) -> usize {
+    let events = queue.events().unwrap();
+    let opened = events
+        .iter()
+        .filter(|one| one.flags.contains(ReadFlags::OPEN));
+    opened.count()
+}
+
 #[test]
 fn change_of_the_foreground_app_reads_no_file_of_every_process() {
     let (machine, apps) = crowded();
@@ -105,12 +128,25 @@ fn change_of_the_foreground_app_reads_no_file_of_every_process() {
     daemon.focus(apps[0].pid);
     // The scan after the change is over.
     turn_for(&mut daemon, SETTLED);
-    for app in [&apps[1], &apps[0], &apps[1], &apps[0]] {
-        let Some(count) = reads_for(&mut daemon, app) else {
-            return;
-        };
-        assert!(count <= READS_MOST, "{count} reads");
+    let bystanders = bystanders(&machine);
+    let mut least = [u64::MAX; 2];
+    for _ in 0..ROUNDS_MOST {
+        for (least, app) in least.iter_mut().zip([&apps[1], &apps[0]]) {
+            let Some(count) = reads_for(&mut daemon, app) else {
+                return;
+            };
+            *least = count.min(*least);
+        }
+        if least.iter().all(|count| *count <= READS_MOST) {
+            break;
+        }
     }
+    assert!(least.iter().all(|count| *count <= READS_MOST), "{least:?}");
+    assert_eq!(opened(&bystanders), 0, "files of processes without an app");
+    // The watch sees what it must.
+    let stat = format!("proc/{}/stat", FIRST_PID + OTHERS);
+    fs::read(machine.path(&stat)).unwrap();
+    assert_eq!(opened(&bystanders), 1);
     daemon.stop();
 }
 

@@ -20,8 +20,13 @@ pub const NOTIFICATIONS: &str = "notifications";
 /// Name of the facility by which an agent finds the apps that play or record sound.
 pub const SOUND: &str = "sound";
 
+/// Name of the facility by which an agent finds the apps that share or record the screen or a
+/// camera.
+pub const VIDEO: &str = "video";
+
 /// A source that does not work in this session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PassedOver {
     /// Its name: `sway`, `x11`, ...
@@ -32,6 +37,7 @@ pub struct PassedOver {
 
 /// A session agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentStatus {
     /// Its process id.
     pub pid: i32,
@@ -43,7 +49,7 @@ pub struct AgentStatus {
     pub detail: String,
     /// Sources that were tried before and do not work.
     pub passed_over: Vec<PassedOver>,
-    /// What else it can do in this session: [`NOTIFICATIONS`], [`SOUND`].
+    /// What else it can do in this session: [`NOTIFICATIONS`], [`SOUND`], [`VIDEO`].
     #[serde(default)]
     pub facilities: Vec<SourceStatus>,
 }

@@ -6,11 +6,12 @@ use serde::{Deserialize, Serialize};
 use super::{AppStatus, HistoryEntry, MemoryThen, Role};
 use crate::class::Class;
 use crate::in_use::Use;
-use crate::never::Exception;
+use crate::never::{Avoid, Exception};
 use crate::shortage::Level;
 
 /// A known app.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AppReport {
     /// The app; `pid` is its main process.
     #[serde(flatten)]
@@ -36,6 +37,9 @@ pub struct AppReport {
     /// What Limelight never does for or to it (`[never]`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub never: Vec<Exception>,
+    /// The wish that it be closed after the other apps of its class, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub avoid: Option<Avoid>,
     /// Number of its processes.
     pub processes: u32,
     /// Resident memory in bytes. For an app without a cgroup of its own, memory that its processes
@@ -61,6 +65,7 @@ pub struct AppReport {
 
 /// A notice to listening clients, sent as one line when the event happens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Notice {
     /// The level of shortage. Sent at most every 10 s while memory is short, and once when the

@@ -10,6 +10,7 @@ use crate::shortage::Level;
 
 /// A decision on one app, and why no other app was chosen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Decision {
     /// When, in milliseconds since boot.
     pub at_ms: u64,
@@ -29,6 +30,7 @@ pub struct Decision {
 
 /// The verdict on one app.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Weighed {
     /// The app.
     pub app: AppStatus,

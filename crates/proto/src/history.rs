@@ -14,6 +14,7 @@ pub const HISTORY_MAX: u16 = 256;
 /// An action of the daemon, or a kill by other software that the daemon detected; also the beginning
 /// and the end of a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryAction {
     /// Apps were asked to free memory.
@@ -97,6 +98,7 @@ impl fmt::Display for MemoryAction {
 
 /// The machine's memory at the time of a decision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemoryThen {
     /// `MemAvailable` in bytes; in readings of the guard, without the page cache that is kept for
     /// the topmost app.
@@ -115,6 +117,7 @@ pub struct MemoryThen {
 
 /// One action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HistoryEntry {
     /// Time in milliseconds since 1970.
     pub unix_ms: u64,

@@ -5,10 +5,13 @@ use serde::{Deserialize, Serialize};
 
 /// Why a background app is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Use {
     /// It plays or records sound.
     Audio,
+    /// It shares or records the screen or a camera.
+    Video,
     /// It holds an inhibitor lock.
     Inhibitor,
     /// One of its windows is visible although another app is topmost.
@@ -27,6 +30,7 @@ impl Use {
     pub fn clause(self) -> &'static str {
         match self {
             Use::Audio => "plays or records sound",
+            Use::Video => "shares or records the screen or a camera",
             Use::Inhibitor => "holds an inhibitor lock",
             Use::Visible => "has a visible window",
             Use::Unsaved => "has unsaved work",

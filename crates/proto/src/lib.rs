@@ -43,13 +43,14 @@ use serde::{Deserialize, Serialize};
 
 pub use agent::{
     AgentStatus, PassedOver, AGENT_TEXT_MAX, FACILITIES_MAX, NOTIFICATIONS, PASSED_OVER_MAX, SOUND,
+    VIDEO,
 };
 pub use apps::{AppReport, Notice};
 pub use class::Class;
 pub use decision::{Decision, Weighed};
 pub use history::{fold, HistoryEntry, MemoryAction, MemoryThen, HISTORY_MAX};
 pub use in_use::Use;
-pub use never::{Exception, Never};
+pub use never::{Avoid, Exception, Never};
 pub use pause::{Pause, PAUSE_MAX_MS};
 pub use shortage::{Level, Thresholds};
 pub use status::{
@@ -80,6 +81,7 @@ pub const RUNTIME_DIR: &str = "/run/limelight";
 
 /// A client's request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
     /// Claims that the user switched to this app, or to none. The daemon accepts the claim from the
@@ -242,6 +244,7 @@ fn all_of_history() -> u16 {
 
 /// The app that a focus claim names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum FocusTarget {
     /// The app to which this process belongs.
@@ -254,6 +257,7 @@ pub enum FocusTarget {
 
 /// The daemon's answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "result", rename_all = "kebab-case")]
 pub enum Response {
     /// The request succeeded.
@@ -318,6 +322,7 @@ pub enum Response {
 
 /// Why a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorCode {
     /// Not a request of this protocol.
@@ -337,6 +342,7 @@ pub enum ErrorCode {
 
 /// One changed kernel setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Change {
     /// The setting, as a readable path: `/user.slice/.../memory.min`, `/proc/4242/oom_score_adj`,
     /// `/dev/limelight`.
@@ -357,6 +363,7 @@ pub struct Change {
 
 /// Result of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum Outcome {
     /// In force.
@@ -377,6 +384,7 @@ pub enum Outcome {
 
 /// Answer to [`Request::Explain`]: what was done for or to one process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Explain {
     /// Process id.
     pub pid: i32,
@@ -397,6 +405,7 @@ pub struct Explain {
 
 /// Role of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Belongs to the foreground app.

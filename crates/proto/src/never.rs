@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// What Limelight does for or to no app that matches a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Never {
     /// Processor and disk priority while the app is in the foreground or starts.
@@ -48,11 +49,23 @@ impl fmt::Display for Never {
 
 /// An exception for an app.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Exception {
     /// What never happens to the app.
     pub never: Never,
     /// The rule, as a clause: which name of the app matches which pattern, and where it is set.
     pub why: String,
-    /// Whether the rule is in the configuration of the app's owner, not in the system's.
+    /// Whether the app's owner made the rule, not the administrator.
+    pub by_owner: bool,
+}
+
+/// A wish that an app be closed only after the other apps of its class: `ManagedOOMPreference=avoid`
+/// of its unit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Avoid {
+    /// Where the wish is set, as a clause.
+    pub why: String,
+    /// Whether the app's owner set it, not the administrator.
     pub by_owner: bool,
 }

@@ -8,6 +8,7 @@ pub const PAUSE_MAX_MS: u64 = 7 * 24 * 3600 * 1000;
 
 /// A pause in force: the daemon has undone its changes, and makes none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Pause {
     /// Time since the pause began, in milliseconds.
     pub for_ms: u64,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Thresholds of available memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Thresholds {
     /// Memory that apps can use, in bytes: memory that is free, within reach of reclaim, or in
     /// zram. Memory held by the kernel, a driver or `mlock()` does not count. The default
@@ -25,6 +26,7 @@ pub struct Thresholds {
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
     /// No shortage.

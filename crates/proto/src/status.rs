@@ -9,6 +9,7 @@ use crate::{AgentStatus, Change, Level, Pause, Thresholds, WindowStatus};
 
 /// The daemon's state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Status {
     /// Version of the daemon.
     pub version: String,
@@ -57,6 +58,7 @@ pub struct Status {
 
 /// An app.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AppStatus {
     /// Name of the process that the claim named; if it named a cgroup, the cgroup's last component.
     pub name: String,
@@ -70,6 +72,7 @@ pub struct AppStatus {
 
 /// The foreground app.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TopmostStatus {
     /// The app.
     #[serde(flatten)]
@@ -90,6 +93,7 @@ pub const WAKE_GRAPH: &str = "wake-graph";
 
 /// A source that can report the topmost app, or a facility of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SourceStatus {
     /// Its name: `explicit`, `session`, `top-app`, `oom_score_adj` or [`WAKE_GRAPH`], highest
     /// priority first.
@@ -143,6 +147,7 @@ impl MechanismId {
 
 /// Status of a mechanism.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MechanismStatus {
     /// The [name](MechanismId::name) of the mechanism.
     pub name: String,
@@ -162,6 +167,7 @@ pub struct MechanismStatus {
 
 /// State of a source or a mechanism.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     /// It acts now.
@@ -176,6 +182,7 @@ pub enum State {
 
 /// The machine's memory.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemoryStatus {
     /// `MemTotal` in bytes.
     pub total: u64,
@@ -214,6 +221,7 @@ pub struct MemoryStatus {
 
 /// State of `/dev/limelight`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum DeviceStatus {
     /// The daemon has opened the device.
@@ -239,6 +247,7 @@ pub enum DeviceStatus {
 /// Shares of the last 10 s in which tasks waited (PSI `avg10`). A share is `None` if the kernel
 /// does not report it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stalls {
     /// Waits for a processor.
     pub cpu: Option<Stall>,
@@ -250,6 +259,7 @@ pub struct Stalls {
 
 /// Shares of time, in percent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stall {
     /// Share in which at least one task waited.
     pub some: f64,

@@ -7,6 +7,7 @@ use super::{SourceStatus, State};
 
 /// An event that opens or closes a response window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum WindowEvent {
     /// Input for the app arrived.
@@ -18,6 +19,7 @@ pub enum WindowEvent {
 
 /// State of the response windows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WindowStatus {
     /// Whether windows are used; active while a window is open.
     pub state: State,
@@ -37,6 +39,7 @@ pub struct WindowStatus {
 
 /// Windows as passed to the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KernelWindows {
     /// Whether windows are passed to the kernel: active while the kernel has an open window,
     /// unavailable if the kernel does not support windows.
@@ -53,6 +56,7 @@ pub struct KernelWindows {
 
 /// Counts of windows, inputs and frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WindowTallies {
     /// Windows that opened.
     pub opened: u64,
@@ -81,6 +85,7 @@ pub struct WindowTallies {
 
 /// An open window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OpenWindow {
     /// Name of the app whose frame is awaited.
     pub app: String,
@@ -94,6 +99,7 @@ pub struct OpenWindow {
 
 /// Answer to [`super::Request::Latency`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LatencyReport {
     /// Apps with recorded answers since the daemon started, latest answer first.
     pub apps: Vec<AppLatency>,
@@ -104,6 +110,7 @@ pub struct LatencyReport {
 
 /// Response times of an app, from input to the frame that answers it. Times are accurate to 1 %.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AppLatency {
     /// Name of the app.
     pub name: String,

@@ -281,6 +281,7 @@ pub fn run(stage: Stage) -> Result<()> {
     )?;
 
     exceptions(&stage, nested.pid(), news.pid())?;
+    oom_preference(&stage, &news)?;
     limelight(&["class", "set", "--save", "app-game-1.scope", "keep"])?;
     foreign_kill(&stage, &limited)?;
     let dead = daemon.kill()?;
@@ -342,6 +343,31 @@ fn exceptions(stage: &Stage, listed: i32, other: i32) -> Result<()> {
         "a user's own rule ends with its connection",
         rules(&seen) == 0,
         seen.to_string(),
+    )
+}
+
+/// Checks that the attributes with which systemd passes `ManagedOOMPreference` to systemd-oomd are
+/// respected on a real cgroup.
+fn oom_preference(stage: &Stage, app: &App) -> Result<()> {
+    let wishes = |seen: &Value| {
+        let never = seen["never"][0]["why"].as_str().unwrap_or_default();
+        let avoid = seen["avoid"]["why"].as_str().unwrap_or_default();
+        (never.contains("=omit"), avoid.contains("=avoid"))
+    };
+    set_attribute(app.unit.path(), "user.oomd_avoid", "1")?;
+    let seen = app_when(app.pid(), |seen| wishes(seen) == (false, true))?;
+    stage.reporter.check(
+        "an app with ManagedOOMPreference=avoid is closed last of its class",
+        wishes(&seen) == (false, true),
+        seen.to_string(),
+    )?;
+    set_attribute(app.unit.path(), "user.oomd_omit", "1")?;
+    let seen = app_when(app.pid(), |seen| wishes(seen) == (true, false))?;
+    let (code, text) = run_program(LIMELIGHT, &["explain", &app.pid().to_string()])?;
+    stage.reporter.check(
+        "an app with ManagedOOMPreference=omit is never closed",
+        wishes(&seen) == (true, false) && code == 0 && text.contains("never closed by limelightd"),
+        format!("{seen}\n{text}"),
     )
 }
 

@@ -49,6 +49,7 @@ pub fn running(name: &str, pid: i32) -> AppReport {
         uses: Vec::new(),
         untouchable: None,
         never: Vec::new(),
+        avoid: None,
         processes: 1,
         resident: 0,
         anonymous: 0,

@@ -3,6 +3,7 @@
 //! test is skipped with a message.
 
 use super::*;
+use crate::uses::watch::RETRY;
 use limelight_sys::clock;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
@@ -10,8 +11,8 @@ use std::time::Instant;
 /// Only a hang takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn in_runtime(server: Option<&str>, runtime: &std::path::Path) -> Places {
-    Places {
+fn in_runtime(server: Option<&str>, runtime: &std::path::Path) -> SoundPlaces {
+    SoundPlaces {
         server: server.map(str::to_owned),
         runtime: Some(runtime.to_owned()),
     }
@@ -44,7 +45,7 @@ fn absent_server_is_idle_and_pipewire_without_pulse_is_loud() {
     sound.turn(Duration::from_secs(1));
     assert_eq!(sound.status().state, State::Idle);
     assert!(sound.arrivals.is_some() && sound.retry_at.is_none());
-    std::fs::write(temp.path().join(PIPEWIRE), "").unwrap();
+    std::fs::write(temp.path().join(SOCKET), "").unwrap();
     while let (State::Idle, Some(due)) = (sound.state, sound.deadline()) {
         sound.turn(due);
     }

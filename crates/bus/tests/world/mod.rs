@@ -117,6 +117,7 @@ fn report() -> AppReport {
         uses: Vec::new(),
         untouchable: None,
         never: Vec::new(),
+        avoid: None,
         processes: 1,
         resident: 7,
         anonymous: 0,

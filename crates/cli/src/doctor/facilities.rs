@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Facilities of the session agents: notifications, and the detection of sound.
+//! Facilities of the session agents: notifications, and the detection of sound and video.
 
-use limelight_proto::{SourceStatus, State, Status, NOTIFICATIONS, SOUND};
+use limelight_proto::{SourceStatus, State, Status, NOTIFICATIONS, SOUND, VIDEO};
 
 use super::findings::Verdict;
 use super::Findings;
@@ -13,7 +13,7 @@ struct Facility {
     cure: &'static str,
 }
 
-const FACILITIES: [Facility; 2] = [
+const FACILITIES: [Facility; 3] = [
     Facility {
         name: NOTIFICATIONS,
         loss: "apps are closed without a message",
@@ -24,6 +24,11 @@ const FACILITIES: [Facility; 2] = [
         name: SOUND,
         loss: "an app that plays may be closed first",
         cure: "install pipewire-pulse or pulseaudio, and start it in the session",
+    },
+    Facility {
+        name: VIDEO,
+        loss: "an app that shares or records the screen may be closed first",
+        cure: "restart PipeWire in the session",
     },
 ];
 

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 /// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Finding {
     /// Its part: a mechanism, `windows`, `foreground`, `machine`, `daemon`, or `others` for other
     /// software that tunes or kills.
@@ -22,6 +23,7 @@ pub struct Finding {
 
 /// Verdict of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// It works.

@@ -8,7 +8,7 @@ mod daemon;
 mod device;
 mod facilities;
 mod files;
-mod findings;
+pub mod findings;
 mod kernel;
 mod mechanisms;
 mod memory;

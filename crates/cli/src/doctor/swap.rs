@@ -258,6 +258,7 @@ mod tests {
             uses: Vec::new(),
             untouchable: None,
             never: Vec::new(),
+            avoid: None,
             processes: 1,
             resident: 0,
             anonymous: 0,

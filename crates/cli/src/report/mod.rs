@@ -14,7 +14,7 @@ use limelight_daemon::config::{self, Origin, Value};
 use limelight_proto::{
     AppReport, AppStatus, Decision, HistoryEntry, LatencyReport, Request, Response, Status,
 };
-use serde_json::json;
+use serde::Serialize;
 
 use self::scrub::Scrubber;
 use crate::client::Client;
@@ -67,10 +67,22 @@ struct Facts {
 }
 
 /// A part of the report.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Section {
+    /// Title.
     title: &'static str,
+    /// Contents, without private data.
     text: String,
+}
+
+/// The report, as `limelight report --json` prints it.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Pages {
+    /// What the report contains, and what it does not.
+    about: String,
+    sections: Vec<Section>,
 }
 
 /// Collects the facts, removes private data, and writes the report. Works without the daemon.
@@ -96,9 +108,7 @@ pub fn run(wish: &Wish, out: &mut Vec<u8>) -> Result<(), Failure> {
     let mut text = Vec::new();
     match wish.json {
         true => {
-            let each = |one: &Section| json!({ "title": one.title, "text": one.text });
-            let sections: Vec<_> = sections.iter().map(each).collect();
-            format::json(&json!({ "about": about, "sections": sections }), &mut text)?;
+            format::json(&Pages { about, sections }, &mut text)?;
         }
         false => {
             writeln!(text, "{about}")?;
@@ -121,7 +131,7 @@ pub fn run(wish: &Wish, out: &mut Vec<u8>) -> Result<(), Failure> {
     })?;
     let message = format!("{} written; read it before you post it", file.display());
     match wish.json {
-        true => format::json(&json!({ "message": message }), out),
+        true => format::json(&format::Done { message }, out),
         false => Ok(writeln!(out, "{message}")?),
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The report of a machine whose facts are full of private data.
 
+use serde_json::json;
 use std::fs;
 
 use super::*;

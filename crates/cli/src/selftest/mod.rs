@@ -8,7 +8,7 @@ mod parts;
 mod place;
 mod preflight;
 mod protection;
-mod report;
+pub mod report;
 mod stop;
 
 use std::path::{Path, PathBuf};

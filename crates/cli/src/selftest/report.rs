@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use serde_json::json;
+use serde::Serialize;
 
 use crate::exit::Failure;
 use crate::format::{bytes, columns, json, micros};
@@ -39,13 +39,13 @@ impl Phase {
         self.major_faults as f64 / self.times_us.len().max(1) as f64
     }
 
-    fn as_json(&self) -> serde_json::Value {
-        json!({
-            "swipes": self.times_us.len(),
-            "median_us": self.percentile_us(50),
-            "p95_us": self.percentile_us(95),
-            "major_faults": self.major_faults,
-        })
+    fn figures(&self) -> Figures {
+        Figures {
+            swipes: self.times_us.len(),
+            median_us: self.percentile_us(50),
+            p95_us: self.percentile_us(95),
+            major_faults: self.major_faults,
+        }
     }
 
     fn row(&self, name: &str) -> [String; 5] {
@@ -78,11 +78,53 @@ pub struct Report {
     pub why_not_limelightd: Option<String>,
 }
 
+/// The result, as `limelight selftest --json` prints it.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Outcome<'a> {
+    result: Verdict,
+    /// What the result means, for display.
+    meaning: String,
+    /// Swipes without a load.
+    idle: Figures,
+    /// Swipes beside the load, without protection.
+    without: Figures,
+    /// Swipes beside the load, with protection.
+    with: Figures,
+    /// `limelightd`, or the knob that the test set itself.
+    protected_by: &'a str,
+    /// Why limelightd did not protect the viewer.
+    why_not_limelightd: Option<&'a str>,
+    /// Memory limit of the test, in bytes.
+    limit_bytes: u64,
+    /// Bytes that the test wrote to the disk.
+    disk_bytes: u64,
+}
+
+/// The figures of one part of the test.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Figures {
+    /// Number of swipes.
+    swipes: usize,
+    /// Median time of a swipe, in microseconds.
+    median_us: u64,
+    /// 95th percentile of the times, in microseconds.
+    p95_us: u64,
+    /// Page faults that waited for the disk.
+    major_faults: u64,
+}
+
 /// What the result means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
 enum Verdict {
+    /// Swipes were slower without protection.
     Protected,
+    /// The load evicted nothing, so there was nothing to protect.
     NothingEvicted,
+    /// Protection made no difference.
     NoDifference,
 }
 
@@ -125,25 +167,18 @@ impl Report {
     /// Prints the result.
     pub fn print(&self, as_json: bool, out: &mut Vec<u8>) -> Result<(), Failure> {
         if as_json {
-            let result = match self.verdict() {
-                Verdict::Protected => "protected",
-                Verdict::NothingEvicted => "nothing-evicted",
-                Verdict::NoDifference => "no-difference",
+            let result = Outcome {
+                result: self.verdict(),
+                meaning: self.meaning(),
+                idle: self.idle.figures(),
+                without: self.without.figures(),
+                with: self.with.figures(),
+                protected_by: &self.protected_by,
+                why_not_limelightd: self.why_not_limelightd.as_deref(),
+                limit_bytes: self.limit_bytes,
+                disk_bytes: self.disk_bytes,
             };
-            return json(
-                &json!({
-                    "result": result,
-                    "meaning": self.meaning(),
-                    "idle": self.idle.as_json(),
-                    "without": self.without.as_json(),
-                    "with": self.with.as_json(),
-                    "protected_by": self.protected_by,
-                    "why_not_limelightd": self.why_not_limelightd,
-                    "limit_bytes": self.limit_bytes,
-                    "disk_bytes": self.disk_bytes,
-                }),
-                out,
-            );
+            return json(&result, out);
         }
         let head = ["", "swipes", "median", "95 %", "disk waits per swipe"];
         let rows = [
@@ -242,5 +277,6 @@ mod tests {
         assert_eq!(value["without"]["major_faults"], 400);
         assert_eq!(value["with"]["p95_us"], 2000);
         assert_eq!(value["why_not_limelightd"], "limelightd is not running");
+        crate::schemas::assert_valid("selftest", &value);
     }
 }

@@ -20,6 +20,7 @@ const HISTORY_ENTRIES: u16 = 64;
 
 /// The data of one refresh.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Picture {
     /// The daemon's state.
     pub status: Status,

@@ -4,7 +4,7 @@
 //! socket and from the kernel's counters.
 
 mod apps;
-mod feed;
+pub mod feed;
 mod fit;
 mod front;
 mod mechanisms;

@@ -168,6 +168,35 @@ fn scene() -> Picture {
     scene
 }
 
+/// The parts of a line between gaps of two and more spaces, each with the number of characters
+/// before it. Browsers merge the spaces of such a gap and stretch the rest of the text over it.
+fn columns_of(line: &str) -> Vec<(usize, &str)> {
+    let mut columns = Vec::new();
+    let mut at = 0;
+    for part in line.split("  ") {
+        let words = part.trim();
+        if !words.is_empty() {
+            let blank = part.chars().count() - part.trim_start().chars().count();
+            columns.push((at + blank, words));
+        }
+        at += part.chars().count() + 2;
+    }
+    columns
+}
+
+#[test]
+fn text_in_the_pictures_has_no_gaps_that_browsers_merge() {
+    assert_eq!(columns_of(" a b   c  "), [(1, "a b"), (7, "c")]);
+    assert_eq!(columns_of("   "), []);
+    for scheme in &SCHEMES {
+        let drawn = svg(&scene(), 92, 25, scheme);
+        let merged = drawn
+            .lines()
+            .find(|line| line.starts_with("<text") && line.contains("  "));
+        assert_eq!(merged, None);
+    }
+}
+
 /// A screen as SVG.
 fn svg(picture: &Picture, columns: u16, rows: u16, scheme: &Scheme) -> String {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
@@ -186,8 +215,7 @@ fn svg(picture: &Picture, columns: u16, rows: u16, scheme: &Scheme) -> String {
          width=\"{width}\" height=\"{height}\" role=\"img\" aria-labelledby=\"title\">\n\
          <title id=\"title\">limelight top with sample data</title>\n\
          <rect width=\"{width}\" height=\"{height}\" rx=\"8\" fill=\"{}\"/>\n\
-         <g font-family=\"DejaVu Sans Mono, Menlo, Consolas, monospace\" font-size=\"15\" \
-         xml:space=\"preserve\">\n",
+         <g font-family=\"DejaVu Sans Mono, Menlo, Consolas, monospace\" font-size=\"15\">\n",
         scheme.back
     );
     let buffer = done.buffer;
@@ -212,12 +240,10 @@ fn svg(picture: &Picture, columns: u16, rows: u16, scheme: &Scheme) -> String {
                 true => " font-weight=\"bold\"",
                 false => "",
             };
-            if !words.trim().is_empty() {
-                let blank = words.len() - words.trim_start().len();
-                let words = words.trim();
+            for (before, words) in columns_of(&words) {
                 text.push_str(&format!(
                     "<text x=\"{}\" y=\"{}\" textLength=\"{}\" fill=\"{}\"{bold}>{}</text>\n",
-                    left + blank * wide,
+                    left + before * wide,
                     top + 15,
                     words.chars().count() * wide,
                     scheme.colour(first.fg, if dim { scheme.dim } else { scheme.fore }),

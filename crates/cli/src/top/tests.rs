@@ -44,6 +44,7 @@ fn report(name: &str, pid: i32, class: Class, used_ms: Option<u64>, mib: u64) ->
         uses: Vec::new(),
         untouchable: None,
         never: Vec::new(),
+        avoid: None,
         processes: 1,
         resident: mib << 20,
         anonymous: 0,

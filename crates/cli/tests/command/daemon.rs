@@ -14,7 +14,7 @@ use limelight_proto::{
     AgentStatus, AppLatency, AppReport, AppStatus, Change, DeviceStatus, KernelWindows,
     MechanismId, MechanismStatus, MemoryStatus, OpenWindow, Outcome, Request, Response, Role,
     SourceStatus, Stall, Stalls, State, Status, TopmostStatus, WindowStatus, WindowTallies,
-    NOTIFICATIONS, PROTOCOL, SOUND,
+    NOTIFICATIONS, PROTOCOL, SOUND, VIDEO,
 };
 
 /// A simulated daemon that answers requests and records them.
@@ -149,6 +149,7 @@ pub fn status() -> Status {
             facilities: vec![
                 facility(NOTIFICATIONS, State::Active, "shown by mako 1.9"),
                 facility(SOUND, State::Active, "read from the sound server"),
+                facility(VIDEO, State::Idle, "PipeWire does not run"),
             ],
         }],
         mechanisms: MechanismId::ALL
@@ -232,6 +233,7 @@ pub fn app_report(class: Class) -> AppReport {
         uses: vec![],
         untouchable: None,
         never: Vec::new(),
+        avoid: None,
         processes: 1,
         resident: 40 << 20,
         anonymous: 30 << 20,

@@ -4,4 +4,5 @@
 mod asking;
 mod daemon;
 mod local;
+mod schemas;
 mod watching;

@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use limelight_proto::Class;
 use limelight_proto::{
     AgentStatus, LatencyReport, MechanismId, Response, SourceStatus, State, Status, NOTIFICATIONS,
-    SOUND,
+    SOUND, VIDEO,
 };
 use rustix::process::{kill_process, Pid, Signal};
 use rustix::pty::{openpt, ptsname, unlockpt, OpenptFlags};
@@ -271,12 +271,12 @@ fn missing_source_is_a_note_while_others_work() {
 }
 
 #[test]
-fn doctor_has_a_line_for_notifications_and_one_for_sound() {
+fn doctor_has_a_line_for_each_facility_of_the_agent() {
     let lines = |status: Status| {
         let daemon = TestDaemon::answering(Response::Status(Box::new(status)));
         let output = doctor(&daemon, &["--json"]);
         let findings: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
-        [NOTIFICATIONS, SOUND].map(|check| {
+        [NOTIFICATIONS, SOUND, VIDEO].map(|check| {
             let mut all = findings.iter().filter(|one| one["check"] == check);
             let one = all.next().expect(check);
             assert!(all.next().is_none(), "{check}");
@@ -286,8 +286,9 @@ fn doctor_has_a_line_for_notifications_and_one_for_sound() {
             )
         })
     };
-    let [notifications, sound] = lines(status());
-    assert_eq!((&*notifications.0, &*sound.0), ("acts", "acts"));
+    let [notifications, sound, video] = lines(status());
+    let states = [&*notifications.0, &*sound.0, &*video.0];
+    assert_eq!(states, ["acts", "acts", "note"]);
     assert!(notifications.1.contains("mako"), "{}", notifications.1);
 
     let mut without = status();
@@ -298,19 +299,23 @@ fn doctor_has_a_line_for_notifications_and_one_for_sound() {
             State::Unavailable,
             "PipeWire runs without pipewire-pulse",
         ),
+        facility(VIDEO, State::Unavailable, "PipeWire does not answer"),
     ];
-    let [notifications, sound] = lines(without.clone());
-    assert_eq!((&*notifications.0, &*sound.0), ("off", "inert"));
+    let [notifications, sound, video] = lines(without.clone());
+    let states = [&*notifications.0, &*sound.0, &*video.0];
+    assert_eq!(states, ["off", "inert", "inert"]);
     assert!(sound.1.contains("closed first"), "{}", sound.1);
+    assert!(video.1.contains("records the screen"), "{}", video.1);
 
     without.agents[0].facilities.clear();
     assert_eq!(
         lines(without.clone()).map(|(state, _)| state),
-        ["note", "note"]
+        ["note", "note", "note"]
     );
     without.agents.clear();
-    let [notifications, sound] = lines(without);
-    assert_eq!((&*notifications.0, &*sound.0), ("inert", "inert"));
+    let [notifications, sound, video] = lines(without);
+    let states = [&*notifications.0, &*sound.0, &*video.0];
+    assert_eq!(states, ["inert", "inert", "inert"]);
     assert!(sound.1.contains("no session agent"), "{}", sound.1);
 }
 

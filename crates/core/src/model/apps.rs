@@ -8,7 +8,7 @@ pub use limelight_proto::Use;
 
 use super::app::{App, AppKey, ProcessId};
 use super::class::{Class, Reasoned};
-use super::never::Exceptions;
+use super::never::{Avoid, Exceptions};
 
 /// A background app leaks if, within [`LEAK_WITHIN`], it grew by more than 1/`LEAK_PART` of the
 /// memory that apps can use, and it is still growing.
@@ -68,6 +68,8 @@ pub struct Found {
     pub untouchable: Option<String>,
     /// What Limelight never does for or to it.
     pub exceptions: Exceptions,
+    /// The wish that it be closed after the other apps of its class, if there is one.
+    pub avoid: Option<Avoid>,
     /// The app that contains it: for a program in a terminal's tab, the terminal.
     pub part_of: Option<AppKey>,
     /// Its memory.
@@ -93,6 +95,7 @@ impl Found {
             uses: Vec::new(),
             untouchable: None,
             exceptions: Exceptions::default(),
+            avoid: None,
             part_of: None,
             memory: AppMemory::default(),
             cpu: Duration::ZERO,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Exceptions for single apps: apps that are never boosted, protected or closed (`[never]`).
+//! Exceptions for single apps: apps that are never boosted, protected or closed (`[never]`), and
+//! apps that are closed last of their class.
 //!
 //! There are two kinds of rules. The administrator's rules apply to every user's apps. A user's
 //! rules apply to the apps of that user only. They give up an advantage (`boost`, `protect`), or
 //! they spare the user's own app (`close`) as long as no other user has an app that would be closed
 //! instead ([`crate::policy::swap::order::spared`]).
 
-pub use limelight_proto::{Exception, Never};
+pub use limelight_proto::{Avoid, Exception, Never};
 
 use super::class::Identity;
 use super::pattern::Pattern;
@@ -21,12 +22,15 @@ impl Exceptions {
         self.0.iter().find(|exception| exception.never == never)
     }
 
-    /// These exceptions, and those of `others` of the remaining kinds.
+    /// These exceptions, and those of `others` of the remaining kinds. An exception of the
+    /// administrator replaces one of the owner.
     #[must_use]
     pub fn or(mut self, others: Exceptions) -> Exceptions {
         for other in others.0 {
-            if self.of(other.never).is_none() {
-                self.0.push(other);
+            match self.0.iter_mut().find(|own| own.never == other.never) {
+                Some(own) if own.by_owner && !other.by_owner => *own = other,
+                Some(_) => {}
+                None => self.0.push(other),
             }
         }
         self.0.sort_by_key(|exception| exception.never);
@@ -119,5 +123,8 @@ mod tests {
         let all = system.or(owner.of(&identity(), true));
         let kinds: Vec<(Never, bool)> = all.iter().map(|one| (one.never, one.by_owner)).collect();
         assert_eq!(kinds, [(Never::Boost, true), (Never::Close, false)]);
+        let late = rules(&[(Never::Boost, "*", "system:2")]).of(&identity(), false);
+        let all = all.or(late);
+        assert!(!all.of(Never::Boost).unwrap().by_owner, "{all:?}");
     }
 }

@@ -35,7 +35,8 @@ use crate::sources::services::charged;
 use self::desktop::Desktop;
 use self::exceptions::AllRules;
 use self::properties::{
-    asks, executable, exempt, identity, is_of_system, package, service, variable,
+    asks, executable, exempt, identity, is_of_system, oom_preference, package, service, variable,
+    OomPreference,
 };
 use self::saved::{NotSaved, Saved};
 use self::sight::{Member, Sighted};
@@ -58,6 +59,8 @@ struct Details {
     identity: Identity,
     /// What Limelight never does for or to it.
     exceptions: Exceptions,
+    /// What its unit asks of systemd-oomd, as of the last scan.
+    oom_preference: OomPreference,
     /// The class that its environment asks for.
     variable: Option<Class>,
     /// Why the app is never touched: it is a system service, or exempt from OOM kills.
@@ -365,7 +368,11 @@ impl AppsSource {
             untouchable: untouchable
                 .or_else(|| details.untouchable.clone())
                 .or_else(|| details.named.clone()),
-            exceptions: details.exceptions.clone(),
+            exceptions: details
+                .exceptions
+                .clone()
+                .or(details.oom_preference.omit.clone()),
+            avoid: details.oom_preference.avoid.clone(),
             part_of: None,
             memory: memory(system, app),
             cpu: clock::ticks(app.members.iter().map(|member| member.cpu_ticks).sum()),
@@ -391,7 +398,8 @@ impl AppsSource {
         }
     }
 
-    /// Updates what is known of an app, and the class that it asks for.
+    /// Updates what is known of an app, the class that it asks for, and what its unit asks of
+    /// systemd-oomd.
     fn describe(&mut self, system: &System, app: &Sighted) {
         let known = self.details.get(&app.key);
         let same = |main: &Member| {
@@ -403,7 +411,10 @@ impl AppsSource {
             }
         }
         if let Some(details) = self.details.get_mut(&app.key) {
-            details.identity.asks = asks(app.group(system).as_ref(), details.variable);
+            let group = app.shared_group(system);
+            let own = group.as_ref().filter(|_| app.has_group);
+            details.identity.asks = asks(own, details.variable);
+            details.oom_preference = oom_preference(group.as_ref(), details.uid);
         }
     }
 
@@ -439,6 +450,7 @@ impl AppsSource {
             uid: status.real_uid,
             name,
             exceptions: self.rules.of(&identity, status.real_uid),
+            oom_preference: OomPreference::default(),
             identity,
             variable: variable(&process),
             untouchable: of_system

@@ -3,6 +3,7 @@
 use super::*;
 use crate::system::Roots;
 use limelight_core::model::class::Rule;
+use limelight_core::model::never::Never;
 use limelight_core::model::Home;
 use limelight_sys::cgroup::CgroupPath;
 use std::fs;
@@ -305,6 +306,93 @@ fn classes_come_from_entries_rules_and_requests() {
     source.set_override(key, None);
     assert_eq!(class(&fixture.look(&mut source), 301), Class::Normal);
     assert_eq!(source.given_class(key).unwrap().class, Class::Normal);
+}
+
+/// Sets an extended attribute of a cgroup. `false` if the file system does not support it.
+fn set_attribute(fixture: &Fixture, path: &str, name: &str, value: &str) -> bool {
+    let directory = fixture.temp.path().join(format!("cgroup{path}"));
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(directory, name, value.as_bytes(), flags).is_ok()
+}
+
+#[test]
+fn preference_for_systemd_oomd_spares_an_app_or_puts_it_last() {
+    let fixture = Fixture::new();
+    let [omit, avoid, off, both, foreign] = ["omit", "avoid", "off", "both", "foreign"]
+        .map(|name| format!("/app.slice/app-{name}-1.scope"));
+    for (pid, path) in (301..).zip([&omit, &avoid, &off, &both, &foreign]) {
+        fixture.unit(path, &[pid]);
+    }
+    let (omits, avoids) = ("user.oomd_omit", "user.oomd_avoid");
+    if !rustix::process::geteuid().is_root() || !set_attribute(&fixture, &omit, omits, "1") {
+        return;
+    }
+    for (path, name, value) in [
+        (&avoid, avoids, "True"),
+        (&off, omits, "0"),
+        (&both, omits, "yes"),
+        (&both, avoids, "1"),
+        (&foreign, omits, "1"),
+    ] {
+        assert!(set_attribute(&fixture, path, name, value));
+    }
+    let give = |path: &str, uid| {
+        let directory = fixture.temp.path().join(format!("cgroup{path}"));
+        std::os::unix::fs::chown(directory, Some(uid), None).unwrap();
+    };
+    // The app's own user and another user; the other cgroups belong to root.
+    give(&avoid, 1000);
+    give(&foreign, 1001);
+    let mut source = fixture.source(Classes::default());
+    // For each app: whether its owner excepts it from being closed, and whether its owner wishes
+    // it to be closed last.
+    let wishes = |source: &mut AppsSource| -> Vec<(Option<bool>, Option<bool>)> {
+        let mut found = fixture.look(source);
+        found.sort_by_key(pids);
+        let all = found.iter().map(|found| {
+            let never = found.exceptions.of(Never::Close);
+            let avoid = found.avoid.as_ref();
+            (never.map(|one| one.by_owner), avoid.map(|one| one.by_owner))
+        });
+        all.collect()
+    };
+    let none = (None, None);
+    let expected = [
+        (Some(false), None),
+        (None, Some(true)),
+        none,
+        (Some(false), None),
+        none,
+    ];
+    assert_eq!(wishes(&mut source), expected);
+    // The attributes are read again by each scan.
+    assert!(set_attribute(&fixture, &off, omits, "1"));
+    give(&omit, 1000);
+    let found = wishes(&mut source);
+    assert_eq!(
+        (found[0], found[2]),
+        ((Some(true), None), (Some(false), None))
+    );
+}
+
+#[test]
+fn preference_of_a_shared_cgroup_holds_for_its_apps() {
+    let fixture = Fixture::new();
+    let path = "/user.slice/session-2.scope";
+    fixture.group(path, &[40]);
+    fixture.process(40, 1, "editor", 1000);
+    fixture.write("proc/40/cgroup", &format!("0::{path}\n"));
+    let mut front = fixture.front(40);
+    let inode = fixture.app_of(path).home.unwrap().inode;
+    front.home.as_mut().unwrap().inode = inode;
+    let mut source = fixture.source(Classes::default());
+    source.was_topmost(&front);
+    let rule = |found: &[Found]| found[0].exceptions.of(Never::Close).cloned();
+    assert_eq!(rule(&fixture.look(&mut source)), None);
+    if set_attribute(&fixture, path, "user.oomd_omit", "1") {
+        let rule = rule(&fixture.look(&mut source)).unwrap();
+        assert!(rule.why.contains("ManagedOOMPreference=omit"), "{rule:?}");
+    }
 }
 
 #[test]

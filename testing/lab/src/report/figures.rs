@@ -11,6 +11,10 @@ use serde::Deserialize;
 use super::chart::escape;
 use crate::paths;
 
+/// Style of the drawings on a page in dark colours. The report has them in its own page.
+const DARK: &str = "@media (prefers-color-scheme: dark) { \
+    .figures > rect:first-of-type { fill: #161b22 } .figures text { fill: #d8dad8 } }";
+
 /// The file in the work tree.
 pub const FILE: &str = "docs/results/figures.toml";
 /// The page with the table, and the table's first line.
@@ -235,10 +239,10 @@ impl Figures {
         let group_height = BAR * plot.arms.len() as f64 + 20.0;
         let height = top + group_height * groups.len() as f64 + 26.0;
         let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
-             width=\"{WIDTH}\" height=\"{height}\"\n     font-family=\"sans-serif\" \
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"figures\" \
+             viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\"\n     font-family=\"sans-serif\" \
              font-size=\"14\" role=\"img\" aria-labelledby=\"title\">\n  <title id=\"title\">{}\
-             </title>\n  <rect width=\"{WIDTH}\" height=\"{height}\" rx=\"8\" fill=\"#ffffff\"/>\n  \
+             </title>\n  <style>{DARK}</style>\n  <rect width=\"{WIDTH}\" height=\"{height}\" rx=\"8\" fill=\"#ffffff\"/>\n  \
              <text x=\"20\" y=\"30\" font-size=\"17\" font-weight=\"bold\" fill=\"#222222\">{title}\
              </text>\n",
             escape(&self.description(plot, &groups)?),
@@ -477,6 +481,7 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part}");
         }
+        let page = page.replace(DARK, "");
         assert!(!page.contains('{'), "a figure is not filled in");
     }
 }

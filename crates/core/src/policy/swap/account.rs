@@ -111,13 +111,18 @@ fn after(candidate: &Candidate, level: Level) -> String {
         return "not killed while swap is free and reclaim keeps up".to_owned();
     }
     if level < Level::Exhausted && !candidate.leaks && !cheap {
+        let last = if candidate.avoid {
+            ", closed last of its class by wish of its unit"
+        } else {
+            ""
+        };
         return format!(
-            "{}{}: killed only when nothing else is left",
+            "{}{}{last}: killed only when nothing else is left",
             candidate.class,
             if candidate.in_use { " and in use" } else { "" }
         );
     }
-    "later in the order: higher class, in use, or used more recently".to_owned()
+    "later in the order: higher class, in use, avoided, or used more recently".to_owned()
 }
 
 /// Verdicts on all apps for a squeeze or freeze of `chosen`, least recently used app first.

@@ -17,6 +17,7 @@ fn app(class: Class, mib: u64, grown: u64) -> Spec {
         mib,
         grown,
         in_use: false,
+        avoid: false,
         untouchable: false,
         own: true,
     }

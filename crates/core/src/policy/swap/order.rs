@@ -72,6 +72,7 @@ struct Rank {
     /// app would only feed the leak.
     healthy: bool,
     class: Class,
+    avoid: bool,
     in_use: bool,
     dear: bool,
     used: Duration,
@@ -87,6 +88,8 @@ pub struct Candidate {
     pub class: Class,
     /// Whether it leaks: it grows without bound.
     pub leaks: bool,
+    /// Whether a wish that it be closed last of its class is in force.
+    pub avoid: bool,
     /// Whether it is in use in the background.
     pub in_use: bool,
     /// Whether swapping it costs the user less than closing it ([`cost::is_dear`]).
@@ -108,7 +111,7 @@ pub struct Candidate {
 impl Candidate {
     /// Whether it may be closed before memory is exhausted, because closing it costs little.
     pub fn is_cheap(&self) -> bool {
-        self.class == Class::Disposable && !self.in_use && !self.dear
+        self.class == Class::Disposable && !self.avoid && !self.in_use && !self.dear
     }
 
     /// Bytes by which it has grown since `least_at`, if it leaks and still grows; else `None`.
@@ -183,12 +186,21 @@ pub fn never_killed(known: &Known, snapshot: &Snapshot) -> Option<Spared> {
 /// no other user has an app that may ever be closed: one user's wish must not close another user's
 /// app, nor leave it to the kernel's OOM killer.
 pub fn never_closed<'a>(known: &'a Known, snapshot: &Snapshot) -> Option<&'a Exception> {
-    let alone = || {
-        let mut apps = snapshot.apps.iter();
-        apps.all(|other| other.found.uid == known.found.uid || other.found.untouchable.is_some())
-    };
     let rule = known.found.exceptions.of(Never::Close);
-    rule.filter(|rule| !rule.by_owner || alone())
+    rule.filter(|rule| !rule.by_owner || is_only_owner(known, snapshot))
+}
+
+/// Whether the wish that this app be closed last of its class is in force. An owner's wish is in
+/// force under the same condition as an owner's rule ([`never_closed`]).
+fn is_avoided(known: &Known, snapshot: &Snapshot) -> bool {
+    let wish = known.found.avoid.as_ref();
+    wish.is_some_and(|wish| !wish.by_owner || is_only_owner(known, snapshot))
+}
+
+/// Whether no user other than the app's owner has an app that may ever be closed.
+fn is_only_owner(known: &Known, snapshot: &Snapshot) -> bool {
+    let mut apps = snapshot.apps.iter();
+    apps.all(|other| other.found.uid == known.found.uid || other.found.untouchable.is_some())
 }
 
 /// What its exception from being closed means for an app, as a sentence for display; `None`: it has
@@ -200,6 +212,22 @@ pub fn close_note(known: &Known, snapshot: &Snapshot) -> Option<String> {
         None => format!(
             "swap: its owner's rule that it is never closed is not in force while another user \
              has apps, because these could be closed instead: {why}"
+        ),
+    })
+}
+
+/// What the wish that an app be closed last of its class means, as a sentence for display; `None`:
+/// there is no such wish.
+pub fn avoid_note(known: &Known, snapshot: &Snapshot) -> Option<String> {
+    let why = &known.found.avoid.as_ref()?.why;
+    Some(match is_avoided(known, snapshot) {
+        true => format!(
+            "swap: limelightd closes this app only when memory is exhausted, after the other apps \
+             of its class: {why}"
+        ),
+        false => format!(
+            "swap: its owner's wish that it be closed last of its class is not in force while \
+             another user has apps, because these could be closed instead: {why}"
         ),
     })
 }
@@ -216,12 +244,14 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
     let mut ranked: Vec<(Rank, Candidate)> = killable
         .map(|known| {
             let leaks = known.leaks(total);
+            let avoid = is_avoided(known, snapshot);
             let in_use = !known.found.uses.is_empty();
             let class = known.found.class.class;
             let dear = cost::is_dear(known, snapshot);
             let rank = Rank {
                 healthy: !leaks,
                 class,
+                avoid,
                 in_use,
                 dear,
                 used: known.used(),
@@ -231,6 +261,7 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
                 app: known.key(),
                 class,
                 leaks,
+                avoid,
                 in_use,
                 dear,
                 waits: waits && !leaks,
@@ -255,10 +286,11 @@ pub fn pick(candidates: &[Candidate], held_now: &[u64], now: &Situation) -> Opti
     }
     let exhausted = now.level >= Level::Exhausted;
     let starts = |one: &Candidate| now.level == Level::Low && now.at < one.starts_until;
-    // Before memory is exhausted, an app in use is not killed for its growth.
-    let guilty = |one: &Candidate, held: u64| {
-        !starts(one) && (exhausted || !one.in_use) && one.threatens(held, now)
-    };
+    // Before memory is exhausted, an app in use, or one to be closed last, is not killed for its
+    // growth.
+    let waits = |one: &Candidate| !exhausted && (one.in_use || one.avoid);
+    let guilty =
+        |one: &Candidate, held: u64| !starts(one) && !waits(one) && one.threatens(held, now);
     let bursts = candidates.iter().zip(held_now).enumerate();
     let burst = bursts
         .filter(|(_, (one, held))| guilty(one, **held))

@@ -27,6 +27,7 @@ fn old(mib: u64) -> Spec {
         mib,
         grown: 0,
         in_use: false,
+        avoid: false,
         untouchable: false,
         own: true,
     }

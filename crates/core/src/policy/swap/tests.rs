@@ -6,12 +6,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::culprit::Culprits;
-use super::order::{candidates, never_killed, pick, spared};
+use super::order::{avoid_note, candidates, never_killed, pick, spared};
 use super::*;
 use crate::model::app::{App, Home, ProcessId};
 use crate::model::apps::{AppMemory, Apps, Found, Use};
 use crate::model::class::{Class, Reasoned};
-use crate::model::never::{Exception, Exceptions, Never};
+use crate::model::never::{Avoid, Exception, Exceptions, Never};
 use crate::model::protected::PREVIOUS_FOR;
 use crate::model::shortage::{derive_thresholds, Gauge, Shortage, Situation};
 use crate::model::snapshot::Measured;
@@ -57,6 +57,7 @@ pub(super) struct Spec {
     pub(super) mib: u64,
     pub(super) grown: u64,
     pub(super) in_use: bool,
+    pub(super) avoid: bool,
     pub(super) untouchable: bool,
     pub(super) own: bool,
 }
@@ -67,14 +68,15 @@ pub(super) fn spec() -> impl Strategy<Value = Spec> {
         Just(Class::Normal),
         Just(Class::Disposable)
     ];
-    let flags = (any::<bool>(), 0u8..8, 0u8..8);
+    let flags = (any::<bool>(), any::<bool>(), 0u8..8, 0u8..8);
     (class, 0u64..900, 1u64..60, 0u64..40, flags).prop_map(
-        |(class, used, mib, grown, (in_use, untouchable, own))| Spec {
+        |(class, used, mib, grown, (in_use, avoid, untouchable, own))| Spec {
             class,
             used,
             mib,
             grown: if grown < 30 { 0 } else { grown },
             in_use,
+            avoid,
             untouchable: untouchable == 0,
             own: own > 0,
         },
@@ -103,6 +105,7 @@ fn found(number: u64, spec: &Spec, mib: u64) -> Found {
             why: String::new(),
         },
         uses: spec.in_use.then_some(Use::Audio).into_iter().collect(),
+        avoid: spec.avoid.then(|| avoid(false)),
         untouchable: spec
             .untouchable
             .then(|| "it holds the compositor".to_owned()),
@@ -112,6 +115,14 @@ fn found(number: u64, spec: &Spec, mib: u64) -> Found {
             swapped: 0,
         },
         ..Found::new(app, 1000)
+    }
+}
+
+/// A wish that an app be closed last of its class.
+fn avoid(by_owner: bool) -> Avoid {
+    Avoid {
+        why: "its unit has ManagedOOMPreference=avoid".to_owned(),
+        by_owner,
     }
 }
 
@@ -180,6 +191,7 @@ pub(super) fn one(class: Class, used: u64) -> Spec {
         mib: 20,
         grown: 0,
         in_use: false,
+        avoid: false,
         untouchable: false,
         own: true,
     }
@@ -800,12 +812,73 @@ fn rule_of_the_owner_spares_an_app_only_while_no_other_user_has_one() {
     assert_eq!(order_of(&machine), [key(1)]);
 }
 
+#[test]
+fn avoided_app_is_closed_last_of_its_class_and_only_when_memory_is_exhausted() {
+    let mut apps = [
+        one(Class::Disposable, 1),
+        one(Class::Disposable, 2),
+        one(Class::Disposable, 3),
+        one(Class::Normal, 4),
+    ];
+    apps[0].avoid = true;
+    apps[2].in_use = true;
+    let mut machine = snapshot(&apps, 5, 100);
+    assert_eq!(order_of(&machine), [1, 2, 0, 3].map(key));
+    let all = candidates(&machine);
+    let alone = &all[2..];
+    let held: Vec<u64> = alone.iter().map(|one| one.held).collect();
+    assert_eq!(pick(alone, &held, &situation(Level::Kill, LATER)), None);
+    assert_eq!(
+        pick(alone, &held, &situation(Level::Exhausted, LATER)),
+        Some(0)
+    );
+    let accounts = account::of_kill(&machine, key(1), Level::Kill, "because");
+    let of = |number| accounts.iter().find(|one| one.app == key(number)).unwrap();
+    assert!(of(0).reason.contains("by wish of its unit"), "{:?}", of(0));
+    // An owner's wish holds only while no other user has an app.
+    machine.apps[0].found.avoid = Some(avoid(true));
+    assert_eq!(order_of(&machine), [1, 2, 0, 3].map(key));
+    let note = avoid_note(&machine.apps[0], &machine).unwrap();
+    assert!(note.contains("only when memory is exhausted"), "{note}");
+    machine.apps[3].found.uid = 1001;
+    assert_eq!(order_of(&machine), [0, 1, 2, 3].map(key));
+    let note = avoid_note(&machine.apps[0], &machine).unwrap();
+    assert!(note.contains("not in force while another user"), "{note}");
+    assert_eq!(avoid_note(&machine.apps[1], &machine), None);
+}
+
+#[test]
+fn avoided_app_that_leaks_is_killed_only_when_memory_is_exhausted() {
+    let mut apps = [one(Class::Normal, 1), one(Class::Normal, 2)];
+    apps[0].grown = 30;
+    apps[0].avoid = true;
+    let all = candidates(&snapshot(&apps, 5, 1));
+    let held: Vec<u64> = all.iter().map(|one| one.held).collect();
+    assert!(all[0].leaks && all[0].avoid);
+    assert_eq!(pick(&all, &held, &situation(Level::Kill, LATER)), None);
+    assert_eq!(
+        pick(&all, &held, &situation(Level::Exhausted, LATER)),
+        Some(0)
+    );
+}
+
+/// A wish of an app's owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    Never,
+    Avoid,
+}
+
+fn wish() -> impl Strategy<Value = Option<Wish>> {
+    prop_oneof![Just(None), Just(Some(Wish::Never)), Just(Some(Wish::Avoid))]
+}
+
 proptest! {
     /// If several users have apps that may be closed, no user's own rules change what the guard
     /// gets: the same candidates with the same properties in the same order.
     #[test]
     fn rules_of_owners_change_nothing_for_other_users(
-        specs in prop::collection::vec((spec(), 0..3u32, any::<bool>()), 1..24),
+        specs in prop::collection::vec((spec(), 0..3u32, wish()), 1..24),
     ) {
         let only: Vec<Spec> = specs.iter().map(|(spec, ..)| spec.clone()).collect();
         let mut without = snapshot(&only, 5, 1);
@@ -814,12 +887,17 @@ proptest! {
             inode as usize
         };
         for known in &mut without.apps {
+            known.found.avoid = None;
             known.found.uid = 1000 + specs[place(known)].1;
         }
         let mut with = without.clone();
         for known in &mut with.apps {
-            if specs[place(known)].2 {
+            let wish = specs[place(known)].2;
+            if wish == Some(Wish::Never) {
                 known.found.exceptions = never_close(true);
+            }
+            if wish == Some(Wish::Avoid) {
+                known.found.avoid = Some(avoid(true));
             }
         }
         let owners: BTreeSet<u32> = without
@@ -831,11 +909,18 @@ proptest! {
         if owners.len() > 1 {
             prop_assert_eq!(candidates(&with), candidates(&without));
         }
-        // Elsewhere, the rules only take apps out of the order.
-        let mut expected = candidates(&without);
-        let kept = candidates(&with);
-        expected.retain(|one| kept.contains(one));
-        prop_assert_eq!(kept, expected);
+        // Elsewhere, the rules only take apps out of the order, and wishes only move apps within
+        // their class.
+        let kept = order_of(&with);
+        let plain = |one: &AppKey| {
+            let AppKey::Cgroup { inode } = one else { unreachable!() };
+            specs[*inode as usize].2.is_none()
+        };
+        let of_class = |machine: &Snapshot| -> Vec<AppKey> {
+            let all = order_of(machine).into_iter();
+            all.filter(|one| plain(one) && kept.contains(one)).collect()
+        };
+        prop_assert_eq!(of_class(&with), of_class(&without));
     }
 
     /// Whatever else holds, an app with a rule of the system is no candidate, and the order of the
@@ -898,7 +983,7 @@ proptest! {
             let (a, b) = (pair[0], pair[1]);
             prop_assert!(a.leaks >= b.leaks);
             if a.leaks == b.leaks {
-                prop_assert!((a.class, a.in_use) <= (b.class, b.in_use));
+                prop_assert!((a.class, a.avoid, a.in_use) <= (b.class, b.avoid, b.in_use));
             }
         }
         let held: Vec<u64> = all.iter().zip(&bursts).map(|(one, mib)| one.held + mib * MIB).collect();

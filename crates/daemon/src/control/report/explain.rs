@@ -101,6 +101,7 @@ fn notes(view: &View<'_>, role: Role, id: ProcessId, app: Option<&App>) -> Vec<S
             format!("{}: this app is never {participle}: {}", one.never, one.why)
         }));
         notes.extend(order::close_note(known, &daemon.model.last));
+        notes.extend(order::avoid_note(known, &daemon.model.last));
     }
     if daemon.pause_report().is_some() {
         notes.push(

@@ -83,6 +83,7 @@ fn app_report(reconciler: &Reconciler, known: &Known) -> AppReport {
         uses: found.uses.clone(),
         untouchable: found.untouchable.clone(),
         never: found.exceptions.iter().cloned().collect(),
+        avoid: found.avoid.clone(),
         processes: found.members.len() as u32,
         resident: found.memory.resident,
         anonymous: found.memory.anonymous,

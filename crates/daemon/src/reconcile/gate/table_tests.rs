@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use limelight_core::model::apps::{AppMemory, Apps, Found, Service, Use};
 use limelight_core::model::class::{Class, Reasoned};
-use limelight_core::model::never::{Exception, Exceptions, Never};
+use limelight_core::model::never::{Avoid, Exception, Exceptions, Never};
 use limelight_core::model::protected::{Guarded, Protected, Why};
 use limelight_core::model::shortage::{derive_thresholds, Gauge, Level, Shortage};
 use limelight_core::model::snapshot::Measured;
@@ -404,6 +404,13 @@ fn never_closed(found: &mut Found) {
     found.exceptions = [exception].into_iter().collect();
 }
 
+fn avoided(found: &mut Found) {
+    found.avoid = Some(Avoid {
+        why: "a wish".to_owned(),
+        by_owner: false,
+    });
+}
+
 fn guarded(why: Why) -> Trait {
     Trait {
         guarded: Some(why),
@@ -462,8 +469,12 @@ fn rows_of_places() -> BTreeMap<&'static str, Row> {
         ),
         ("an app of class `keep`", of_class(Class::Keep)),
         (
-            "an app with a rule in `[never] close`",
+            "an app with a rule in `[never] close`, or with `ManagedOOMPreference=omit`",
             (vec![edited(never_closed)], CLASSES.to_vec()),
+        ),
+        (
+            "an app with `ManagedOOMPreference=avoid`",
+            (vec![edited(avoided)], CLASSES.to_vec()),
         ),
         ("an app of class `normal`", of_class(Class::Normal)),
         ("an app of class `disposable`", of_class(Class::Disposable)),
@@ -477,8 +488,9 @@ fn rows_of_places() -> BTreeMap<&'static str, Row> {
 /// Rows about an app's activity or missing features of the machine; `servers` are processes that
 /// accept connections.
 fn rows_of_traits(servers: Vec<ProcessId>) -> BTreeMap<&'static str, Row> {
-    let uses: [fn(&mut Found); 6] = [
+    let uses: [fn(&mut Found); 7] = [
         |found| found.uses = vec![Use::Audio],
+        |found| found.uses = vec![Use::Video],
         |found| found.uses = vec![Use::Inhibitor],
         |found| found.uses = vec![Use::Visible],
         |found| found.uses = vec![Use::Unsaved],
@@ -496,7 +508,7 @@ fn rows_of_traits(servers: Vec<ProcessId>) -> BTreeMap<&'static str, Row> {
     let all = CLASSES.to_vec();
     BTreeMap::from([
         (
-            "an app in use: sound, inhibitor, visible, unsaved work, package manager, virtual machine",
+            "an app in use: sound, screen or camera, inhibitor, visible, unsaved work, package manager, virtual machine",
             (uses.map(edited).to_vec(), all.clone()),
         ),
         (

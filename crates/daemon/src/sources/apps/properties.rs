@@ -2,6 +2,7 @@
 //! Properties of an app that its unit, its desktop entry and its main process reveal.
 
 use limelight_core::model::class::{Class, Identity};
+use limelight_core::model::never::{Avoid, Exception, Exceptions, Never};
 use limelight_core::model::unit::{Starter, Unit};
 use limelight_sys::cgroup::Cgroup;
 use limelight_sys::process::Process;
@@ -12,6 +13,17 @@ use crate::sources::apps::sight::Sighted;
 /// The environment variable and the cgroup attribute by which an app asks for a class.
 const ASKS_VARIABLE: &str = "LIMELIGHT_CLASS";
 const ASKS_ATTRIBUTE: &str = "user.limelight.class";
+
+/// The cgroup attributes with which systemd passes a unit's `ManagedOOMPreference` to systemd-oomd,
+/// and the setting's value.
+const OMIT: (&str, &str) = ("user.oomd_omit", "omit");
+const AVOID: (&str, &str) = ("user.oomd_avoid", "avoid");
+
+/// The words that systemd reads as true.
+const TRUE: [&str; 6] = ["1", "yes", "y", "true", "t", "on"];
+
+/// Root, the owner of the cgroups of system units.
+const ROOT: u32 = 0;
 
 /// Identity of an app, from its unit and its desktop entry.
 pub fn identity(
@@ -89,6 +101,45 @@ pub fn asks(group: Option<&Cgroup>, variable: Option<Class>) -> Option<(Class, S
     let attribute = attribute.map(|class| (class, ASKS_ATTRIBUTE));
     let (class, how) = attribute.or(variable.map(|class| (class, ASKS_VARIABLE)))?;
     Some((class, how.to_owned()))
+}
+
+/// What a unit's `ManagedOOMPreference` says about closing an app.
+#[derive(Debug, Default)]
+pub struct OomPreference {
+    /// `omit`, as an exception.
+    pub omit: Exceptions,
+    /// `avoid`.
+    pub avoid: Option<Avoid>,
+}
+
+/// The preference that is set on the cgroup of an app of user `uid`. `omit` precedes `avoid`, as for
+/// systemd-oomd. The attributes of a cgroup that belongs neither to root nor to this user do not
+/// count.
+pub fn oom_preference(group: Option<&Cgroup>, uid: u32) -> OomPreference {
+    let group = group.and_then(|group| Some((group, group.owner_uid().ok()?)));
+    let Some((group, owner)) = group.filter(|(_, owner)| [ROOT, uid].contains(owner)) else {
+        return OomPreference::default();
+    };
+    let by_owner = owner != ROOT;
+    let why = |(attribute, preference): (&str, &str)| {
+        let value = group.attribute(attribute)?.trim().to_ascii_lowercase();
+        let set = TRUE.contains(&value.as_str());
+        set.then(|| format!("its cgroup has ManagedOOMPreference={preference} ({attribute})"))
+    };
+    match why(OMIT) {
+        Some(why) => OomPreference {
+            omit: Exceptions::from_iter([Exception {
+                never: Never::Close,
+                why,
+                by_owner,
+            }]),
+            avoid: None,
+        },
+        None => OomPreference {
+            omit: Exceptions::default(),
+            avoid: why(AVOID).map(|why| Avoid { why, by_owner }),
+        },
+    }
 }
 
 /// The class that the process's environment asks for.

@@ -68,7 +68,12 @@ impl Sighted {
     /// Its own cgroup, if it has one that still exists. Opened for each use, because there may be
     /// more apps than descriptors.
     pub fn group(&self, system: &System) -> Option<Cgroup> {
-        let home = self.home.as_ref().filter(|_| self.has_group)?;
+        self.shared_group(system).filter(|_| self.has_group)
+    }
+
+    /// The cgroup that it is in, which may also hold other apps, if it still exists.
+    pub fn shared_group(&self, system: &System) -> Option<Cgroup> {
+        let home = self.home.as_ref()?;
         let place = Place {
             path: home.path.clone(),
             inode: home.inode,

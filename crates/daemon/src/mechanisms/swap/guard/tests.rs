@@ -15,6 +15,7 @@ fn report(at: u64) -> Report {
             class: Class::Normal,
             leaks: false,
             in_use: false,
+            avoid: false,
             dear: false,
             waits: false,
             starts_until: Duration::ZERO,
