@@ -237,17 +237,22 @@ static unsigned long node_room(struct pglist_data *pgdat, enum zone_watermarks m
 	return room;
 }
 
+/* Inactive file pages that are clean, if all @dirty and @writeback pages are inactive. */
+static unsigned long clean_pages(unsigned long inactive, unsigned long dirty,
+				 unsigned long writeback)
+{
+	return inactive - min(inactive, dirty + writeback);
+}
+
 /*
  * Inactive file pages of @pgdat that are neither dirty nor under writeback. While memory
  * is full of page cache, these are what reclaim takes first.
  */
 unsigned long limelight_node_clean_cache(struct pglist_data *pgdat)
 {
-	unsigned long unclean = node_page_state(pgdat, NR_FILE_DIRTY) +
-				node_page_state(pgdat, NR_WRITEBACK);
-	unsigned long inactive = node_page_state(pgdat, NR_INACTIVE_FILE);
-
-	return inactive - min(inactive, unclean);
+	return clean_pages(node_page_state(pgdat, NR_INACTIVE_FILE),
+			   node_page_state(pgdat, NR_FILE_DIRTY),
+			   node_page_state(pgdat, NR_WRITEBACK));
 }
 
 /*

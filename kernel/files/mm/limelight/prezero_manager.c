@@ -14,10 +14,9 @@
  * memory. Otherwise, as on most machines that have been in use for an hour, a thread
  * reclaims clean, old page cache for each batch, provided that there is plenty of it:
  * CACHE_FILL pages for each page of the pool. The thread takes no more pages than it
- * reclaimed, so free memory stays what it was, and kswapd does not run earlier. As long
- * as there are CACHE_KEEP pages of such cache for each page of the pool, others reclaim
- * cache and do not drain the pool. The pool is not filled for a second after it was
- * drained.
+ * reclaimed, so free memory stays about what it was. As long as there are CACHE_KEEP
+ * pages of such cache for each page of the pool, others reclaim cache and do not drain
+ * the pool. The pool is not filled for a second after it was drained.
  */
 #include <kunit/static_stub.h>
 #include <linux/delay.h>
@@ -340,10 +339,8 @@ static int zeroer_fill(struct zeroer *zeroer)
 		filled = prezero_fill(&limelight_zeroed, zeroer->nid, &filler, nr);
 	up_read(&filling);
 
-	/* On -ENOMEM, other tasks have allocated the reclaimed pages. */
-	if (filled == -ENOMEM)
-		zeroer->spare = 0;
-	else if (filled > 0)
+	/* On -ENOMEM, other tasks may have allocated the reclaimed pages: take others. */
+	if (filled > 0)
 		zeroer->spare -= min_t(unsigned long, zeroer->spare, filled);
 
 	/* Counts batches that began in a window. The checks above leave none. */

@@ -323,18 +323,10 @@ static void core_test_faults_have_room_between_the_watermarks(struct kunit *test
 
 static void core_test_dirty_pages_are_not_clean_cache(struct kunit *test)
 {
-	struct pglist_data *node = vzalloc(sizeof(*node));
-
-	KUNIT_ASSERT_NOT_NULL(test, node);
-	atomic_long_set(&node->vm_stat[NR_INACTIVE_FILE], 1000);
-	atomic_long_set(&node->vm_stat[NR_ACTIVE_FILE], 5000);
-	atomic_long_set(&node->vm_stat[NR_FILE_DIRTY], 300);
-	atomic_long_set(&node->vm_stat[NR_WRITEBACK], 200);
-	KUNIT_EXPECT_EQ(test, limelight_node_clean_cache(node), 500);
+	KUNIT_EXPECT_EQ(test, clean_pages(1000, 0, 0), 1000);
+	KUNIT_EXPECT_EQ(test, clean_pages(1000, 300, 200), 500);
 	/* Active pages and shared memory may be dirty, too. */
-	atomic_long_set(&node->vm_stat[NR_WRITEBACK], 2000);
-	KUNIT_EXPECT_EQ(test, limelight_node_clean_cache(node), 0);
-	vfree(node);
+	KUNIT_EXPECT_EQ(test, clean_pages(1000, 300, 2000), 0);
 }
 
 static struct kunit_case core_test_cases[] = {
