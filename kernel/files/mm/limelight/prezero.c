@@ -19,7 +19,7 @@
  * reclaim will find enough clean, old page cache instead (prezero_manager_keeps()),
  * unless the allocation cannot wait for it. The pool is also drained before a range of
  * memory is isolated (contiguous allocations, memory offlining) and before a zone is
- * compacted (other than proactively), because pages of the pool cannot be migrated.
+ * compacted (other than by kcompactd), because pages of the pool cannot be migrated.
  *
  * With init_on_free, free pages are already zero, and the mechanism is refused. With
  * init_on_alloc, the page allocator zeroes the pages as the pool takes them, and no
