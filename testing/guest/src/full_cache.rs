@@ -47,8 +47,16 @@ const FACTOR: u32 = 8;
 const FEWER: u64 = 2;
 /// Target of the pool of zeroed pages, and pages that the app takes.
 const TARGET: u32 = 2048;
+/// Maximum number of pages that others than kswapd reclaim while the pool is filled: the target,
+/// what the zeroing thread reclaimed and did not take, and what processes reclaim that allocate
+/// meanwhile. kswapd goes on to the high watermark, which the kernel raises for a while when free
+/// memory is fragmented.
+const MOST_RECLAIMED: u64 = TARGET as u64 * 3 / 2;
+/// Bytes of page cache that are read while the pool is full. The free memory between two
+/// watermarks is a small part of this.
+const READ: usize = 16 * MIB;
 const TAKEN: usize = 1500;
-/// Time until the zeroing thread polls at its longest interval, and time to count its polls.
+/// Time after which the zeroing thread polls at its longest interval, and time to count its polls.
 const SETTLES: Duration = Duration::from_secs(8);
 /// Maximum number of polls in that time. The shortest interval is 250 ms, the longest one 4 s.
 const MOST_POLLS: u64 = 16;
@@ -164,41 +172,97 @@ impl Test<'_> {
         Ok((disk.requests()?.since(before).reads, state))
     }
 
-    /// Checks that the zeroing thread rarely polls while memory is full of page cache: the pool
-    /// takes only free memory. Then checks that the pool is filled once memory is free.
+    /// Checks that the pool of zeroed pages is filled while memory is full of page cache, at the
+    /// expense of no more page cache than necessary. Then checks that it stays full while other
+    /// processes read, that the app gets its pages, and that it is filled when memory is free again.
     fn prezero(&mut self) -> Result<()> {
         let mut app = Start::PLAIN.conversation("zero-checker", &())?;
         let _ready: bool = app.hear()?;
         self.topmost(&app)?;
         let state = self.set(true)?;
+        let before = Reclaimed::so_far()?;
+        let (zeroed, drained) = (counter("zeroed")?, counter("drained")?);
         self.device.switch_on(Setting::Prezero {
             target_pages: TARGET,
             engine: Zeroing::Cpu,
         })?;
+        let filled = wait(pool_is_full)?;
         sleep(SETTLES);
-        let thread = named("kprezerod0")?.context("there is no zeroing thread")?;
-        let before = (main_wakeups(thread)?, counter("zeroed")?);
-        sleep(SETTLES);
-        // kswapd frees a little more than necessary, which the pool may take.
-        let batches = (counter("zeroed")? - before.1) / BATCH;
-        let polls = (main_wakeups(thread)? - before.0).saturating_sub(batches);
+        let reclaimed = Reclaimed::so_far()?.since(before);
         let pooled = pool::number("pooled")?;
         let reporter = &mut self.reporter;
         reporter.value("prezero_pooled_full", pooled);
-        reporter.value("prezero_polls_full", polls);
+        reporter.value("prezero_reclaimed_full", reclaimed.by_others());
+        reporter.value("prezero_reclaimed_by_kswapd_full", reclaimed.by_kswapd);
         reporter.check(
-            "the zeroing thread polls rarely while the page cache is full",
-            polls <= MOST_POLLS,
-            format!("{polls} times in {SETTLES:?}, {pooled} pages in the pool; {state}"),
+            "the pool of zeroed pages is filled while the page cache is full",
+            filled && pool_is_full()?,
+            format!(
+                "{pooled} of {TARGET} pages; before: {state}; now: {}",
+                zones()?
+            ),
         )?;
+        reporter.check(
+            "filling the pool reclaims little more page cache than its size, and no anonymous memory",
+            reclaimed.by_others() <= MOST_RECLAIMED && reclaimed.anonymous == 0,
+            format!(
+                "{reclaimed:?}, at most {MOST_RECLAIMED}; {} pages zeroed, {} freed",
+                counter("zeroed")? - zeroed,
+                counter("drained")? - drained
+            ),
+        )?;
+        self.polls()?;
+        self.stays_full()?;
+        self.serves(&mut app)?;
         self.cache.evict()?;
-        let filled = wait(|| Ok(pool::number("pooled")? * 8 >= u64::from(TARGET) * 7))?;
+        let filled = wait(pool_is_full)?;
         let pooled = pool::number("pooled")?;
         self.reporter.check(
             "the pool of zeroed pages is filled when memory is free again",
             filled,
             format!("{pooled} of {TARGET} pages; {}", zones()?),
         )?;
+        self.serves(&mut app)?;
+        Ok(self.device.switch_off(Mechanism::Prezero)?)
+    }
+
+    /// Checks that the zeroing thread rarely wakes up for nothing.
+    fn polls(&mut self) -> Result<()> {
+        let thread = named("kprezerod0")?.context("there is no zeroing thread")?;
+        let before = (main_wakeups(thread)?, counter("zeroed")?);
+        sleep(SETTLES);
+        let batches = (counter("zeroed")? - before.1) / BATCH;
+        let polls = (main_wakeups(thread)? - before.0).saturating_sub(batches);
+        self.reporter.value("prezero_polls_full", polls);
+        self.reporter.check(
+            "the zeroing thread polls rarely while the page cache is full",
+            polls <= MOST_POLLS,
+            format!("{polls} times in {SETTLES:?}"),
+        )
+    }
+
+    /// Checks that reclaim takes page cache and not the pool while another process reads a file.
+    fn stays_full(&mut self) -> Result<()> {
+        let drained = counter("drained")?;
+        let reclaimed = Reclaimed::so_far()?;
+        for _ in 0..READ / STEP {
+            self.cache.step()?;
+        }
+        let drained = counter("drained")? - drained;
+        let reclaimed = Reclaimed::so_far()?.since(reclaimed);
+        let pooled = pool::number("pooled")?;
+        self.reporter.value("prezero_drained_full", drained);
+        self.reporter.check(
+            "the pool stays full while other processes read files",
+            drained * 8 <= u64::from(TARGET) && pool_is_full()?,
+            format!(
+                "{drained} pages freed, {pooled} left; {reclaimed:?} during {READ} bytes of reads"
+            ),
+        )
+    }
+
+    /// Checks that the app's fresh pages come from the pool.
+    fn serves(&mut self, app: &mut Conversation) -> Result<()> {
         let before = counter("served")?;
         let found: Found = app.ask(&TAKEN.to_string())?;
         let served = counter("served")? - before;
@@ -206,8 +270,7 @@ impl Test<'_> {
             "the topmost app gets the pool's pages",
             served * 100 >= TAKEN as u64 * 90 && found.is_clean(),
             format!("{served} of {TAKEN} pages came from the pool; the app's result: {found:?}"),
-        )?;
-        Ok(self.device.switch_off(Mechanism::Prezero)?)
+        )
     }
 
     /// Empties the page cache, or fills memory with it. Describes the result.
@@ -262,19 +325,25 @@ impl Cache {
         }
     }
 
+    /// Adds [`STEP`] bytes of page cache.
+    fn step(&mut self) -> Result<()> {
+        // SAFETY: no pointers are passed.
+        let done =
+            unsafe { libc::readahead(self.file.as_raw_fd(), self.next as libc::off64_t, STEP) };
+        if done != 0 {
+            return Err(std::io::Error::last_os_error()).context("readahead failed");
+        }
+        self.next += STEP;
+        Ok(())
+    }
+
     /// Adds page cache until memory has been reclaimed and no zone has memory above its high
     /// watermark.
     fn fill(&mut self) -> Result<()> {
         let total = (memory_kib("MemTotal")? as usize) << 10;
         let start = self.next;
         loop {
-            // SAFETY: no pointers are passed.
-            let done =
-                unsafe { libc::readahead(self.file.as_raw_fd(), self.next as libc::off64_t, STEP) };
-            if done != 0 {
-                return Err(std::io::Error::last_os_error()).context("readahead failed");
-            }
-            self.next += STEP;
+            self.step()?;
             let read = self.next - start;
             if read > total && zones()?.room == 0 {
                 return Ok(());
@@ -348,6 +417,44 @@ fn sum_of_zones(zoneinfo: &str) -> Zones {
         }
     }
     sum
+}
+
+/// Pages that the kernel has reclaimed.
+#[derive(Debug, Clone, Copy)]
+struct Reclaimed {
+    file: u64,
+    anonymous: u64,
+    /// Pages of both kinds that kswapd reclaimed.
+    by_kswapd: u64,
+}
+
+impl Reclaimed {
+    fn so_far() -> Result<Reclaimed> {
+        let stolen = |name: &str| keyed(Path::new("/proc/vmstat"), name);
+        Ok(Reclaimed {
+            file: stolen("pgsteal_file")?,
+            anonymous: stolen("pgsteal_anon")?,
+            by_kswapd: stolen("pgsteal_kswapd")?,
+        })
+    }
+
+    /// Pages that the zeroing thread and processes reclaimed.
+    fn by_others(self) -> u64 {
+        (self.file + self.anonymous).saturating_sub(self.by_kswapd)
+    }
+
+    fn since(self, earlier: Reclaimed) -> Reclaimed {
+        Reclaimed {
+            file: self.file - earlier.file,
+            anonymous: self.anonymous - earlier.anonymous,
+            by_kswapd: self.by_kswapd - earlier.by_kswapd,
+        }
+    }
+}
+
+/// Whether the pool has at least seven eighths of its target, below which the thread fills it.
+fn pool_is_full() -> Result<bool> {
+    Ok(pool::number("pooled")? * 8 >= u64::from(TARGET) * 7)
 }
 
 fn counter(name: &str) -> Result<u64> {

@@ -237,6 +237,24 @@ static unsigned long node_room(struct pglist_data *pgdat, enum zone_watermarks m
 	return room;
 }
 
+/* Inactive file pages that are clean, if all @dirty and @writeback pages are inactive. */
+static unsigned long clean_pages(unsigned long inactive, unsigned long dirty,
+				 unsigned long writeback)
+{
+	return inactive - min(inactive, dirty + writeback);
+}
+
+/*
+ * Inactive file pages of @pgdat that are neither dirty nor under writeback. While memory
+ * is full of page cache, these are what reclaim takes first.
+ */
+unsigned long limelight_node_clean_cache(struct pglist_data *pgdat)
+{
+	return clean_pages(node_page_state(pgdat, NR_INACTIVE_FILE),
+			   node_page_state(pgdat, NR_FILE_DIRTY),
+			   node_page_state(pgdat, NR_WRITEBACK));
+}
+
 /*
  * Free pages of @pgdat above its high watermarks that user memory may use.
  * Speculative allocations up to this size do not wake kswapd.
@@ -253,6 +271,12 @@ unsigned long limelight_node_room(struct pglist_data *pgdat)
 unsigned long limelight_node_fault_room(struct pglist_data *pgdat)
 {
 	return node_room(pgdat, WMARK_LOW);
+}
+
+/* The same above the min watermarks. Without it, allocations have to wait for reclaim. */
+unsigned long limelight_node_min_room(struct pglist_data *pgdat)
+{
+	return node_room(pgdat, WMARK_MIN);
 }
 
 /* Pages that can still be charged to the cgroups of @mm; ULONG_MAX: unlimited. */

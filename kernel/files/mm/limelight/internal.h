@@ -83,6 +83,8 @@ void limelight_topmost_clear(void);
 void limelight_usage(struct limelight_usage *usage);
 unsigned long limelight_node_room(struct pglist_data *pgdat);
 unsigned long limelight_node_fault_room(struct pglist_data *pgdat);
+unsigned long limelight_node_min_room(struct pglist_data *pgdat);
+unsigned long limelight_node_clean_cache(struct pglist_data *pgdat);
 unsigned long limelight_cgroup_room(struct mm_struct *mm);
 
 /* device.c */

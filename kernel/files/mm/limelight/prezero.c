@@ -15,9 +15,11 @@
  *
  * The pool is drained before an allocation fails: in the slow path of the page
  * allocator, before kswapd is woken; before kswapd reclaims; before the OOM killer
- * runs; and through a shrinker. It is also drained before a range of memory is
- * isolated (contiguous allocations, memory offlining) and before a zone is compacted,
- * because pages of the pool cannot be migrated.
+ * runs; and through a shrinker. In the first two cases, a node keeps its pages while
+ * reclaim will find enough clean, old page cache instead (prezero_manager_keeps()),
+ * unless the allocation cannot wait for it. The pool is also drained before a range of
+ * memory is isolated (contiguous allocations, memory offlining) and before a zone is
+ * compacted (other than by kcompactd), because pages of the pool cannot be migrated.
  *
  * With init_on_free, free pages are already zero, and the mechanism is refused. With
  * init_on_alloc, the page allocator zeroes the pages as the pool takes them, and no
@@ -38,6 +40,7 @@
 #include <linux/sched/cputime.h>
 #include <linux/shrinker.h>
 #include <linux/string.h>
+#include <linux/swap.h>
 #include <linux/vmstat.h>
 #include <trace/events/limelight.h>
 
@@ -191,6 +194,10 @@ static unsigned long prezero_release_all(int nid, enum limelight_prezero_drain w
 /* See limelight_prezero_drain_alloc(). */
 void __limelight_prezero_drain_alloc(gfp_t gfp_mask, unsigned int order)
 {
+	bool can_wait = gfpflags_allow_blocking(gfp_mask);
+	unsigned long pages = 0;
+	int nid;
+
 	/*
 	 * An allocation that may not even wake kswapd is best effort. A costly
 	 * order is missing because of fragmentation, not for lack of memory, and
@@ -198,10 +205,16 @@ void __limelight_prezero_drain_alloc(gfp_t gfp_mask, unsigned int order)
 	 */
 	if (!(gfp_mask & __GFP_RECLAIM) || order > PAGE_ALLOC_COSTLY_ORDER)
 		return;
-	if (gfpflags_allow_blocking(gfp_mask))
-		prezero_release_all(NUMA_NO_NODE, LIMELIGHT_DRAIN_ALLOCATION);
-	else
-		prezero_release(NUMA_NO_NODE, ATOMIC_PAGES, LIMELIGHT_DRAIN_ALLOCATION);
+	for_each_node_state(nid, N_MEMORY) {
+		if (prezero_manager_keeps(nid) &&
+		    (can_wait || limelight_node_min_room(NODE_DATA(nid))))
+			continue;
+		if (can_wait)
+			prezero_release_all(nid, LIMELIGHT_DRAIN_ALLOCATION);
+		else if (pages < ATOMIC_PAGES)
+			pages += prezero_release(nid, ATOMIC_PAGES - pages,
+						 LIMELIGHT_DRAIN_ALLOCATION);
+	}
 }
 
 /* See limelight_prezero_drain_kswapd(). */
@@ -209,6 +222,8 @@ bool __limelight_prezero_drain_kswapd(struct pglist_data *pgdat, int order)
 {
 	/* With room, a costly order is missing because of fragmentation. */
 	if (order > PAGE_ALLOC_COSTLY_ORDER && limelight_node_room(pgdat))
+		return false;
+	if (prezero_manager_keeps(pgdat->node_id))
 		return false;
 	return prezero_release_all(pgdat->node_id, LIMELIGHT_DRAIN_KSWAPD);
 }
@@ -240,9 +255,21 @@ static int prezero_oom_notify(struct notifier_block *block, unsigned long unused
 
 static struct notifier_block oom_block = { .notifier_call = prezero_oom_notify };
 
+/*
+ * Whether slab reclaim by current leaves node @nid's pages in the pool: a thread that
+ * reclaims page cache for the pool must not drain it, and kswapd has page cache to take.
+ */
+static bool prezero_spares(int nid)
+{
+	return prezero_manager_is_current() ||
+	       (current_is_kswapd() && prezero_manager_keeps(nid));
+}
+
 static unsigned long prezero_shrink_count(struct shrinker *shrinker,
 					  struct shrink_control *control)
 {
+	if (prezero_spares(control->nid))
+		return SHRINK_EMPTY;
 	return prezero_pool_pages(&limelight_zeroed, control->nid) ?: SHRINK_EMPTY;
 }
 

@@ -10,9 +10,13 @@
  * with any engine. zero_us in sysfs reports the CPU time. In a response window the
  * threads start no batch, the `cpu` engine no page and `block` no request.
  *
- * Memory. The pool is filled only while twice the high watermarks stay free, with
- * pages that are available without reclaim. It is not filled for a second after it
- * was drained.
+ * Memory. While twice the high watermarks stay free, the pool is filled from free
+ * memory. Otherwise, as on most machines that have been in use for an hour, a thread
+ * reclaims clean, old page cache for each batch, provided that there is plenty of it:
+ * CACHE_FILL pages for each page of the pool. The thread takes no more pages than it
+ * reclaimed, so free memory stays about what it was. As long as there are CACHE_KEEP
+ * pages of such cache for each page of the pool, others reclaim cache and do not drain
+ * the pool. The pool is not filled for a second after it was drained.
  */
 #include <kunit/static_stub.h>
 #include <linux/delay.h>
@@ -30,6 +34,7 @@
 #include <linux/wait.h>
 #include <uapi/linux/sched/types.h>
 
+#include "../internal.h"
 #include "internal.h"
 #include "prezero.h"
 
@@ -43,6 +48,10 @@
 #define REST		(100 * NSEC_PER_MSEC)
 /* Pause after the pool was drained, in jiffies. */
 #define PAUSE		HZ
+/* Pages of clean, old page cache for each page of the pool, to reclaim such cache. */
+#define CACHE_FILL	8
+/* The same, to keep the pool when kswapd runs. */
+#define CACHE_KEEP	4
 /* Polling interval while no pages may be zeroed, in jiffies. */
 #define POLL		(HZ / 4)
 /* The same after a while with too little free memory. */
@@ -57,6 +66,7 @@
  * @poll: polling interval of the thread, in jiffies
  * @device: the thread has the scheduling policy for a device that zeroes
  * @folios: most of the pool consists of large folios
+ * @spare: pages of cache that the thread reclaimed, and has not taken yet
  * @cpu_ns: CPU time of the node's earlier threads
  */
 struct zeroer {
@@ -67,6 +77,7 @@ struct zeroer {
 	unsigned long poll;
 	bool device;
 	bool folios;
+	unsigned long spare;
 	u64 cpu_ns;
 };
 
@@ -85,6 +96,12 @@ static unsigned long paused_until;
 
 /* ------------------------------------------------------------- arithmetic */
 
+/* Whether a batch can be taken from free memory; see pages_wanted(). */
+static bool room_is_free(unsigned long room, unsigned long high)
+{
+	return room >= high + PREZERO_BATCH;
+}
+
 /*
  * Number of pages to zero next.
  * @pages: pages in the pool
@@ -92,16 +109,43 @@ static unsigned long paused_until;
  * @filling: the thread has been filling; else seven eighths of @target are enough
  * @room: free pages of the node above its high watermarks
  * @high: sum of these watermarks, in pages
+ * @cache: pages that the pool may take from the page cache
  */
 static unsigned int pages_wanted(unsigned long pages, unsigned long target,
 				 bool filling, unsigned long room,
-				 unsigned long high)
+				 unsigned long high, unsigned long cache)
 {
 	unsigned long enough = filling ? target : target - target / 8;
 
-	if (pages >= enough || room < high + PREZERO_BATCH)
+	if (pages >= enough)
 		return 0;
-	return min3(target - pages, room - high, (unsigned long)PREZERO_BATCH);
+	if (room_is_free(room, high))
+		return min3(target - pages, room - high, (unsigned long)PREZERO_BATCH);
+	if (cache < PREZERO_BATCH)
+		return 0;
+	return min(target - pages, (unsigned long)PREZERO_BATCH);
+}
+
+/*
+ * Number of pages that a pool of @pages may take from the page cache.
+ * @clean: the node's clean, old page cache, in pages
+ * @fault_room: free pages above its low watermarks; 0: kswapd is at work
+ */
+static unsigned long cache_room(unsigned long pages, unsigned long clean,
+				unsigned long fault_room)
+{
+	unsigned long share = clean / CACHE_FILL;
+
+	return fault_room && share > pages ? share - pages : 0;
+}
+
+/*
+ * Whether a pool of @pages may stay while memory is below the low watermarks, because
+ * reclaim will find enough page cache: @clean pages of clean, old cache in the node.
+ */
+static bool pool_may_stay(unsigned long pages, unsigned long clean)
+{
+	return clean / CACHE_KEEP >= pages;
 }
 
 /* Number of large folios among the @target pages of a node. */
@@ -189,11 +233,22 @@ static bool zeroers_held(void)
 	       limelight_in_window();
 }
 
+/* Number of pages that @zeroer may take from the page cache. */
+static unsigned long zeroer_cache_room(const struct zeroer *zeroer)
+{
+	struct pglist_data *pgdat = NODE_DATA(zeroer->nid);
+
+	return cache_room(prezero_pool_pages(&limelight_zeroed, zeroer->nid),
+			  limelight_node_clean_cache(pgdat),
+			  limelight_node_fault_room(pgdat));
+}
+
 /* Number of pages that @zeroer should zero next, in @folios or as single pages. */
 static unsigned int zeroer_wants_some(const struct zeroer *zeroer, bool folios)
 {
 	unsigned long room = limelight_node_room(NODE_DATA(zeroer->nid));
 	unsigned long high = node_high_wmark(zeroer->nid);
+	unsigned long cache = zeroer_cache_room(zeroer);
 	unsigned long pages;
 
 	if (zeroers_held())
@@ -202,10 +257,10 @@ static unsigned int zeroer_wants_some(const struct zeroer *zeroer, bool folios)
 		return pages_wanted(prezero_pool_singles(&limelight_zeroed,
 							 zeroer->nid),
 				    target_singles(zeroer), !zeroer->full, room,
-				    high);
+				    high, cache);
 	pages = pages_wanted(nr_folios(zeroer) * PREZERO_FOLIO_PAGES,
 			     target_folios(zeroer) * PREZERO_FOLIO_PAGES,
-			     !zeroer->full, room, high);
+			     !zeroer->full, room, high, cache);
 	return round_down(pages, PREZERO_FOLIO_PAGES);
 }
 
@@ -247,13 +302,31 @@ static void zeroer_rouse(struct zeroer *zeroer)
 		wake_up(&zeroer->wait);
 }
 
+/*
+ * Reclaims page cache for the next batch of @zeroer if its node has too little free
+ * memory. Return: whether there is memory for a batch.
+ */
+static bool zeroer_make_room(struct zeroer *zeroer)
+{
+	struct pglist_data *pgdat = NODE_DATA(zeroer->nid);
+
+	if (room_is_free(limelight_node_room(pgdat), node_high_wmark(zeroer->nid)))
+		return true;
+	if (zeroer->spare < PREZERO_BATCH)
+		zeroer->spare += limelight_reclaim_cache(pgdat, PREZERO_BATCH);
+	return zeroer->spare >= PREZERO_BATCH;
+}
+
 /* Zeroes a batch. Return: pages added; -EAGAIN: none wanted; -ENOMEM: none free. */
 static int zeroer_fill(struct zeroer *zeroer)
 {
-	u64 since = ktime_get_ns();
 	int filled = -EAGAIN;
 	unsigned int nr;
+	u64 since;
 
+	if (!zeroer_make_room(zeroer))
+		return -ENOMEM;
+	since = ktime_get_ns();
 	down_read(&filling);
 	/* Under the lock, so that a pause before prezero_manager_quiesce() is seen. */
 	nr = zeroer_wants_some(zeroer, true) / PREZERO_FOLIO_PAGES;
@@ -265,6 +338,10 @@ static int zeroer_fill(struct zeroer *zeroer)
 	if (nr)
 		filled = prezero_fill(&limelight_zeroed, zeroer->nid, &filler, nr);
 	up_read(&filling);
+
+	/* On -ENOMEM, other tasks may have allocated the reclaimed pages: take others. */
+	if (filled > 0)
+		zeroer->spare -= min_t(unsigned long, zeroer->spare, filled);
 
 	/* Counts batches that began in a window. The checks above leave none. */
 	if (filled > 0 && limelight_in_window_since(since))
@@ -318,14 +395,15 @@ static int zeroer_main(void *data)
 			zeroer_sleep(zeroer);
 			continue;
 		}
-		zeroer->poll = POLL;
 		percent = zeroer->device ? DEVICE_SHARE : SHARE;
 		cpu = task_sched_runtime(current);
 		now = ktime_get_ns();
 		filled = zeroer_fill(zeroer);
 		if (filled == -ENOMEM) {
-			schedule_timeout_idle(POLL);
+			schedule_timeout_idle(zeroer->poll);
+			zeroer->poll = next_poll(zeroer->poll, true);
 		} else if (filled >= 0) {
+			zeroer->poll = POLL;
 			rest = rest_after(task_sched_runtime(current) - cpu,
 					  percent, ktime_get_ns() - now,
 					  filled ?: PREZERO_BATCH);
@@ -432,6 +510,7 @@ static int zeroers_start(void)
 		zeroers[nid].full = false;
 		zeroers[nid].poll = POLL;
 		zeroers[nid].device = false;
+		zeroers[nid].spare = 0;
 		mutex_lock(&threads_lock);
 		zeroers[nid].task = task;
 		mutex_unlock(&threads_lock);
@@ -512,6 +591,32 @@ void prezero_manager_wake(void)
 
 	for (nid = 0; nid < nr_node_ids; nid++)
 		zeroer_rouse(&zeroers[nid]);
+}
+
+/*
+ * Whether the pool's pages of node @nid may stay although its free memory is below the
+ * low watermarks. Any context.
+ */
+bool prezero_manager_keeps(int nid)
+{
+	struct pglist_data *pgdat = NODE_DATA(nid);
+
+	return pool_may_stay(prezero_pool_pages(&limelight_zeroed, nid),
+			     limelight_node_clean_cache(pgdat));
+}
+
+/* Whether current is a thread that fills the pool. */
+bool prezero_manager_is_current(void)
+{
+	int nid;
+
+	if (!(current->flags & PF_KTHREAD))
+		return false;
+	for (nid = 0; nid < nr_node_ids; nid++) {
+		if (READ_ONCE(zeroers[nid].task) == current)
+			return true;
+	}
+	return false;
 }
 
 /* Pauses the threads for PAUSE, because memory is needed. Any context. */

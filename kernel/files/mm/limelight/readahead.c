@@ -233,12 +233,8 @@ static void ahead_reset(void)
 static unsigned long ahead_room(void)
 {
 	struct pglist_data *pgdat = NODE_DATA(numa_mem_id());
-	unsigned long unclean = node_page_state(pgdat, NR_FILE_DIRTY) +
-				node_page_state(pgdat, NR_WRITEBACK);
-	unsigned long inactive = node_page_state(pgdat, NR_INACTIVE_FILE);
 
-	inactive -= min(inactive, unclean);
-	return limelight_node_room(pgdat) + inactive / 16;
+	return limelight_node_room(pgdat) + limelight_node_clean_cache(pgdat) / 16;
 }
 
 /* The factor for requests of current. @room: set to the pages that it may use. */

@@ -91,7 +91,11 @@ pub const READAHEAD: Spec = Spec {
 pub const FULL_CACHE: Spec = Spec {
     name: "full-cache",
     about: "premap, readahead and prezero on a machine whose memory is full of page cache",
-    variants: &[(&[Lru::TwoList, Lru::Mglru], &[SwapKind::None], &["clean"])],
+    variants: &[(
+        &[Lru::TwoList, Lru::Mglru],
+        &[SwapKind::None, SwapKind::Zram],
+        &["clean"],
+    )],
     arms: &[LIMELIGHT],
     machine: |_| MachineSize {
         data_mib: 96,

@@ -280,6 +280,7 @@ static void fake_zone(struct zone *zone, unsigned long managed,
 {
 	atomic_long_set(&zone->managed_pages, managed);
 	atomic_long_set(&zone->vm_stat[NR_FREE_PAGES], free);
+	zone->_watermark[WMARK_MIN] = high / 4;
 	zone->_watermark[WMARK_LOW] = high / 2;
 	zone->_watermark[WMARK_HIGH] = high;
 	zone->lowmem_reserve[gfp_zone(GFP_HIGHUSER_MOVABLE)] = reserve;
@@ -316,7 +317,16 @@ static void core_test_faults_have_room_between_the_watermarks(struct kunit *test
 	KUNIT_EXPECT_EQ(test, limelight_node_fault_room(node), 300);
 	fake_zone(zone, 700000, 600, 1000, 100);
 	KUNIT_EXPECT_EQ(test, limelight_node_fault_room(node), 0);
+	KUNIT_EXPECT_EQ(test, limelight_node_min_room(node), 250);
 	vfree(node);
+}
+
+static void core_test_dirty_pages_are_not_clean_cache(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, clean_pages(1000, 0, 0), 1000);
+	KUNIT_EXPECT_EQ(test, clean_pages(1000, 300, 200), 500);
+	/* Active pages and shared memory may be dirty, too. */
+	KUNIT_EXPECT_EQ(test, clean_pages(1000, 300, 2000), 0);
 }
 
 static struct kunit_case core_test_cases[] = {
@@ -336,6 +346,7 @@ static struct kunit_case core_test_cases[] = {
 	KUNIT_CASE(core_test_usage_is_summed_up_in_batches),
 	KUNIT_CASE(core_test_room_leaves_the_reserves_of_low_zones),
 	KUNIT_CASE(core_test_faults_have_room_between_the_watermarks),
+	KUNIT_CASE(core_test_dirty_pages_are_not_clean_cache),
 	{}
 };
 

@@ -12,25 +12,58 @@ static void manager_test_fills_to_the_target(struct kunit *test)
 {
 	const unsigned long plenty = 100000, high = 1000;
 
-	KUNIT_EXPECT_EQ(test, pages_wanted(0, 800, false, plenty, high),
+	KUNIT_EXPECT_EQ(test, pages_wanted(0, 800, false, plenty, high, 0),
 			PREZERO_BATCH);
-	KUNIT_EXPECT_EQ(test, pages_wanted(790, 800, true, plenty, high), 10);
-	KUNIT_EXPECT_EQ(test, pages_wanted(800, 800, true, plenty, high), 0);
-	KUNIT_EXPECT_EQ(test, pages_wanted(900, 800, true, plenty, high), 0);
+	KUNIT_EXPECT_EQ(test, pages_wanted(790, 800, true, plenty, high, 0), 10);
+	KUNIT_EXPECT_EQ(test, pages_wanted(800, 800, true, plenty, high, 0), 0);
+	KUNIT_EXPECT_EQ(test, pages_wanted(900, 800, true, plenty, high, 0), 0);
 	/* A small shortfall does not start filling. */
-	KUNIT_EXPECT_EQ(test, pages_wanted(700, 800, false, plenty, high), 0);
-	KUNIT_EXPECT_EQ(test, pages_wanted(699, 800, false, plenty, high),
+	KUNIT_EXPECT_EQ(test, pages_wanted(700, 800, false, plenty, high, 0), 0);
+	KUNIT_EXPECT_EQ(test, pages_wanted(699, 800, false, plenty, high, 0),
 			PREZERO_BATCH);
-	KUNIT_EXPECT_EQ(test, pages_wanted(0, 0, true, plenty, high), 0);
+	KUNIT_EXPECT_EQ(test, pages_wanted(0, 0, true, plenty, high, 0), 0);
 }
 
 static void manager_test_leaves_memory_free(struct kunit *test)
 {
-	KUNIT_EXPECT_EQ(test, pages_wanted(0, 800, true, 1000, 1000), 0);
-	KUNIT_EXPECT_EQ(test, pages_wanted(0, 800, true,
-					   1000 + PREZERO_BATCH - 1, 1000), 0);
-	KUNIT_EXPECT_EQ(test, pages_wanted(0, 800, true, 1000 + PREZERO_BATCH,
-					   1000), PREZERO_BATCH);
+	KUNIT_EXPECT_EQ(test, pages_wanted(0, 800, true, 1000, 1000, 0), 0);
+	KUNIT_EXPECT_EQ(test, pages_wanted(0, 800, true, 1000 + PREZERO_BATCH - 1,
+					   1000, 0), 0);
+	KUNIT_EXPECT_EQ(test, pages_wanted(0, 800, true, 1000 + PREZERO_BATCH, 1000,
+					   0), PREZERO_BATCH);
+}
+
+/* While memory is full of page cache, the pool is filled up to the same target. */
+static void manager_test_takes_the_place_of_page_cache(struct kunit *test)
+{
+	const unsigned long cache = PREZERO_BATCH;
+
+	KUNIT_EXPECT_EQ(test, pages_wanted(0, 800, true, 0, 1000, cache), PREZERO_BATCH);
+	KUNIT_EXPECT_EQ(test, pages_wanted(790, 800, true, 0, 1000, cache), 10);
+	KUNIT_EXPECT_EQ(test, pages_wanted(800, 800, true, 0, 1000, cache), 0);
+	KUNIT_EXPECT_EQ(test, pages_wanted(700, 800, false, 0, 1000, cache), 0);
+	KUNIT_EXPECT_EQ(test, pages_wanted(0, 800, true, 0, 1000, cache - 1), 0);
+	/* Free memory is used first. */
+	KUNIT_EXPECT_TRUE(test, room_is_free(1000 + PREZERO_BATCH, 1000));
+	KUNIT_EXPECT_FALSE(test, room_is_free(1000 + PREZERO_BATCH - 1, 1000));
+}
+
+static void manager_test_takes_a_share_of_the_cache(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, cache_room(0, 800 * CACHE_FILL, 1), 800);
+	KUNIT_EXPECT_EQ(test, cache_room(700, 800 * CACHE_FILL, 1), 100);
+	KUNIT_EXPECT_EQ(test, cache_room(800, 800 * CACHE_FILL, 1), 0);
+	KUNIT_EXPECT_EQ(test, cache_room(900, 800 * CACHE_FILL, 1), 0);
+	/* Below the low watermarks, kswapd needs the cache for others. */
+	KUNIT_EXPECT_EQ(test, cache_room(0, 800 * CACHE_FILL, 0), 0);
+}
+
+static void manager_test_gives_way_when_cache_is_short(struct kunit *test)
+{
+	KUNIT_EXPECT_TRUE(test, pool_may_stay(800, 800 * CACHE_KEEP));
+	KUNIT_EXPECT_FALSE(test, pool_may_stay(800, 800 * CACHE_KEEP - 1));
+	/* A pool that has just been filled from cache stays. */
+	KUNIT_EXPECT_TRUE(test, pool_may_stay(800, 800 * CACHE_FILL - 800));
 }
 
 static void manager_test_folios_are_most_of_the_target(struct kunit *test)
@@ -150,6 +183,9 @@ static void manager_test_a_failed_start_leaves_no_pages(struct kunit *test)
 static struct kunit_case manager_test_cases[] = {
 	KUNIT_CASE(manager_test_fills_to_the_target),
 	KUNIT_CASE(manager_test_leaves_memory_free),
+	KUNIT_CASE(manager_test_takes_the_place_of_page_cache),
+	KUNIT_CASE(manager_test_takes_a_share_of_the_cache),
+	KUNIT_CASE(manager_test_gives_way_when_cache_is_short),
 	KUNIT_CASE(manager_test_folios_are_most_of_the_target),
 	KUNIT_CASE(manager_test_rests),
 	KUNIT_CASE(manager_test_polls_less_often_without_free_memory),
