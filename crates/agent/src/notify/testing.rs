@@ -2,6 +2,7 @@
 //! A bus with a simulated notification server, for tests.
 
 use std::collections::HashMap;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex};
@@ -120,7 +121,8 @@ impl Desktop {
             address,
             _dir: dir,
         };
-        until("the bus", || socket.exists());
+        // The socket exists before the bus listens.
+        until("the bus", || UnixStream::connect(&socket).is_ok());
         Some(desktop)
     }
 

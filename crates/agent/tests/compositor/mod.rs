@@ -9,6 +9,7 @@ pub mod client;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{chown, PermissionsExt};
 use std::os::unix::net::UnixListener;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -131,7 +132,10 @@ impl Place {
         command.args(["--session", "--nofork", "--nopidfile", "--address"]);
         command.arg(self.bus());
         let bus = self.start(&mut command, "bus");
-        wait_for("the session bus", || self.path("bus").exists());
+        // The socket exists before the bus listens.
+        wait_for("the session bus", || {
+            UnixStream::connect(self.path("bus")).is_ok()
+        });
         bus
     }
 

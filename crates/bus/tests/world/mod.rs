@@ -244,7 +244,8 @@ impl World {
                 return None;
             }
         };
-        until("the bus", || path.exists());
+        // The socket exists before the bus listens.
+        until("the bus", || UnixStream::connect(&path).is_ok());
         let socket = directory.path().join("control.sock");
         let listener = UnixListener::bind(&socket).unwrap();
         let daemon = Arc::new(Mutex::new(Daemon::default()));
