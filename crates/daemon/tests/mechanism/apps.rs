@@ -185,6 +185,11 @@ fn rules_of_a_user_apply_to_own_apps_only_and_end_with_the_connection() {
     }
 }
 
+/// A request that saves the class of an app; `class` is a JSON value.
+fn save(pid: i32, class: &str) -> String {
+    format!(r#"{{"op":"class","pid":{pid},"class":{class},"save":true}}"#)
+}
+
 #[test]
 fn saved_class_survives_app_and_daemon() {
     let (machine, a, b) = two_apps();
@@ -193,9 +198,6 @@ fn saved_class_survives_app_and_daemon() {
         machine.give(&a, USER);
         machine.open_device(&a, "dev-dri/card0");
     }
-    let save = |pid: i32, class: &str| {
-        format!(r#"{{"op":"class","pid":{pid},"class":{class},"save":true}}"#)
-    };
     let mut daemon = machine.start();
     let mut client = match root {
         true => daemon.connect_as(USER),
@@ -256,13 +258,7 @@ fn saved_class_of_a_user_never_raises_an_app() {
     machine.open_device(&a, "dev-dri/card0");
     let mut daemon = machine.start();
     let mut user = daemon.connect_as(USER);
-    let line = |class: &str| {
-        format!(
-            r#"{{"op":"class","pid":{},"class":{class},"save":true}}"#,
-            a.pid
-        )
-    };
-    let refused = daemon.ask_over(&mut user, &line(r#""keep""#));
+    let refused = daemon.ask_over(&mut user, &save(a.pid, r#""keep""#));
     let code = ErrorCode::NotAllowed;
     assert!(
         matches!(&refused, Response::Error { code: found, .. } if *found == code),
@@ -270,7 +266,7 @@ fn saved_class_of_a_user_never_raises_an_app() {
     );
     // The class that the app has anyway, saved, does not hold up a lower one.
     assert!(matches!(
-        daemon.ask_over(&mut user, &line(r#""normal""#)),
+        daemon.ask_over(&mut user, &save(a.pid, r#""normal""#)),
         Response::Ok { .. }
     ));
     machine.configure("[class]\ndisposable = [\"*/app-a-*\"]\n");
