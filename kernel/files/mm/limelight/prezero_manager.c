@@ -12,13 +12,14 @@
  *
  * Memory. While twice the high watermarks stay free, the pool is filled from free
  * memory. Otherwise, as on most machines that have been in use for an hour, a thread
- * reclaims clean, old page cache for each batch, provided that there is plenty of it:
- * CACHE_FILL pages for each page of the pool. The thread takes no more pages than it
- * reclaimed, so free memory stays about what it was. As long as there are CACHE_KEEP
- * pages of such cache for each page of the pool, others reclaim cache and do not drain
- * the pool. The pool is not filled for a second after it was drained.
+ * reclaims clean, old page cache for each batch, at nice 0, provided that there is
+ * plenty of it: CACHE_FILL pages for each page of the pool. The thread takes no more
+ * pages than it reclaimed, so free memory stays about what it was. As long as there are
+ * CACHE_KEEP pages of such cache for each page of the pool, others reclaim cache and do
+ * not drain the pool. The pool is not filled for a second after it was drained.
  */
 #include <kunit/static_stub.h>
+#include <linux/atomic.h>
 #include <linux/delay.h>
 #include <linux/freezer.h>
 #include <linux/kthread.h>
@@ -88,6 +89,8 @@ struct prezero_pool limelight_zeroed;
 static struct zeroer *zeroers;
 /* Serializes creation and exit of the threads. */
 static DEFINE_MUTEX(threads_lock);
+/* Callers that wait for a thread, which therefore has nice 0. */
+static atomic_t waiters = ATOMIC_INIT(0);
 static struct prezero_filler filler = { .engine = &prezero_cpu_engine };
 /* Held for reading by a thread that has pages which are not yet in the pool. */
 static DECLARE_RWSEM(filling);
@@ -303,6 +306,45 @@ static void zeroer_rouse(struct zeroer *zeroer)
 }
 
 /*
+ * Sets the scheduling policy of @task, depending on whether a @device zeroes. While a
+ * caller waits for the threads, @task keeps nice 0: either the caller's
+ * sched_set_normal() is the later one, or `waiters` is seen to be set.
+ */
+static void zeroer_set_policy(struct task_struct *task, bool device)
+{
+	static const struct sched_param param = {};
+
+	if (device)
+		sched_set_normal(task, MAX_NICE);
+	else
+		sched_setscheduler_nocheck(task, SCHED_IDLE, &param);
+	if (atomic_read(&waiters))
+		sched_set_normal(task, 0);
+}
+
+static unsigned long reclaim_batch(struct pglist_data *pgdat)
+{
+	KUNIT_STATIC_STUB_REDIRECT(reclaim_batch, pgdat);
+
+	return limelight_reclaim_cache(pgdat, PREZERO_BATCH);
+}
+
+/*
+ * Reclaims page cache of @zeroer's node. Avoids priority inversion: reclaim locks
+ * folios and file mappings, which the topmost app may wait for, and on a busy CPU a
+ * SCHED_IDLE thread can be preempted for seconds. Return: the number of pages.
+ */
+static unsigned long zeroer_reclaim(struct zeroer *zeroer)
+{
+	unsigned long pages;
+
+	sched_set_normal(current, 0);
+	pages = reclaim_batch(NODE_DATA(zeroer->nid));
+	zeroer_set_policy(current, zeroer->device);
+	return pages;
+}
+
+/*
  * Reclaims page cache for the next batch of @zeroer if its node has too little free
  * memory. Return: whether there is memory for a batch.
  */
@@ -313,7 +355,7 @@ static bool zeroer_make_room(struct zeroer *zeroer)
 	if (room_is_free(limelight_node_room(pgdat), node_high_wmark(zeroer->nid)))
 		return true;
 	if (zeroer->spare < PREZERO_BATCH)
-		zeroer->spare += limelight_reclaim_cache(pgdat, PREZERO_BATCH);
+		zeroer->spare += zeroer_reclaim(zeroer);
 	return zeroer->spare >= PREZERO_BATCH;
 }
 
@@ -347,17 +389,6 @@ static int zeroer_fill(struct zeroer *zeroer)
 	if (filled > 0 && limelight_in_window_since(since))
 		count_vm_events(LIMELIGHT_PREZERO_IN_WINDOW, filled);
 	return filled;
-}
-
-/* Sets the scheduling policy of @task, depending on whether a @device zeroes. */
-static void zeroer_set_policy(struct task_struct *task, bool device)
-{
-	static const struct sched_param param = {};
-
-	if (device)
-		sched_set_normal(task, MAX_NICE);
-	else
-		sched_setscheduler_nocheck(task, SCHED_IDLE, &param);
 }
 
 /* Adapts to changes of the engine and of premap's folio sizes. */
@@ -431,22 +462,34 @@ static int zeroers_init(void)
 	return 0;
 }
 
-/*
- * @boost: raises the priority of the threads while a caller waits for them; else
- * restores it.
- */
-static void set_kthread_prio(bool boost)
+/* Raises the priority of the threads, because the caller waits for them. */
+static void begin_waiting(void)
+{
+	int nid;
+
+	atomic_inc(&waiters);
+	mutex_lock(&threads_lock);
+	for (nid = 0; zeroers && nid < nr_node_ids; nid++) {
+		if (zeroers[nid].task)
+			sched_set_normal(zeroers[nid].task, 0);
+	}
+	mutex_unlock(&threads_lock);
+}
+
+/* Restores it, unless another caller waits. */
+static void end_waiting(void)
 {
 	int nid;
 
 	mutex_lock(&threads_lock);
-	for (nid = 0; zeroers && nid < nr_node_ids; nid++) {
-		struct task_struct *task = zeroers[nid].task;
+	if (atomic_dec_and_test(&waiters)) {
+		for (nid = 0; zeroers && nid < nr_node_ids; nid++) {
+			struct zeroer *zeroer = &zeroers[nid];
 
-		if (task && boost)
-			sched_set_normal(task, 0);
-		else if (task)
-			zeroer_set_policy(task, READ_ONCE(zeroers[nid].device));
+			if (zeroer->task)
+				zeroer_set_policy(zeroer->task,
+						  READ_ONCE(zeroer->device));
+		}
 	}
 	mutex_unlock(&threads_lock);
 }
@@ -454,18 +497,18 @@ static void set_kthread_prio(bool boost)
 /* Waits until the threads' pages are in the pool or freed, and blocks filling. */
 static void lock_filling(void)
 {
-	set_kthread_prio(true);
+	begin_waiting();
 	down_write(&filling);
 }
 
 /*
- * Unlocks `filling` before set_kthread_prio() takes threads_lock: zeroers_stop() waits
+ * Unlocks `filling` before end_waiting() takes threads_lock: zeroers_stop() waits
  * for a thread under threads_lock, and that thread may wait for `filling`.
  */
 static void unlock_filling(void)
 {
 	up_write(&filling);
-	set_kthread_prio(false);
+	end_waiting();
 }
 
 static void zeroers_stop(void)
@@ -480,8 +523,10 @@ static void zeroers_stop(void)
 		if (!task)
 			continue;
 		/* Avoids priority inversion: the thread is SCHED_IDLE. */
+		atomic_inc(&waiters);
 		sched_set_normal(task, 0);
 		kthread_stop(get_task_struct(task));
+		atomic_dec(&waiters);
 		zeroer->cpu_ns += task_sched_runtime(task);
 		zeroer->task = NULL;
 		put_task_struct(task);

@@ -155,6 +155,47 @@ static void manager_test_quiesce_unlocks_before_threads_lock(struct kunit *test)
 	wait_for_completion(&manager_test_quiesced);
 }
 
+static unsigned int manager_test_policy;
+static int manager_test_nice;
+
+/* Replaces reclaim_batch(): records the scheduling policy of the thread that reclaims. */
+static unsigned long manager_test_reclaim(struct pglist_data *pgdat)
+{
+	manager_test_policy = current->policy;
+	manager_test_nice = task_nice(current);
+	return PREZERO_BATCH;
+}
+
+/*
+ * Reclaim holds locks that the topmost app may wait for, so the thread must not be
+ * SCHED_IDLE while it reclaims, nor while a caller waits for it.
+ */
+static void manager_test_reclaims_at_nice_0(struct kunit *test)
+{
+	struct zeroer zeroer = { .nid = numa_node_id() };
+	unsigned int during, after, waited_for;
+	unsigned long pages;
+	int nice;
+
+	kunit_activate_static_stub(test, reclaim_batch, manager_test_reclaim);
+	zeroer_set_policy(current, false);
+	pages = zeroer_reclaim(&zeroer);
+	during = manager_test_policy;
+	nice = manager_test_nice;
+	after = current->policy;
+	begin_waiting();
+	zeroer_reclaim(&zeroer);
+	waited_for = current->policy;
+	end_waiting();
+	sched_set_normal(current, 0);
+
+	KUNIT_EXPECT_EQ(test, pages, PREZERO_BATCH);
+	KUNIT_EXPECT_EQ(test, during, SCHED_NORMAL);
+	KUNIT_EXPECT_EQ(test, nice, 0);
+	KUNIT_EXPECT_EQ(test, after, SCHED_IDLE);
+	KUNIT_EXPECT_EQ(test, waited_for, SCHED_NORMAL);
+}
+
 /* Replaces zeroers_start(): a page is in the pool when the start of a thread fails. */
 static int manager_test_partial_start(void)
 {
@@ -189,6 +230,7 @@ static struct kunit_case manager_test_cases[] = {
 	KUNIT_CASE(manager_test_folios_are_most_of_the_target),
 	KUNIT_CASE(manager_test_rests),
 	KUNIT_CASE(manager_test_polls_less_often_without_free_memory),
+	KUNIT_CASE(manager_test_reclaims_at_nice_0),
 	KUNIT_CASE(manager_test_a_failed_start_leaves_no_pages),
 	KUNIT_CASE_SLOW(manager_test_quiesce_unlocks_before_threads_lock),
 	{}
