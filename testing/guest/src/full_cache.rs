@@ -18,15 +18,17 @@ use crate::counters::keyed;
 use crate::daemon::main_wakeups;
 use crate::disk::Disk;
 use crate::dispatch::Stage;
+use crate::fragment::fragment;
 use crate::guest_setup::{drop_caches, memory_kib, wait};
 use crate::heap;
 use crate::memory::MIB;
+use crate::pages::PageSetting;
 use crate::pool;
 use crate::prezero_rules::Found;
 use crate::process::{named, Conversation, Start};
 use crate::reading;
 use crate::record::Reporter;
-use crate::scenario::{Growth, Pattern};
+use crate::scenario::{Growth, Pages, Pattern};
 use crate::store::{Extent, Store};
 
 /// Pages by which the app's heap grows in a round: PREMAP's smaller browser.
@@ -56,12 +58,18 @@ const MOST_RECLAIMED: u64 = TARGET as u64 * 3 / 2;
 /// watermarks is a small part of this.
 const READ: usize = 16 * MIB;
 const TAKEN: usize = 1500;
+/// Lowest share of these that must come from the pool, in percent. While memory is fragmented,
+/// premap prefers a folio of 64 KiB that has become free to single pages of the pool.
+const SERVED: u64 = 90;
+const SERVED_FRAGMENTED: u64 = 50;
 /// Time after which the zeroing thread polls at its longest interval, and time to count its polls.
 const SETTLES: Duration = Duration::from_secs(8);
 /// Maximum number of polls in that time. The shortest interval is 250 ms, the longest one 4 s.
 const MOST_POLLS: u64 = 16;
 /// Pages that the thread zeroes between two sleeps.
 const BATCH: u64 = 64;
+/// Memory that is left for the page cache, as single pages, while memory is fragmented.
+const CACHE_MIB: u32 = 88;
 /// Bytes of page cache that are added at once.
 const STEP: usize = MIB / 4;
 /// Index of the highest zone from which the kernel takes user memory: `ZONE_MOVABLE`.
@@ -80,6 +88,7 @@ pub fn run(mut stage: Stage) -> Result<()> {
     test.premap()?;
     test.readahead(&front, &behind)?;
     test.prezero()?;
+    test.prezero_with_folios()?;
     stage.reporter.finish()
 }
 
@@ -213,7 +222,7 @@ impl Test<'_> {
         )?;
         self.polls()?;
         self.stays_full()?;
-        self.serves(&mut app)?;
+        self.serves(&mut app, SERVED)?;
         self.cache.evict()?;
         let filled = wait(pool_is_full)?;
         let pooled = pool::number("pooled")?;
@@ -222,8 +231,40 @@ impl Test<'_> {
             filled,
             format!("{pooled} of {TARGET} pages; {}", zones()?),
         )?;
-        self.serves(&mut app)?;
+        self.serves(&mut app, SERVED)?;
         Ok(self.device.switch_off(Mechanism::Prezero)?)
+    }
+
+    /// Checks that the pool is filled although memory has hardly any block that is large enough for
+    /// the folios that the pool should mainly consist of: single pages take their place.
+    fn prezero_with_folios(&mut self) -> Result<()> {
+        let _fragmented = fragment(CACHE_MIB)?;
+        let _folios = PageSetting::make(Pages::Madvise { kib: 64 })?;
+        let mut app = Start::PLAIN.conversation("zero-checker", &())?;
+        let _ready: bool = app.hear()?;
+        self.topmost(&app)?;
+        self.device.switch_on(Setting::Premap {
+            window_pages: WINDOW,
+        })?;
+        let state = self.set(true)?;
+        self.device.switch_on(Setting::Prezero {
+            target_pages: TARGET,
+            engine: Zeroing::Cpu,
+        })?;
+        let filled = wait(pool_is_full)?;
+        let pooled = pool::number("pooled")?;
+        self.reporter.value("prezero_pooled_full_folios", pooled);
+        self.reporter.check(
+            "the pool is filled with single pages while memory is fragmented",
+            filled,
+            format!(
+                "{pooled} of {TARGET} pages; before: {state}; now: {}",
+                zones()?
+            ),
+        )?;
+        self.serves(&mut app, SERVED_FRAGMENTED)?;
+        self.device.switch_off(Mechanism::Prezero)?;
+        Ok(self.device.switch_off(Mechanism::Premap)?)
     }
 
     /// Checks that the zeroing thread rarely wakes up for nothing.
@@ -261,14 +302,14 @@ impl Test<'_> {
         )
     }
 
-    /// Checks that the app's fresh pages come from the pool.
-    fn serves(&mut self, app: &mut Conversation) -> Result<()> {
+    /// Checks that at least `percent` of the app's fresh pages come from the pool.
+    fn serves(&mut self, app: &mut Conversation, percent: u64) -> Result<()> {
         let before = counter("served")?;
         let found: Found = app.ask(&TAKEN.to_string())?;
         let served = counter("served")? - before;
         self.reporter.check(
             "the topmost app gets the pool's pages",
-            served * 100 >= TAKEN as u64 * 90 && found.is_clean(),
+            served * 100 >= TAKEN as u64 * percent && found.is_clean(),
             format!("{served} of {TAKEN} pages came from the pool; the app's result: {found:?}"),
         )
     }

@@ -49,6 +49,8 @@
 #define REST		(100 * NSEC_PER_MSEC)
 /* Pause after the pool was drained, in jiffies. */
 #define PAUSE		HZ
+/* How long no folio is tried after none could be allocated, in jiffies. */
+#define FRAGMENTED	(10 * HZ)
 /* Pages of clean, old page cache for each page of the pool, to reclaim such cache. */
 #define CACHE_FILL	8
 /* The same, to keep the pool when kswapd runs. */
@@ -67,6 +69,7 @@
  * @poll: polling interval of the thread, in jiffies
  * @device: the thread has the scheduling policy for a device that zeroes
  * @folios: most of the pool consists of large folios
+ * @fragmented_until: until then, single pages take the place of folios, in jiffies
  * @spare: pages of cache that the thread reclaimed, and has not taken yet
  * @cpu_ns: CPU time of the node's earlier threads
  */
@@ -78,6 +81,7 @@ struct zeroer {
 	unsigned long poll;
 	bool device;
 	bool folios;
+	unsigned long fragmented_until;
 	unsigned long spare;
 	u64 cpu_ns;
 };
@@ -171,6 +175,20 @@ static unsigned long singles_of(unsigned long target, unsigned long folios,
 }
 
 /*
+ * Number of single pages that take the place of folios.
+ * @singles: single pages in the pool
+ * @target: pages that the node should have
+ * @folios: folios that it should have
+ */
+static unsigned long stand_ins_of(unsigned long singles, unsigned long target,
+				  unsigned long folios)
+{
+	unsigned long wanted = singles_of(target, folios, 0);
+
+	return singles > wanted ? singles - wanted : 0;
+}
+
+/*
  * Length of the pause after a batch of @pages, in ns. The batch took @elapsed_ns and
  * @cpu_ns of CPU time. The thread may use @percent of a CPU.
  */
@@ -211,22 +229,38 @@ static unsigned long node_high_wmark(int nid)
 	return pages;
 }
 
-/* Target of @zeroer's node in folios. */
-static unsigned long target_folios(const struct zeroer *zeroer)
-{
-	return READ_ONCE(zeroer->folios) ?
-	       folios_of(READ_ONCE(limelight_zeroed.nodes[zeroer->nid].target)) : 0;
-}
-
 static unsigned long nr_folios(const struct zeroer *zeroer)
 {
 	return READ_ONCE(limelight_zeroed.nodes[zeroer->nid].nr_folios);
+}
+
+/* Target of @zeroer's node in folios. While none can be allocated: those it has. */
+static unsigned long target_folios(const struct zeroer *zeroer)
+{
+	unsigned long folios;
+
+	if (!READ_ONCE(zeroer->folios))
+		return 0;
+	folios = folios_of(READ_ONCE(limelight_zeroed.nodes[zeroer->nid].target));
+	if (limelight_pending(READ_ONCE(zeroer->fragmented_until), jiffies,
+			      FRAGMENTED))
+		folios = min(folios, nr_folios(zeroer));
+	return folios;
 }
 
 static unsigned long target_singles(const struct zeroer *zeroer)
 {
 	return singles_of(READ_ONCE(limelight_zeroed.nodes[zeroer->nid].target),
 			  target_folios(zeroer), nr_folios(zeroer));
+}
+
+/* Pages in folios that @zeroer's node has, and single pages that take their place. */
+static unsigned long pages_for_folios(const struct zeroer *zeroer)
+{
+	return nr_folios(zeroer) * PREZERO_FOLIO_PAGES +
+	       stand_ins_of(prezero_pool_singles(&limelight_zeroed, zeroer->nid),
+			    READ_ONCE(limelight_zeroed.nodes[zeroer->nid].target),
+			    target_folios(zeroer));
 }
 
 /* Whether the threads must not zero now, however much memory is free. */
@@ -261,7 +295,7 @@ static unsigned int zeroer_wants_some(const struct zeroer *zeroer, bool folios)
 							 zeroer->nid),
 				    target_singles(zeroer), !zeroer->full, room,
 				    high, cache);
-	pages = pages_wanted(nr_folios(zeroer) * PREZERO_FOLIO_PAGES,
+	pages = pages_wanted(pages_for_folios(zeroer),
 			     target_folios(zeroer) * PREZERO_FOLIO_PAGES,
 			     !zeroer->full, room, high, cache);
 	return round_down(pages, PREZERO_FOLIO_PAGES);
@@ -274,7 +308,9 @@ static unsigned int zeroer_wants(const struct zeroer *zeroer)
 
 static bool zeroer_full(const struct zeroer *zeroer)
 {
-	return nr_folios(zeroer) >= target_folios(zeroer) &&
+	/* Fewer missing pages than a folio has are not zeroed in a folio. */
+	return pages_for_folios(zeroer) + PREZERO_FOLIO_PAGES >
+	       target_folios(zeroer) * PREZERO_FOLIO_PAGES &&
 	       prezero_pool_singles(&limelight_zeroed, zeroer->nid) >=
 	       target_singles(zeroer);
 }
@@ -375,6 +411,8 @@ static int zeroer_fill(struct zeroer *zeroer)
 	if (nr)
 		filled = prezero_fill_folios(&limelight_zeroed, zeroer->nid,
 					     &filler, nr);
+	if (filled == -ENOMEM)
+		WRITE_ONCE(zeroer->fragmented_until, jiffies + FRAGMENTED);
 	/* No folio is wanted or available: try single pages. */
 	nr = filled < 0 ? zeroer_wants_some(zeroer, false) : 0;
 	if (nr)
@@ -555,6 +593,7 @@ static int zeroers_start(void)
 		zeroers[nid].full = false;
 		zeroers[nid].poll = POLL;
 		zeroers[nid].device = false;
+		zeroers[nid].fragmented_until = jiffies;
 		zeroers[nid].spare = 0;
 		mutex_lock(&threads_lock);
 		zeroers[nid].task = task;

@@ -80,6 +80,26 @@ static void manager_test_folios_are_most_of_the_target(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, singles_of(100, 0, 0), 100);
 }
 
+static void manager_test_single_pages_stand_in_for_folios(struct kunit *test)
+{
+	const unsigned long target = 128 * PREZERO_FOLIO_PAGES;
+
+	/* An eighth of the target should be single pages anyway. */
+	KUNIT_EXPECT_EQ(test, stand_ins_of(0, target, 112), 0);
+	KUNIT_EXPECT_EQ(test, stand_ins_of(target / 8, target, 112), 0);
+	KUNIT_EXPECT_EQ(test, stand_ins_of(target / 8 + 3, target, 112), 3);
+	/* With single pages alone, the pool is full: no folio is wanted on top. */
+	KUNIT_EXPECT_EQ(test, stand_ins_of(target, target, 112),
+			112 * PREZERO_FOLIO_PAGES);
+	/* While memory is fragmented, the folios that are there are the target. */
+	KUNIT_EXPECT_EQ(test, singles_of(target, 5, 5),
+			target - 5 * PREZERO_FOLIO_PAGES);
+	KUNIT_EXPECT_EQ(test, stand_ins_of(target - 5 * PREZERO_FOLIO_PAGES,
+					   target, 5), 0);
+	/* The target may shrink at any time. */
+	KUNIT_EXPECT_EQ(test, stand_ins_of(7, 0, 112), 7);
+}
+
 static void manager_test_rests(struct kunit *test)
 {
 	/* The pause limits the thread to its share of a CPU. */
@@ -228,6 +248,7 @@ static struct kunit_case manager_test_cases[] = {
 	KUNIT_CASE(manager_test_takes_a_share_of_the_cache),
 	KUNIT_CASE(manager_test_gives_way_when_cache_is_short),
 	KUNIT_CASE(manager_test_folios_are_most_of_the_target),
+	KUNIT_CASE(manager_test_single_pages_stand_in_for_folios),
 	KUNIT_CASE(manager_test_rests),
 	KUNIT_CASE(manager_test_polls_less_often_without_free_memory),
 	KUNIT_CASE(manager_test_reclaims_at_nice_0),
