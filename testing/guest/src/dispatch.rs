@@ -12,7 +12,7 @@ use crate::{
     daemon_killed, focus_move, full_cache, gallery, gallery_real, gate, guest_setup, heirs,
     innocents, kill_latency, kselftest, leak, lease, openrc, overhead, own_tree, package, premap,
     premap_rules, prezero, prezero_engines, prezero_rules, process, processors, readahead_rules,
-    reading, rotation, self_hog, selftest, sibling_reclaim, soak, startup, storm, swap_soak,
+    reading, rotation, scale, self_hog, selftest, sibling_reclaim, soak, startup, storm, swap_soak,
     terminal, throttle, users_chaos, wakes, window_cost, window_oracle, window_sources, windows,
     write_back,
 };
@@ -118,6 +118,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::Wakes => wakes::run(stage),
         Work::WindowOracle(work) => window_oracle::run(stage, &work),
         Work::WindowCost => window_cost::run(stage),
+        Work::Scale(work) => scale::run(stage, &work),
     }
 }
 

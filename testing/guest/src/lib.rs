@@ -71,6 +71,7 @@ pub mod reading;
 pub mod record;
 pub mod response;
 pub mod rotation;
+pub mod scale;
 pub mod scenario;
 pub mod screen;
 pub mod self_hog;

@@ -149,6 +149,8 @@ pub enum Work {
     Chaos(Chaos),
     /// An hour of use, accelerated: apps in random order, leaks, storms.
     SwapSoak(SwapSoak),
+    /// The daemon's cost beside many apps and cgroups.
+    Scale(Scale),
 }
 
 /// The leaking app.
@@ -320,6 +322,23 @@ pub struct SwapSoak {
     pub leak_every: u32,
     /// Number of switches between two storms.
     pub storm_every: u32,
+}
+
+/// Parameters of `scale`.
+///
+/// Values: `daemon_rss_kib` at the end; medians from a focus request until the app has its
+/// reservation (`protected_us`), and until the daemon has also answered (`answered_us`);
+/// `daemon_us_per_change` and `daemon_reads_per_change` (CPU time and `read()` calls of the daemon
+/// for one focus change, including all work of the next ten seconds); `rest_us_per_minute`,
+/// `rest_reads_per_minute` and `rest_wakeups_per_minute` (the same, and voluntary context switches
+/// of all its threads, while nothing happens).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scale {
+    /// Number of apps that rest in the background, beside the two that take turns in the
+    /// foreground. Each has one process, in a cgroup of its own.
+    pub apps: u32,
+    /// Number of services: cgroups that are not apps, each with one process.
+    pub cgroups: u32,
 }
 
 /// Parameters of `rotation` and `rotation-real`.

@@ -252,6 +252,7 @@ impl Machine {
         let stat =
             format!("{pid} ({comm}) S {ppid} 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 {start} 0 0\n");
         self.write(&format!("proc/{pid}/stat"), &stat);
+        self.write(&format!("proc/{pid}/comm"), &format!("{comm}\n"));
     }
 
     pub fn move_to(&mut self, pid: i32, group: &'static str) {

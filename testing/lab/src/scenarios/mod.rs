@@ -27,6 +27,7 @@ mod queued_start;
 mod readahead;
 mod recorded;
 mod rotation;
+mod scale;
 mod soak;
 mod storm;
 mod swap_soak;
@@ -106,6 +107,7 @@ pub const fn all() -> &'static [&'static Spec] {
         &package::KERNEL,
         &package::OPENRC,
         &overhead::OVERHEAD,
+        &scale::SCALE,
         &soak::LONG,
         &soak::FIRST,
         &chaos::SESSION,

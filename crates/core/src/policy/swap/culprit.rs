@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::order::Owners;
 use super::services;
 use crate::model::app::Home;
 use crate::model::apps::{leak, Known, Service, STARTS};
@@ -37,12 +38,13 @@ impl fmt::Display for Culprit {
     }
 }
 
-/// The culprits of a shortage. Finding them takes all apps into account, so they are found once for
-/// the verdicts on all apps.
+/// The culprits of a shortage, and the owners of apps. Finding them takes all apps into account, so
+/// they are found once for the verdicts on all apps.
 #[derive(Debug, Clone, Copy)]
 pub struct Culprits {
     machine: Option<Culprit>,
     user: Option<u32>,
+    owners: Owners,
 }
 
 impl Culprits {
@@ -51,7 +53,13 @@ impl Culprits {
         Culprits {
             machine: find(snapshot),
             user: user(snapshot),
+            owners: Owners::of(snapshot),
         }
+    }
+
+    /// The users who have apps that may ever be closed.
+    pub fn owners(&self) -> Owners {
+        self.owners
     }
 
     /// The culprit for which this app would be closed in vain: the foreground app, a service, or

@@ -521,9 +521,10 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
     // One user's growth does not freeze another user's apps.
     let taker = culprit::user(snapshot);
     let owned = |known: &&Known| taker.is_none_or(|uid| uid == known.found.uid);
+    let owners = order::Owners::of(snapshot);
     let (known, home) = snapshot.apps.iter().filter(owned).find_map(|known| {
         let previous = matches!(
-            order::never_killed(known, snapshot),
+            order::never_killed_among(known, snapshot, owners),
             Some(order::Spared::Previous)
         );
         let guarded = snapshot.protected.within(known, Harm::Freeze).is_some();

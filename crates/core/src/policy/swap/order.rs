@@ -147,7 +147,7 @@ impl Candidate {
 /// Why this app may not be killed at any level; `None` if it may. `culprits` are those of the
 /// snapshot.
 pub fn spared(known: &Known, snapshot: &Snapshot, culprits: &Culprits) -> Option<Spared> {
-    never_killed(known, snapshot).or_else(|| {
+    never_killed_among(known, snapshot, culprits.owners()).or_else(|| {
         let healthy = !known.leaks(snapshot.shortage.thresholds().total);
         let culprit = culprits.beside(known).filter(|_| healthy);
         culprit.map(Spared::Fed)
@@ -156,6 +156,11 @@ pub fn spared(known: &Known, snapshot: &Snapshot, culprits: &Culprits) -> Option
 
 /// Why this app may not be killed, whatever takes the memory. Never [`Spared::Fed`].
 pub fn never_killed(known: &Known, snapshot: &Snapshot) -> Option<Spared> {
+    never_killed_among(known, snapshot, Owners::of(snapshot))
+}
+
+/// [`never_killed`] for many apps of one snapshot; `owners` are those of the snapshot.
+pub fn never_killed_among(known: &Known, snapshot: &Snapshot, owners: Owners) -> Option<Spared> {
     let key = known.key();
     let now = snapshot.now();
     let part_of = known.found.part_of;
@@ -178,36 +183,66 @@ pub fn never_killed(known: &Known, snapshot: &Snapshot) -> Option<Spared> {
     if known.found.class.class == Class::Keep {
         return Some(Spared::Keep);
     }
-    let rule = never_closed(known, snapshot)?;
+    let rule = never_closed(known, owners)?;
     Some(Spared::Never(rule.why.clone()))
 }
 
 /// The rule in force that spares this app, if any. A rule of the app's owner is in force only while
 /// no other user has an app that may ever be closed: one user's wish must not close another user's
 /// app, nor leave it to the kernel's OOM killer.
-pub fn never_closed<'a>(known: &'a Known, snapshot: &Snapshot) -> Option<&'a Exception> {
+fn never_closed(known: &Known, owners: Owners) -> Option<&Exception> {
     let rule = known.found.exceptions.of(Never::Close);
-    rule.filter(|rule| !rule.by_owner || is_only_owner(known, snapshot))
+    rule.filter(|rule| !rule.by_owner || owners.are_only(known.found.uid))
 }
 
 /// Whether the wish that this app be closed last of its class is in force. An owner's wish is in
 /// force under the same condition as an owner's rule ([`never_closed`]).
-fn is_avoided(known: &Known, snapshot: &Snapshot) -> bool {
+fn is_avoided(known: &Known, owners: Owners) -> bool {
     let wish = known.found.avoid.as_ref();
-    wish.is_some_and(|wish| !wish.by_owner || is_only_owner(known, snapshot))
+    wish.is_some_and(|wish| !wish.by_owner || owners.are_only(known.found.uid))
 }
 
-/// Whether no user other than the app's owner has an app that may ever be closed.
-fn is_only_owner(known: &Known, snapshot: &Snapshot) -> bool {
-    let mut apps = snapshot.apps.iter();
-    apps.all(|other| other.found.uid == known.found.uid || other.found.untouchable.is_some())
+/// The users who have apps that may ever be closed. Found once for the verdicts on all apps,
+/// because finding them takes all apps into account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owners {
+    /// No user.
+    None,
+    /// One user, by user id.
+    One(u32),
+    /// Several users.
+    Several,
+}
+
+impl Owners {
+    /// The users of this snapshot's apps.
+    pub fn of(snapshot: &Snapshot) -> Owners {
+        let apps = snapshot.apps.iter();
+        let mut touchable = apps.filter(|known| known.found.untouchable.is_none());
+        let Some(first) = touchable.next() else {
+            return Owners::None;
+        };
+        match touchable.all(|other| other.found.uid == first.found.uid) {
+            true => Owners::One(first.found.uid),
+            false => Owners::Several,
+        }
+    }
+
+    /// Whether no other user is among them.
+    fn are_only(self, uid: u32) -> bool {
+        match self {
+            Owners::None => true,
+            Owners::One(owner) => owner == uid,
+            Owners::Several => false,
+        }
+    }
 }
 
 /// What its exception from being closed means for an app, as a sentence for display; `None`: it has
 /// none.
 pub fn close_note(known: &Known, snapshot: &Snapshot) -> Option<String> {
     let why = &known.found.exceptions.of(Never::Close)?.why;
-    Some(match never_closed(known, snapshot) {
+    Some(match never_closed(known, Owners::of(snapshot)) {
         Some(_) => format!("swap: this app is never closed by limelightd: {why}"),
         None => format!(
             "swap: its owner's rule that it is never closed is not in force while another user \
@@ -220,7 +255,7 @@ pub fn close_note(known: &Known, snapshot: &Snapshot) -> Option<String> {
 /// there is no such wish.
 pub fn avoid_note(known: &Known, snapshot: &Snapshot) -> Option<String> {
     let why = &known.found.avoid.as_ref()?.why;
-    Some(match is_avoided(known, snapshot) {
+    Some(match is_avoided(known, Owners::of(snapshot)) {
         true => format!(
             "swap: limelightd closes this app only when memory is exhausted, after the other apps \
              of its class: {why}"
@@ -244,7 +279,7 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
     let mut ranked: Vec<(Rank, Candidate)> = killable
         .map(|known| {
             let leaks = known.leaks(total);
-            let avoid = is_avoided(known, snapshot);
+            let avoid = is_avoided(known, culprits.owners());
             let in_use = !known.found.uses.is_empty();
             let class = known.found.class.class;
             let dear = cost::is_dear(known, snapshot);

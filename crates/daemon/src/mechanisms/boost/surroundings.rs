@@ -13,7 +13,7 @@ use limelight_core::settings::BoostSettings;
 use limelight_sys::cgroup::{CgroupPath, WeightKnob};
 use limelight_sys::process::Stat;
 use limelight_sys::schedulers;
-use limelight_sys::tree::ProcessTree;
+use limelight_sys::tree;
 
 use crate::restore::undo::threads::own_slice_ns;
 use crate::system::identify;
@@ -71,18 +71,16 @@ impl Surroundings {
                 })
                 .collect(),
         };
-        let tree = system.proc.tree().unwrap_or_default();
-        self.helpers = tree
+        let helps = |name: &str| settings.helpers.iter().any(|helper| helper == name);
+        let wanted = |_: i32, name: &str| helps(name) || kernel_role(name).is_some();
+        let found = system.proc.named(wanted).unwrap_or_default();
+        self.helpers = found
             .iter()
             .filter_map(|stat| {
-                let role = if settings.helpers.contains(&stat.comm) {
-                    Role::Helper
-                } else if reclaims(stat, &tree) {
-                    Role::Reclaim
-                } else if works(stat, &tree) {
-                    Role::Worker
-                } else {
-                    return None;
+                let kernel = || kernel_role(&stat.comm).filter(|_| is_kernel_thread(system, stat));
+                let role = match helps(&stat.comm) {
+                    true => Role::Helper,
+                    false => kernel()?,
                 };
                 let id = ProcessId {
                     pid: stat.pid,
@@ -212,15 +210,19 @@ fn threads(system: &System, process: ProcessId, role: Role) -> Option<Threads> {
     })
 }
 
-/// Whether this is the kernel's `kswapd`, and not a program with such a name.
-fn reclaims(stat: &Stat, tree: &ProcessTree) -> bool {
-    let number = stat.comm.strip_prefix("kswapd");
-    number.is_some_and(|number| number.parse::<u32>().is_ok()) && tree.is_kernel_thread(stat)
+/// The role of a kernel thread of this name: reclaim, or a worker that is bound to no processor.
+fn kernel_role(name: &str) -> Option<Role> {
+    let reclaims = name.strip_prefix("kswapd");
+    if reclaims.is_some_and(|number| number.parse::<u32>().is_ok()) {
+        return Some(Role::Reclaim);
+    }
+    name.starts_with("kworker/u").then_some(Role::Worker)
 }
 
-/// Whether this is a worker of the kernel that is bound to no processor.
-fn works(stat: &Stat, tree: &ProcessTree) -> bool {
-    stat.comm.starts_with("kworker/u") && tree.is_kernel_thread(stat)
+/// Any program can have the name of a kernel thread.
+fn is_kernel_thread(system: &System, stat: &Stat) -> bool {
+    let parent = |pid: i32| system.proc.stat(pid).ok().flatten();
+    tree::is_kernel_thread(stat, parent)
 }
 
 fn known(system: &System, name: &str, role: Role, id: ProcessId) -> Option<Known> {
@@ -254,30 +256,50 @@ fn helper(system: &System, known: &Known, owner: Option<u32>) -> Option<Helper> 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn stat(pid: i32, ppid: i32, comm: &str) -> Stat {
-        Stat {
-            pid,
-            comm: comm.to_owned(),
-            ppid,
-            ..Stat::default()
-        }
-    }
+    use crate::system::Roots;
+    use std::fs;
 
     #[test]
-    fn only_the_kernel_thread_counts_as_kswapd() {
-        let stats = [
-            stat(1, 0, "init"),
-            stat(2, 0, "kthreadd"),
-            stat(45, 2, "kswapd0"),
-            stat(46, 2, "kswapper"),
-            stat(500, 1, "kthreadd"),
-            stat(501, 500, "kswapd1"),
-            stat(502, 1, "kswapd0"),
-        ];
-        let tree = ProcessTree::new(stats.clone());
-        let found = stats.iter().filter(|stat| reclaims(stat, &tree));
-        let pids: Vec<i32> = found.map(|stat| stat.pid).collect();
-        assert_eq!(pids, [45]);
+    fn only_kernel_threads_have_the_roles_of_kernel_threads() {
+        let temp = tempfile::tempdir().unwrap();
+        for directory in ["proc", "sys", "cgroup"] {
+            fs::create_dir(temp.path().join(directory)).unwrap();
+        }
+        for (pid, ppid, comm) in [
+            (1, 0, "init"),
+            (2, 0, "kthreadd"),
+            (45, 2, "kswapd0"),
+            (46, 2, "kswapper"),
+            (47, 2, "kworker/u8:1"),
+            (48, 2, "kworker/0:1"),
+            (500, 1, "kthreadd"),
+            (501, 500, "kswapd1"),
+            (502, 1, "kswapd0"),
+            (503, 1, "kworker/u8:1"),
+            (504, 1, "pipewire"),
+        ] {
+            let directory = temp.path().join(format!("proc/{pid}"));
+            fs::create_dir(&directory).unwrap();
+            let stat =
+                format!("{pid} ({comm}) S {ppid} 0 0 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 7 0 0\n");
+            let status = format!("Tgid:\t{pid}\nUid:\t0\t0\t0\t0\n");
+            let comm = format!("{comm}\n");
+            for (file, text) in [("stat", stat), ("comm", comm), ("status", status)] {
+                fs::write(directory.join(file), text).unwrap();
+            }
+        }
+        let system = System::open(Roots::below(temp.path())).unwrap();
+        let settings = BoostSettings {
+            helpers: vec!["pipewire".to_owned()],
+            ..BoostSettings::default()
+        };
+        let mut surroundings = Surroundings::default();
+        surroundings.look(&system, &settings, Duration::ZERO);
+        let all = surroundings.helpers.iter();
+        let found: Vec<(i32, Role)> = all.map(|one| (one.process.pid, one.role)).collect();
+        assert_eq!(
+            found,
+            [(45, Role::Reclaim), (47, Role::Worker), (504, Role::Helper)]
+        );
     }
 }

@@ -144,8 +144,10 @@ fn siblings_use(
             text => text.ok(),
         };
         let limit = text.and_then(|text| text.parse().ok());
-        let limit = limit.filter(|limit| *limit != Limit::ZERO);
-        if let (Some(limit), Ok(sibling)) = (limit, parent.open_child(&name)) {
+        let Some(limit) = limit.filter(|limit| *limit != Limit::ZERO) else {
+            continue;
+        };
+        if let Ok(sibling) = parent.open_child(&name) {
             sum += match (counts, limit) {
                 (Counts::Whole, Limit::Bytes(bytes)) => bytes,
                 _ => in_use(&sibling, limit),
@@ -448,5 +450,45 @@ impl Reservation {
         shared
             .changes
             .drop_where(|reach, kind| (reach, kind) == (Reach::App(app), Kind::Reservation));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::Roots;
+    use limelight_sys::inotify::Inotify;
+    use rustix::fs::inotify::WatchFlags;
+    use std::fs;
+
+    #[test]
+    fn siblings_without_a_reservation_are_not_opened() {
+        let temp = tempfile::tempdir().unwrap();
+        for directory in ["proc", "sys"] {
+            fs::create_dir(temp.path().join(directory)).unwrap();
+        }
+        let opened = Inotify::new().unwrap();
+        let mut watches = Vec::new();
+        for (name, reservation, used) in [("app", 7, 7), ("idle", 0, 9), ("kept", 30, 20)] {
+            let group = temp.path().join("cgroup/apps").join(name);
+            fs::create_dir_all(&group).unwrap();
+            fs::write(group.join("memory.min"), format!("{reservation}\n")).unwrap();
+            fs::write(group.join("memory.current"), format!("{used}\n")).unwrap();
+            watches.push(opened.watch(&group, WatchFlags::OPEN | WatchFlags::ONLYDIR));
+        }
+        let system = System::open(Roots::below(temp.path())).unwrap();
+        let parent = CgroupPath::parse("/apps").unwrap();
+        let parent = system.cgroups.open(&parent).unwrap();
+        let used = |counts| siblings_use(&parent, "app", MemoryKnob::Min, counts).unwrap();
+        assert_eq!((used(Counts::Used), used(Counts::Whole)), (20, 30));
+        let events = opened.events().unwrap();
+        let itself = |event: &&limelight_sys::inotify::Event| event.name.is_none();
+        let opened: Vec<_> = events
+            .iter()
+            .filter(itself)
+            .map(|event| event.watch)
+            .collect();
+        let kept = watches.pop().map(|watch| watch.unwrap());
+        assert!(!opened.is_empty() && opened.iter().all(|watch| *watch == kept));
     }
 }

@@ -221,8 +221,13 @@ impl Readahead {
         };
         let front = topmost.front();
         let new = !front.iter().any(|id| self.members.contains(id));
-        if new || !self.follows {
+        if !self.follows {
             self.stop_following();
+        } else if new {
+            self.streams.clear(queue_of(&self.eyes));
+            if let Ok(waits) = &mut self.waits {
+                waits.leave();
+            }
         }
         self.members = front;
         if self.follows {

@@ -68,6 +68,8 @@ pub struct Waits {
     tracepoint: Tracepoint,
     queue: OwnedFd,
     watches: BTreeMap<i32, Watch>,
+    /// The watches of the app that was topmost before.
+    former: Vec<Watch>,
     files: HashMap<File, Option<Arc<std::fs::File>>>,
     forget_at: Duration,
     list: List,
@@ -84,6 +86,7 @@ impl Waits {
             tracepoint: Tracepoint::find(&tracefs, SYSTEM, EVENT)?,
             queue: epoll::create(CreateFlags::CLOEXEC)?,
             watches: BTreeMap::new(),
+            former: Vec::new(),
             files: HashMap::new(),
             forget_at: Duration::ZERO,
             list: List::default(),
@@ -97,24 +100,34 @@ impl Waits {
         self.watches.len()
     }
 
-    /// Stops watching: another app, or none, is topmost. A deadline that is set stays set, because
-    /// the queue is re-armed only after it.
+    /// Stops watching: no app is topmost, or none is followed. A deadline that is set stays set,
+    /// because the queue is re-armed only after it.
     pub fn clear(&mut self) {
-        self.watches.clear();
+        self.leave();
+        self.former.clear();
+    }
+
+    /// Leaves the app for another one, for which [`Waits::watch`] must follow at once. That call
+    /// ends the watches. With the last watch the kernel also drops the tracepoint, and waits until
+    /// no processor is in it: for tens of milliseconds, in which the event loop would stand still.
+    pub fn leave(&mut self) {
+        self.former
+            .extend(std::mem::take(&mut self.watches).into_values());
         self.files.clear();
         self.list = List::default();
         self.places.clear();
     }
 
-    /// Watches the threads of these processes, and no other threads.
+    /// Watches the threads of these processes, and no other threads. Begins new watches before it
+    /// ends old ones, for the reason given at [`Waits::leave`].
     pub fn watch(&mut self, system: &System, members: &[ProcessId]) {
         let threads = members.iter().filter_map(|id| {
             let process = system.same_process(*id)?;
             process.threads().ok()
         });
         let tids: Vec<i32> = threads.flatten().take(THREADS_MAX).collect();
-        self.watches.retain(|tid, _| tids.contains(tid));
-        for tid in tids {
+        for tid in &tids {
+            let tid = *tid;
             if self.watches.contains_key(&tid) {
                 continue;
             }
@@ -132,6 +145,8 @@ impl Waits {
                 Err(error) => debug!("the waits of thread {tid} are not detected: {error}"),
             }
         }
+        self.watches.retain(|tid, _| tids.contains(tid));
+        self.former.clear();
     }
 
     /// Notes that a thread has begun to wait.
@@ -381,6 +396,34 @@ mod tests {
         };
         assert_eq!(run(&tracepoint, &contents), Some(expected));
         assert_eq!(run(&tracepoint, &contents[..30]), None);
+    }
+
+    #[test]
+    fn former_app_is_watched_until_the_next_one_is() {
+        let temp = tempfile::tempdir().unwrap();
+        let roots = Roots {
+            cgroup: Some(temp.path().to_owned()),
+            ..Roots::default()
+        };
+        let system = System::open(roots).unwrap();
+        let Ok(mut waits) = Waits::start(&system) else {
+            eprintln!("SKIPPED: there is no tracepoint");
+            return;
+        };
+        let (own, _) = system.process(std::process::id() as i32).unwrap();
+        waits.watch(&system, &[own]);
+        let watched = waits.watched();
+        if watched == 0 {
+            eprintln!("SKIPPED: the kernel refuses perf events");
+            return;
+        }
+        waits.leave();
+        assert_eq!((waits.watched(), waits.former.len()), (0, watched));
+        // The same thread numbers may belong to the next app.
+        waits.watch(&system, &[own]);
+        assert!(waits.watched() > 0 && waits.former.is_empty());
+        waits.clear();
+        assert!(waits.watched() == 0 && waits.former.is_empty());
     }
 
     #[test]

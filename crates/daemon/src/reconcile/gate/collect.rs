@@ -15,7 +15,7 @@ use crate::system::identify;
 use crate::system::System;
 
 /// Interval between scans for the session's processes, which start with the session and not with
-/// every app. A scan reads all processes, so it is made a little earlier while no app is waited
+/// every app. A scan reads the names of all processes, so it is made a little earlier while no app is waited
 /// for.
 const SCAN_EVERY: Duration = Duration::from_secs(10);
 const SCAN_WHEN_CALM: Duration = Duration::from_secs(8);
@@ -143,14 +143,19 @@ impl Collector {
             return;
         }
         self.scanned_at = Some(now);
-        let tree = system.proc.tree().unwrap_or_default();
         let mut names: BTreeSet<&str> = request.helpers.iter().map(String::as_str).collect();
         for name in session::names() {
             names.insert(name);
         }
         let leaders = leaders(system);
         let servers = self.servers.refresh(system);
-        let needed = tree.iter().filter_map(|stat| {
+        let serving: BTreeSet<i32> = servers.iter().map(|id| id.pid).collect();
+        let listed = |pid: i32| leaders.contains(&pid) || serving.contains(&pid);
+        let found = system
+            .proc
+            .named(|pid, name| listed(pid) || names.contains(name));
+        let found = found.unwrap_or_default();
+        let needed = found.iter().filter_map(|stat| {
             let id = ProcessId {
                 pid: stat.pid,
                 starttime: stat.start_ticks,
