@@ -15,8 +15,8 @@ use crate::system::identify;
 use crate::system::System;
 
 /// Interval between scans for the session's processes, which start with the session and not with
-/// every app. A scan reads the names of all processes, so it is made a little earlier while no app is waited
-/// for.
+/// every app. A scan reads the names of all processes, so it is made a little earlier while no app
+/// is waited for.
 const SCAN_EVERY: Duration = Duration::from_secs(10);
 const SCAN_WHEN_CALM: Duration = Duration::from_secs(8);
 
