@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Random focus changes, forks and exits under memory pressure, half of them in a response window.
 //! Memory pressure drains the pool of zeroed pages, and premap maps nothing without free memory. On
-//! the debug kernel, the loads therefore end after every [`CALM_STEPS`] steps, and the foreground
-//! app takes new memory in a window before they start again. At the end, the kernel log has no
-//! problem, no restore record is left, and no value of a cgroup has changed.
+//! the debug kernel, the loads therefore end after every [`CALM_STEPS`] steps. The foreground app then
+//! takes new memory in a window, and memory is reclaimed, before they start again. At the end, the
+//! kernel log has no problem, no restore record is left, and no value of a cgroup has changed.
 
+use std::fs;
 use std::io::{self, BufRead};
 use std::process::exit;
 
@@ -34,6 +35,8 @@ const CHILD_MIB: usize = 1;
 const GROWTH_MIB: usize = 4;
 /// Steps between two growths.
 const CALM_STEPS: u32 = 20;
+/// Memory that is reclaimed after a growth: more than the apps that are not in the foreground have.
+const RECLAIMED: &str = "48M";
 /// Zeroed pages that the pool has before a growth. The pool's smallest target is 4 MiB.
 const POOLED: u64 = 512;
 /// Steps between two progress records.
@@ -173,8 +176,8 @@ struct Tally {
 }
 
 impl Tally {
-    /// Without a load: brings `app` to the foreground, waits for the pool of zeroed pages, and lets
-    /// the app take memory in a response window.
+    /// Without a load: brings `app` to the foreground, waits for the pool of zeroed pages, lets the
+    /// app take memory in a response window, and reclaims memory.
     fn grow(&mut self, app: &mut App) -> Result<Next> {
         if !app.talk.process.alive() {
             return Ok(Next::Lost);
@@ -186,6 +189,9 @@ impl Tally {
         self.windows += u64::from(opened);
         let survived = app.ask("grow")?;
         self.growths += u64::from(opened && survived);
+        // Reclaim must meet protected pages, which the loads leave to chance. The file's error means
+        // that it found less.
+        let _ = fs::write("/sys/fs/cgroup/memory.reclaim", RECLAIMED);
         Windows::connect()?.attempt("close")?;
         Ok(if survived { Next::Continue } else { Next::Lost })
     }
