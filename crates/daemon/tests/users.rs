@@ -267,8 +267,9 @@ impl World {
     fn check_untouchable(&self) {
         let uid = USERS[self.taker];
         let own = self.daemon.last.apps.iter();
+        let owners = order::Owners::of(&self.daemon.last);
         let untouchable = |known: &&Known| {
-            let spared = order::never_killed(known, &self.daemon.last);
+            let spared = order::never_killed(known, &self.daemon.last, owners);
             matches!(spared, Some(order::Spared::Untouchable(_)))
         };
         let own = own

@@ -524,7 +524,7 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
     let owners = order::Owners::of(snapshot);
     let (known, home) = snapshot.apps.iter().filter(owned).find_map(|known| {
         let previous = matches!(
-            order::never_killed_among(known, snapshot, owners),
+            order::never_killed(known, snapshot, owners),
             Some(order::Spared::Previous)
         );
         let guarded = snapshot.protected.within(known, Harm::Freeze).is_some();

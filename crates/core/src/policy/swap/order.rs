@@ -147,20 +147,16 @@ impl Candidate {
 /// Why this app may not be killed at any level; `None` if it may. `culprits` are those of the
 /// snapshot.
 pub fn spared(known: &Known, snapshot: &Snapshot, culprits: &Culprits) -> Option<Spared> {
-    never_killed_among(known, snapshot, culprits.owners()).or_else(|| {
+    never_killed(known, snapshot, culprits.owners()).or_else(|| {
         let healthy = !known.leaks(snapshot.shortage.thresholds().total);
         let culprit = culprits.beside(known).filter(|_| healthy);
         culprit.map(Spared::Fed)
     })
 }
 
-/// Why this app may not be killed, whatever takes the memory. Never [`Spared::Fed`].
-pub fn never_killed(known: &Known, snapshot: &Snapshot) -> Option<Spared> {
-    never_killed_among(known, snapshot, Owners::of(snapshot))
-}
-
-/// [`never_killed`] for many apps of one snapshot; `owners` are those of the snapshot.
-pub fn never_killed_among(known: &Known, snapshot: &Snapshot, owners: Owners) -> Option<Spared> {
+/// Why this app may not be killed, whatever takes the memory. Never [`Spared::Fed`]. `owners` are
+/// those of the snapshot.
+pub fn never_killed(known: &Known, snapshot: &Snapshot, owners: Owners) -> Option<Spared> {
     let key = known.key();
     let now = snapshot.now();
     let part_of = known.found.part_of;

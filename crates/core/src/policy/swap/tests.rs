@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::culprit::Culprits;
-use super::order::{avoid_note, candidates, never_killed, pick, spared};
+use super::order::{avoid_note, candidates, never_killed, pick, spared, Owners};
 use super::*;
 use crate::model::app::{App, Home, ProcessId};
 use crate::model::apps::{AppMemory, Apps, Found, Use};
@@ -776,7 +776,7 @@ fn app_with_a_rule_is_never_closed_even_if_it_leaks() {
     assert_eq!(order_of(&machine), [0, 1].map(key));
     machine.apps[0].found.exceptions = never_close(false);
     assert_eq!(order_of(&machine), [key(1)]);
-    let why = never_killed(&machine.apps[0], &machine)
+    let why = never_killed(&machine.apps[0], &machine, Owners::of(&machine))
         .unwrap()
         .to_string();
     assert!(why.contains("never closed: its program /x"), "{why}");

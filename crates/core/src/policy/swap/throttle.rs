@@ -42,9 +42,10 @@ fn growth(snapshot: &Snapshot, within: Duration) -> u64 {
 }
 
 /// The app's cgroup, if the app may be throttled: nobody sees it, hears it or waits for it.
-fn target<'a>(known: &'a Known, snapshot: &Snapshot) -> Option<&'a Home> {
+/// `owners` are those of the snapshot.
+fn target<'a>(known: &'a Known, snapshot: &Snapshot, owners: order::Owners) -> Option<&'a Home> {
     let short = snapshot.shortage.level() >= Level::Swap;
-    let spared = order::never_killed(known, snapshot).is_some();
+    let spared = order::never_killed(known, snapshot, owners).is_some();
     let guarded = || snapshot.protected.within(known, Harm::Throttle).is_some();
     let may = short && !spared && known.found.uses.is_empty() && !guarded();
     known.found.app.own_home().filter(|_| may)
@@ -52,13 +53,14 @@ fn target<'a>(known: &'a Known, snapshot: &Snapshot) -> Option<&'a Home> {
 
 /// The throttled apps whose limit is lifted now.
 pub(super) fn lifted(snapshot: &Snapshot) -> impl Iterator<Item = AppKey> + '_ {
-    let stays = |one: &Throttled| {
+    let owners = order::Owners::of(snapshot);
+    let stays = move |one: &Throttled| {
         let mut apps = snapshot.apps.iter();
         let known = apps.find(|known| known.key() == one.app);
         let grows = snapshot.now().saturating_sub(one.raised) < STOPPED;
         snapshot.settings.swap.throttle
             && grows
-            && known.is_some_and(|known| target(known, snapshot).is_some())
+            && known.is_some_and(|known| target(known, snapshot, owners).is_some())
     };
     let all = snapshot.in_force.swapping.throttled.iter();
     all.filter(move |one| !stays(one)).map(|one| one.app)
@@ -68,11 +70,12 @@ pub(super) fn lifted(snapshot: &Snapshot) -> impl Iterator<Item = AppKey> + '_ {
 pub(super) fn limits(snapshot: &Snapshot) -> impl Iterator<Item = Step> + '_ {
     let apps = snapshot.apps.iter();
     let apps = apps.filter(|_| snapshot.settings.swap.throttle);
-    apps.filter_map(|known| {
+    let owners = order::Owners::of(snapshot);
+    apps.filter_map(move |known| {
         let limit = limit(known, snapshot)?;
         Some(Step::Throttle {
             app: known.key(),
-            home: target(known, snapshot)?.clone(),
+            home: target(known, snapshot, owners)?.clone(),
             limit,
             rule: RULE.to_owned(),
         })
