@@ -40,12 +40,6 @@ impl ProcessTree {
         self.get(pid).map(|stat| stat.ppid)
     }
 
-    /// Whether this is a kernel thread. Programs can choose the name of a kernel thread, so the
-    /// parent decides: kernel threads are children of `kthreadd`, which has no parent.
-    pub fn is_kernel_thread(&self, stat: &Stat) -> bool {
-        is_kernel_thread(stat, |pid| self.get(pid).cloned())
-    }
-
     /// Pids of the direct children, ascending.
     pub fn children(&self, pid: i32) -> &[i32] {
         self.children.get(&pid).map_or(&[], Vec::as_slice)
@@ -64,10 +58,12 @@ impl ProcessTree {
     }
 }
 
-/// Like [`ProcessTree::is_kernel_thread`], without a tree: `parent` returns the `stat` of a pid.
-pub fn is_kernel_thread(stat: &Stat, parent: impl FnOnce(i32) -> Option<Stat>) -> bool {
+/// Whether this is a kernel thread. Programs can choose the name of a kernel thread, so the parent
+/// decides: kernel threads are children of `kthreadd`, which has no parent. `second` is the `stat`
+/// of the process with pid 2, which `kthreadd` always has.
+pub fn is_kernel_thread(stat: &Stat, second: Option<&Stat>) -> bool {
     let begins = |stat: &Stat| stat.ppid == 0 && stat.comm == "kthreadd";
-    begins(stat) || parent(stat.ppid).is_some_and(|parent| begins(&parent))
+    begins(stat) || second.is_some_and(|second| second.pid == stat.ppid && begins(second))
 }
 
 #[cfg(test)]

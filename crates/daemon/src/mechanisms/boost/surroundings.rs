@@ -11,9 +11,8 @@ use limelight_core::model::terminal::Part;
 use limelight_core::model::{Home, ProcessId};
 use limelight_core::settings::BoostSettings;
 use limelight_sys::cgroup::{CgroupPath, WeightKnob};
-use limelight_sys::process::Stat;
 use limelight_sys::schedulers;
-use limelight_sys::tree;
+use limelight_sys::tree::is_kernel_thread;
 
 use crate::restore::undo::threads::own_slice_ns;
 use crate::system::identify;
@@ -74,10 +73,12 @@ impl Surroundings {
         let helps = |name: &str| settings.helpers.iter().any(|helper| helper == name);
         let wanted = |_: i32, name: &str| helps(name) || kernel_role(name).is_some();
         let found = system.proc.named(wanted).unwrap_or_default();
+        let second = system.proc.stat(2).ok().flatten();
         self.helpers = found
             .iter()
             .filter_map(|stat| {
-                let kernel = || kernel_role(&stat.comm).filter(|_| is_kernel_thread(system, stat));
+                let is_kernel = || is_kernel_thread(stat, second.as_ref());
+                let kernel = || kernel_role(&stat.comm).filter(|_| is_kernel());
                 let role = match helps(&stat.comm) {
                     true => Role::Helper,
                     false => kernel()?,
@@ -210,19 +211,14 @@ fn threads(system: &System, process: ProcessId, role: Role) -> Option<Threads> {
     })
 }
 
-/// The role of a kernel thread of this name: reclaim, or a worker that is bound to no processor.
+/// The role of a kernel thread of this name: reclaim, or a worker that is bound to no processor. Any
+/// program can have such a name.
 fn kernel_role(name: &str) -> Option<Role> {
     let reclaims = name.strip_prefix("kswapd");
     if reclaims.is_some_and(|number| number.parse::<u32>().is_ok()) {
         return Some(Role::Reclaim);
     }
     name.starts_with("kworker/u").then_some(Role::Worker)
-}
-
-/// Any program can have the name of a kernel thread.
-fn is_kernel_thread(system: &System, stat: &Stat) -> bool {
-    let parent = |pid: i32| system.proc.stat(pid).ok().flatten();
-    tree::is_kernel_thread(stat, parent)
 }
 
 fn known(system: &System, name: &str, role: Role, id: ProcessId) -> Option<Known> {

@@ -281,8 +281,7 @@ fn made_since<'a>(
             missed = true;
             continue;
         };
-        let parent = |pid| kernel.clone().filter(|kernel| kernel.pid == pid);
-        if stat.start_ticks >= first.ticks && !is_kernel_thread(&stat, parent) {
+        if stat.start_ticks >= first.ticks && !is_kernel_thread(&stat, kernel.as_ref()) {
             found.push(stat);
         }
     }
