@@ -4,6 +4,7 @@
 
 use limelight_apps::scenario::{Access, Family, Footprint, Gallery, Load, Pause};
 
+use super::gallery::{self, FREE_MIB};
 use super::terms::*;
 use crate::report::chart::escape;
 use crate::results::table::{Table, Unit};
@@ -29,12 +30,10 @@ pub const DEMO: Spec = Spec {
     arms: &[IDLE, STOCK, EARLYOOM, ON_DEBIAN],
     further_arms: &[LIMELIGHT],
     machine: |_| MachineSize {
-        memory_mib: 160,
         data_mib: 1024,
-        swap_mib: 128,
-        ..MachineSize::default()
+        ..gallery::comparable_machine(128)
     },
-    tasks: |_, _| vec![Task::new(TASK, Work::GallerySynthetic(gallery()))],
+    tasks: |_, _| vec![Task::new(TASK, Work::GallerySynthetic(viewing()))],
     // A swipe beside the loads takes seconds on a busy host.
     time_limit_s: 900,
     must_hold: |aggregates| {
@@ -57,7 +56,7 @@ pub const DEMO: Spec = Spec {
     ..Spec::BENCHMARK
 };
 
-fn gallery() -> Gallery {
+fn viewing() -> Gallery {
     Gallery {
         footprint: Footprint::SMALL,
         loads: vec![
@@ -136,7 +135,7 @@ pub fn table(lines: &[Line]) -> Table {
         ]
     };
     Table {
-        title: TITLE.to_owned(),
+        title: title(),
         head: ["", "typical swipe", "worst swipe", "waits for the disk"]
             .map(Into::into)
             .to_vec(),
@@ -144,7 +143,9 @@ pub fn table(lines: &[Line]) -> Table {
     }
 }
 
-const TITLE: &str = "Swiping through photos (emulated machine, 160 MiB of memory)";
+fn title() -> String {
+    format!("Swiping through photos (emulated machine, {FREE_MIB} MiB of free memory)")
+}
 
 /// The table as a picture in SVG, with a bar for each arm's typical and worst swipe.
 pub fn picture(lines: &[Line]) -> String {
@@ -159,11 +160,12 @@ pub fn picture(lines: &[Line]) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
          width=\"{WIDTH}\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"14\" \
          role=\"img\" aria-labelledby=\"title\">\n\
-         <title id=\"title\">{TITLE}</title>\n\
+         <title id=\"title\">{}</title>\n\
          <rect width=\"{WIDTH}\" height=\"{height}\" rx=\"8\" fill=\"#ffffff\"/>\n\
          <text x=\"20\" y=\"30\" font-size=\"17\" font-weight=\"bold\" fill=\"#222222\">\
          Time of one swipe, in milliseconds</text>\n\
-         <text x=\"20\" y=\"54\" fill=\"#444444\">upper bar: typical, lower bar: worst</text>\n"
+         <text x=\"20\" y=\"54\" fill=\"#444444\">upper bar: typical, lower bar: worst</text>\n",
+        title()
     );
     for (number, line) in lines.iter().enumerate() {
         let top = TOP + ROW * number as f64;
@@ -192,8 +194,9 @@ pub fn picture(lines: &[Line]) -> String {
         }
     }
     svg.push_str(&format!(
-        "<text x=\"20\" y=\"{:.1}\" font-size=\"12\" fill=\"#666666\">Emulated machine, 160 MiB of \
-         memory, beside a file copy and an indexer. Times depend on this host.</text>\n</svg>\n",
+        "<text x=\"20\" y=\"{:.1}\" font-size=\"12\" fill=\"#666666\">Emulated machine, {FREE_MIB} \
+         MiB of free memory, beside a file copy and an indexer. Times depend on this host.</text>\n\
+         </svg>\n",
         height - 12.0
     ));
     svg
