@@ -261,26 +261,17 @@ mod tests {
                 own_cgroup: true,
             },
             uid: 1000,
-            role: Role::Background,
             class: Class::Keep,
             why: "it is of the category Office".to_owned(),
-            set_by: None,
-            last_topmost_ms: None,
-            started_ms: 0,
             uses: vec![Use::Audio, Use::Unsaved],
-            untouchable: None,
-            never: Vec::new(),
-            avoid: None,
             processes: 1,
             resident: 40 << 20,
             anonymous: 30 << 20,
-            swapped: 0,
-            frozen: false,
             exempt: true,
             desktop_id: Some("org.x.Notes".to_owned()),
             executable: Some("/usr/bin/notes-bin".to_owned()),
-            package: None,
             categories: vec!["Office".to_owned()],
+            ..AppReport::default()
         }
     }
 

@@ -10,7 +10,7 @@ use crate::never::{Avoid, Exception};
 use crate::shortage::Level;
 
 /// A known app.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AppReport {
     /// The app; `pid` is its main process.

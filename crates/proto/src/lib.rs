@@ -404,7 +404,7 @@ pub struct Explain {
 }
 
 /// Role of a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -413,6 +413,7 @@ pub enum Role {
     /// Belongs to the previous foreground app.
     Previous,
     /// Any other process.
+    #[default]
     Background,
 }
 

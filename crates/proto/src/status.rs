@@ -57,7 +57,7 @@ pub struct Status {
 }
 
 /// An app.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AppStatus {
     /// Name of the process that the claim named; if it named a cgroup, the cgroup's last component.

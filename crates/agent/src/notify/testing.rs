@@ -42,25 +42,8 @@ pub fn running(name: &str, pid: i32) -> AppReport {
         },
         uid: rustix::process::getuid().as_raw(),
         role: Role::Topmost,
-        class: Class::Normal,
-        why: String::new(),
-        set_by: None,
-        last_topmost_ms: None,
-        started_ms: 0,
-        uses: Vec::new(),
-        untouchable: None,
-        never: Vec::new(),
-        avoid: None,
         processes: 1,
-        resident: 0,
-        anonymous: 0,
-        swapped: 0,
-        frozen: false,
-        exempt: false,
-        desktop_id: None,
-        executable: None,
-        package: None,
-        categories: Vec::new(),
+        ..AppReport::default()
     }
 }
 

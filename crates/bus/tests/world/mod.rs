@@ -111,23 +111,10 @@ fn report() -> AppReport {
         role: Role::Topmost,
         class: Class::Keep,
         why: "of category Viewer".into(),
-        set_by: None,
-        last_topmost_ms: None,
-        started_ms: 0,
-        uses: Vec::new(),
-        untouchable: None,
-        never: Vec::new(),
-        avoid: None,
         processes: 1,
         resident: 7,
-        anonymous: 0,
-        swapped: 0,
-        frozen: false,
-        exempt: false,
         desktop_id: Some("org.example.Viewer".into()),
-        executable: None,
-        package: None,
-        categories: Vec::new(),
+        ..AppReport::default()
     }
 }
 

@@ -249,26 +249,8 @@ mod tests {
                 own_cgroup,
             },
             uid: 1000,
-            role: Role::Background,
-            class: Class::Normal,
-            why: String::new(),
-            set_by: None,
-            last_topmost_ms: None,
-            started_ms: 0,
-            uses: Vec::new(),
-            untouchable: None,
-            never: Vec::new(),
-            avoid: None,
             processes: 1,
-            resident: 0,
-            anonymous: 0,
-            swapped: 0,
-            frozen: false,
-            exempt: false,
-            desktop_id: None,
-            executable: None,
-            package: None,
-            categories: Vec::new(),
+            ..AppReport::default()
         }
     }
 

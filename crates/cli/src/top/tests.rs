@@ -35,26 +35,13 @@ fn report(name: &str, pid: i32, class: Class, used_ms: Option<u64>, mib: u64) ->
     AppReport {
         app: app(name, pid),
         uid: 1000,
-        role: Role::Background,
         class,
         why: "it is of the category Network".to_owned(),
-        set_by: None,
         last_topmost_ms: used_ms,
-        started_ms: 0,
-        uses: Vec::new(),
-        untouchable: None,
-        never: Vec::new(),
-        avoid: None,
         processes: 1,
         resident: mib << 20,
-        anonymous: 0,
         swapped: (mib / 2) << 20,
-        frozen: false,
-        exempt: false,
-        desktop_id: None,
-        executable: None,
-        package: None,
-        categories: Vec::new(),
+        ..AppReport::default()
     }
 }
 

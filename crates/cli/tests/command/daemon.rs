@@ -224,25 +224,13 @@ pub fn app_report(class: Class) -> AppReport {
     AppReport {
         app: app(),
         uid: 1000,
-        role: Role::Background,
         class,
         why: "its default".into(),
-        set_by: None,
         last_topmost_ms: Some(1),
-        started_ms: 0,
-        uses: vec![],
-        untouchable: None,
-        never: Vec::new(),
-        avoid: None,
         processes: 1,
         resident: 40 << 20,
         anonymous: 30 << 20,
         swapped: 1 << 20,
-        frozen: false,
-        exempt: false,
-        desktop_id: None,
-        executable: None,
-        package: None,
-        categories: vec![],
+        ..AppReport::default()
     }
 }
