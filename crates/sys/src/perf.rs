@@ -35,6 +35,8 @@ struct Attr {
 const KIND_SOFTWARE: u32 = 1;
 const KIND_TRACEPOINT: u32 = 2;
 const PAGE_FAULTS: u64 = 2;
+/// Bit of `flags`: records nothing until it is enabled.
+const DISABLED: u64 = 1;
 /// Bit of `flags`: also counts threads and child processes that are created later.
 const INHERIT: u64 = 1 << 1;
 const SAMPLE_RAW: u64 = 1 << 10;
@@ -287,6 +289,37 @@ impl Watch {
     /// Takes the recorded events.
     pub fn take(&mut self) -> Batch {
         parse(&self.buffer.take())
+    }
+}
+
+/// Keeps a tracepoint registered, and records nothing. Without it, closing a tracepoint's last
+/// [`Watch`] takes tens of milliseconds: the kernel unregisters the tracepoint and waits until no
+/// processor is in it (`perf_trace_event_unreg()` in kernel/trace/trace_event_perf.c).
+#[derive(Debug)]
+pub struct Registration {
+    _event: OwnedFd,
+}
+
+impl Registration {
+    /// Registers the tracepoint, until the `Registration` is dropped.
+    ///
+    /// # Errors
+    ///
+    /// As [`Watch::open`].
+    pub fn new(tracepoint: &Tracepoint) -> Result<Self> {
+        let attr = Attr {
+            kind: KIND_TRACEPOINT,
+            size: std::mem::size_of::<Attr>() as u32,
+            config: tracepoint.id,
+            flags: DISABLED,
+            ..Attr::default()
+        };
+        let own_thread = 0;
+        let event = attr.open(own_thread);
+        let failed = |errno| Error::new("register", "a tracepoint", errno);
+        event
+            .map(|event| Registration { _event: event })
+            .map_err(failed)
     }
 }
 

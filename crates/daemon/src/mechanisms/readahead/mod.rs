@@ -221,13 +221,8 @@ impl Readahead {
         };
         let front = topmost.front();
         let new = !front.iter().any(|id| self.members.contains(id));
-        if !self.follows {
+        if !self.follows || new {
             self.stop_following();
-        } else if new {
-            self.streams.clear(queue_of(&self.eyes));
-            if let Ok(waits) = &mut self.waits {
-                waits.leave();
-            }
         }
         self.members = front;
         if self.follows {

@@ -19,7 +19,7 @@ use limelight_sys::files::{FileKind, FileStat};
 use limelight_sys::maps::ReadMapping;
 use limelight_sys::meminfo::page_bytes;
 use limelight_sys::pagecache::Range;
-use limelight_sys::perf::{Tracepoint, Watch};
+use limelight_sys::perf::{Registration, Tracepoint, Watch};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::Timespec;
@@ -68,8 +68,8 @@ pub struct Waits {
     tracepoint: Tracepoint,
     queue: OwnedFd,
     watches: BTreeMap<i32, Watch>,
-    /// The watches of the app that was topmost before.
-    former: Vec<Watch>,
+    /// From the first watch on, so that the event loop never waits for the end of a watch.
+    registration: Option<Registration>,
     files: HashMap<File, Option<Arc<std::fs::File>>>,
     forget_at: Duration,
     list: List,
@@ -86,7 +86,7 @@ impl Waits {
             tracepoint: Tracepoint::find(&tracefs, SYSTEM, EVENT)?,
             queue: epoll::create(CreateFlags::CLOEXEC)?,
             watches: BTreeMap::new(),
-            former: Vec::new(),
+            registration: None,
             files: HashMap::new(),
             forget_at: Duration::ZERO,
             list: List::default(),
@@ -100,27 +100,23 @@ impl Waits {
         self.watches.len()
     }
 
-    /// Stops watching: no app is topmost, or none is followed. A deadline that is set stays set,
-    /// because the queue is re-armed only after it.
+    /// Stops watching: another app is topmost, or none, or none is followed. A deadline that is set
+    /// stays set, because the queue is re-armed only after it.
     pub fn clear(&mut self) {
-        self.leave();
-        self.former.clear();
-    }
-
-    /// Leaves the app for another one, for which [`Waits::watch`] must follow at once. That call
-    /// ends the watches. With the last watch the kernel also drops the tracepoint, and waits until
-    /// no processor is in it: for tens of milliseconds, in which the event loop would stand still.
-    pub fn leave(&mut self) {
-        self.former
-            .extend(std::mem::take(&mut self.watches).into_values());
+        self.watches.clear();
         self.files.clear();
         self.list = List::default();
         self.places.clear();
     }
 
-    /// Watches the threads of these processes, and no other threads. Begins new watches before it
-    /// ends old ones, for the reason given at [`Waits::leave`].
+    /// Watches the threads of these processes, and no other threads.
     pub fn watch(&mut self, system: &System, members: &[ProcessId]) {
+        if self.registration.is_none() {
+            match Registration::new(&self.tracepoint) {
+                Ok(registration) => self.registration = Some(registration),
+                Err(error) => debug!("the end of a watch may take long: {error}"),
+            }
+        }
         let threads = members.iter().filter_map(|id| {
             let process = system.same_process(*id)?;
             process.threads().ok()
@@ -146,7 +142,6 @@ impl Waits {
             }
         }
         self.watches.retain(|tid, _| tids.contains(tid));
-        self.former.clear();
     }
 
     /// Notes that a thread has begun to wait.
@@ -399,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn former_app_is_watched_until_the_next_one_is() {
+    fn tracepoint_stays_registered_while_no_thread_is_watched() {
         let temp = tempfile::tempdir().unwrap();
         let roots = Roots {
             cgroup: Some(temp.path().to_owned()),
@@ -417,13 +412,11 @@ mod tests {
             eprintln!("SKIPPED: the kernel refuses perf events");
             return;
         }
-        waits.leave();
-        assert_eq!((waits.watched(), waits.former.len()), (0, watched));
+        waits.clear();
+        assert!(waits.watched() == 0 && waits.registration.is_some());
         // The same thread numbers may belong to the next app.
         waits.watch(&system, &[own]);
-        assert!(waits.watched() > 0 && waits.former.is_empty());
-        waits.clear();
-        assert!(waits.watched() == 0 && waits.former.is_empty());
+        assert_eq!(waits.watched(), watched);
     }
 
     #[test]
