@@ -364,9 +364,7 @@ impl Reconciler {
             }
             // Ticks are rare while nothing happens. During a shortage the topmost app must be
             // measured soon.
-            self.ticks.quiet = 0;
-            let soon = at + self.config.settings.protect.interval;
-            self.ticks.next = self.ticks.next.min(soon);
+            self.ticks.hurry(at, self.config.settings.protect.interval);
         }
         self.begin_following(at);
         self.reconcile(Scope::Swap(Event::Pressure));

@@ -15,6 +15,7 @@ pub mod outbox;
 pub mod pausing;
 mod protected_processes;
 mod scope;
+mod ticks;
 
 use std::time::Duration;
 
@@ -52,19 +53,7 @@ use outbox::Outbox;
 use pausing::Pausing;
 use protected_processes::ProtectedProcesses;
 use scope::Scope;
-
-/// Initial interval between searches for cgroups of ended apps while no app is topmost.
-const HOUSEKEEPING: Duration = Duration::from_secs(5);
-
-/// After each `QUIET_TICKS` ticks without effect, the configured interval is multiplied by the next
-/// factor of `PATIENCE`. This backs off when idle, to avoid wakeups. Threads and children that the
-/// app creates meanwhile inherit its settings, and a memory shortage wakes the daemon anyway.
-const QUIET_TICKS: u32 = 2;
-const PATIENCE: [u32; 4] = [1, 4, 32, 256];
-
-/// Largest factor while the topmost app has terminals: the user may change the tab or run another
-/// command in it.
-const TAB_PATIENCE: u32 = 4;
+use ticks::{Tabs, Ticks, HOUSEKEEPING};
 
 /// What the daemon knows about the machine.
 #[derive(Debug)]
@@ -116,14 +105,6 @@ impl Model {
         let front = self.front();
         front.map_or_else(Vec::new, |app| identify::members(system, app))
     }
-}
-
-/// When to plan without an event.
-#[derive(Debug, Default)]
-struct Ticks {
-    next: Duration,
-    /// Consecutive ticks without effect.
-    quiet: u32,
 }
 
 /// Model, mechanisms and history: everything between an input and its actions.
@@ -203,10 +184,7 @@ impl Reconciler {
             told_front: None,
             protected: ProtectedProcesses::default(),
             terminal: TerminalSource::default(),
-            ticks: Ticks {
-                next: now,
-                quiet: 0,
-            },
+            ticks: Ticks::starting_at(now),
             config,
             dry_run,
             system,
@@ -369,7 +347,8 @@ impl Reconciler {
             apps: &[],
         };
         remove_empty_scopes(shared, context);
-        let patience = self.patience(triggered);
+        let told = triggered && self.model.pressure.steps() == 0;
+        let patience = self.ticks.patience(told, self.tabs());
         let interval = match self.model.topmost.front() {
             _ if self.model.starting.is_some() => self.config.settings.protect.interval,
             Some(_) => self.config.settings.protect.interval * patience,
@@ -380,17 +359,19 @@ impl Reconciler {
         self.ticks.next = now() + lease.map_or(interval, |lease| interval.min(lease));
     }
 
-    /// Factor by which the next tick may be later than configured. Each tick costs milliseconds of
-    /// CPU time, which the topmost app could have used. While the app does not change and a PSI
-    /// trigger reports shortages, a tick finds nothing new.
-    fn patience(&self, triggered: bool) -> u32 {
-        let told = triggered && self.model.pressure.steps() == 0;
-        let stage = (self.ticks.quiet / QUIET_TICKS) as usize;
-        let factor = PATIENCE.get(stage).or(PATIENCE.last()).filter(|_| told);
+    /// The topmost app's tabs. Input counts as heard if a source has reported some since the app
+    /// came to the foreground.
+    fn tabs(&self) -> Tabs {
         let topmost = self.model.last.topmost.as_ref();
-        let has_tabs = topmost.is_some_and(|topmost| topmost.terminal.is_some());
-        let most = if has_tabs { TAB_PATIENCE } else { u32::MAX };
-        factor.map_or(1, |factor| *factor.min(&most))
+        if topmost.is_none_or(|topmost| topmost.terminal.is_none()) {
+            return Tabs::None;
+        }
+        let since = self.model.topmost.front().map(|front| front.since);
+        let told = self.mechanisms.window.last_told().map(|(_, at)| *at);
+        match since.zip(told).is_some_and(|(since, told)| told >= since) {
+            true => Tabs::Heard,
+            false => Tabs::Unheard,
+        }
     }
 
     fn wants_ticks(&self) -> bool {
@@ -475,7 +456,12 @@ impl Reconciler {
     /// Notes that the topmost app is used. If protection has aged, the next tick restores it at
     /// once.
     fn note_use(&mut self, at: Duration) {
-        if self.mechanisms.window.is_open() && self.model.ageing.window() {
+        if !self.mechanisms.window.is_open() {
+            return;
+        }
+        let interval = self.config.settings.protect.interval;
+        self.ticks.follow_use(at, interval, self.tabs());
+        if self.model.ageing.window() {
             self.ticks.next = at;
         }
     }

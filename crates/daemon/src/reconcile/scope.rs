@@ -109,10 +109,7 @@ impl Reconciler {
         let contended = self.mechanisms.boost.competitors.is_contended();
         let is_tick = event == Event::Tick || self.pause.is_some();
         let quiet = actions.is_empty() && is_tick && !contended;
-        self.ticks.quiet = match quiet {
-            true => self.ticks.quiet.saturating_add(1),
-            false => 0,
-        };
+        self.ticks.count(quiet);
         let readahead = &mut self.mechanisms.readahead;
         readahead.observe(&snapshot, &self.system, now());
         self.decisions.note_plan(&snapshot, &actions);

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! When the daemon plans because time has passed. A tick costs milliseconds of CPU time, which the
+//! topmost app could have used, and wakes a machine that is idle. Ticks without effect therefore
+//! become rare.
+
+use std::time::Duration;
+
+/// Initial interval between searches for cgroups of ended apps while no app is topmost.
+pub const HOUSEKEEPING: Duration = Duration::from_secs(5);
+
+/// After each `QUIET_TICKS` ticks without effect, the configured interval is multiplied by the next
+/// factor of `PATIENCE`. Threads and children that the app creates meanwhile inherit its settings,
+/// and a memory shortage wakes the daemon anyway.
+const QUIET_TICKS: u32 = 2;
+const PATIENCE: [u32; 4] = [1, 4, 32, 256];
+
+/// Largest factor while the user may change the tab of a terminal, or run another command in it.
+const TAB_PATIENCE: u32 = 4;
+
+/// Whether the topmost app has tabs with terminals, and how the daemon learns that they are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tabs {
+    /// It has none.
+    None,
+    /// A source reports input, and so tells when the tab may have changed.
+    Heard,
+    /// No source reports input.
+    Unheard,
+}
+
+/// The schedule.
+#[derive(Debug, Default)]
+pub struct Ticks {
+    /// Time of the next tick, since boot.
+    pub next: Duration,
+    /// Consecutive ticks without effect.
+    quiet: u32,
+}
+
+impl Ticks {
+    /// The first tick is due at `at`.
+    pub fn starting_at(at: Duration) -> Ticks {
+        Ticks { next: at, quiet: 0 }
+    }
+
+    /// Counts a plan: whether it was a tick without effect.
+    pub fn count(&mut self, quiet: bool) {
+        self.quiet = match quiet {
+            true => self.quiet.saturating_add(1),
+            false => 0,
+        };
+    }
+
+    /// Factor by which the next tick may be later than configured. `told`: a PSI trigger reports
+    /// shortages, and no protection is lowered; so, while the app does not change, a tick finds
+    /// nothing new.
+    pub fn patience(&self, told: bool, tabs: Tabs) -> u32 {
+        let stage = (self.quiet / QUIET_TICKS) as usize;
+        let factor = PATIENCE.get(stage).or(PATIENCE.last()).filter(|_| told);
+        let most = match tabs {
+            Tabs::Unheard => TAB_PATIENCE,
+            Tabs::None | Tabs::Heard => u32::MAX,
+        };
+        factor.map_or(1, |factor| *factor.min(&most))
+    }
+
+    /// Ticks within `interval` from `at` on, and again and again: memory is short.
+    pub fn hurry(&mut self, at: Duration, interval: Duration) {
+        self.quiet = 0;
+        self.next = self.next.min(at + interval);
+    }
+
+    /// The user has used the topmost app, and may have changed its tab.
+    pub fn follow_use(&mut self, at: Duration, interval: Duration, tabs: Tabs) {
+        if tabs == Tabs::None {
+            return;
+        }
+        self.quiet = self.quiet.min(QUIET_TICKS);
+        self.next = self.next.min(at + interval * TAB_PATIENCE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_millis(500);
+
+    /// Ticks without effect, from 0 s to `until`: their times.
+    fn ticks(ticks: &mut Ticks, until: Duration, tabs: Tabs) -> Vec<Duration> {
+        let mut times = Vec::new();
+        while ticks.next < until {
+            let at = ticks.next;
+            times.push(at);
+            ticks.count(true);
+            ticks.next = at + INTERVAL * ticks.patience(true, tabs);
+        }
+        times
+    }
+
+    #[test]
+    fn idle_terminal_whose_input_is_heard_costs_no_more_than_another_app() {
+        let hour = Duration::from_secs(3600);
+        let count = |tabs| ticks(&mut Ticks::default(), hour, tabs).len();
+        assert_eq!(count(Tabs::Heard), count(Tabs::None));
+        assert!(count(Tabs::None) < 40, "{}", count(Tabs::None));
+        assert!(count(Tabs::Unheard) > 1000);
+    }
+
+    #[test]
+    fn use_of_a_terminal_is_followed_within_four_intervals() {
+        let mut schedule = Ticks::default();
+        ticks(&mut schedule, Duration::from_secs(600), Tabs::Heard);
+        let at = Duration::from_secs(601);
+        assert!(schedule.next > at + INTERVAL * 8);
+        schedule.follow_use(at, INTERVAL, Tabs::None);
+        assert!(schedule.next > at + INTERVAL * 8);
+        schedule.follow_use(at, INTERVAL, Tabs::Heard);
+        assert_eq!(schedule.next, at + INTERVAL * 4);
+        // Typing without end does not tick more often than that.
+        schedule.follow_use(at + INTERVAL, INTERVAL, Tabs::Heard);
+        assert_eq!(schedule.next, at + INTERVAL * 4);
+        schedule.count(true);
+        assert_eq!(schedule.patience(true, Tabs::Heard), 4);
+    }
+
+    #[test]
+    fn shortage_and_lowered_protection_end_the_patience() {
+        let mut schedule = Ticks::default();
+        ticks(&mut schedule, Duration::from_secs(600), Tabs::None);
+        assert_eq!(schedule.patience(true, Tabs::None), 256);
+        assert_eq!(schedule.patience(false, Tabs::None), 1);
+        let at = Duration::from_secs(601);
+        schedule.hurry(at, INTERVAL);
+        assert_eq!(schedule.next, at + INTERVAL);
+        assert_eq!(schedule.patience(true, Tabs::None), 1);
+    }
+}
