@@ -12,7 +12,7 @@ use limelight_proto::Class;
 use limelight_proto::Level;
 use limelight_proto::{
     AgentStatus, AppLatency, AppReport, AppStatus, Change, DeviceStatus, KernelWindows,
-    MechanismId, MechanismStatus, MemoryStatus, OpenWindow, Outcome, Request, Response, Role,
+    MechanismId, MechanismStatus, MemoryStatus, OpenWindow, Outcome, Request, Response,
     SourceStatus, Stall, Stalls, State, Status, TopmostStatus, WindowStatus, WindowTallies,
     NOTIFICATIONS, PROTOCOL, SOUND, VIDEO,
 };
