@@ -8,7 +8,7 @@ use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use limelight_proto::{AppReport, AppStatus, Class, Level, MemoryThen, Notice, Role};
+use limelight_proto::{AppReport, AppStatus, Level, MemoryThen, Notice, Role};
 use zbus::blocking::{connection, Connection};
 use zbus::zvariant::OwnedValue;
 

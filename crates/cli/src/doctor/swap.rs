@@ -238,7 +238,7 @@ pub fn killers(proc: &Proc, root: &Path, daemon: Option<&Status>, findings: &mut
 mod tests {
     use super::*;
     use crate::doctor::findings::Verdict;
-    use limelight_proto::{AppStatus, Role};
+    use limelight_proto::AppStatus;
 
     fn report(name: &str, own_cgroup: bool) -> AppReport {
         AppReport {
