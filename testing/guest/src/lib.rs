@@ -30,6 +30,7 @@ pub mod full_cache;
 pub mod gallery;
 pub mod gallery_real;
 pub mod gate;
+pub mod gnome;
 pub mod guest_setup;
 pub mod handover;
 pub mod heap;

@@ -227,9 +227,17 @@ pub struct OwnTree {
 /// `focus_boost_us`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Package {
-    /// Whether a user is logged in under sway and moves the focus there; otherwise root sets it by
-    /// PID.
-    pub desktop: bool,
+    /// The desktop of the user who moves the focus; without one, root sets it by PID.
+    pub desktop: Option<Desktop>,
+}
+
+/// The desktop of a logged-in user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Desktop {
+    /// sway.
+    Sway,
+    /// GNOME Shell.
+    Gnome,
 }
 
 /// Parameters of `leak`.

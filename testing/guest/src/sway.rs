@@ -14,8 +14,8 @@ use anyhow::{bail, Context, Result};
 use serde_json::Value;
 
 use crate::handover::{NAME, USER};
-use crate::process::{named, run, send, Process, Start};
-use crate::systemd::systemctl;
+use crate::process::{named, send, Process, Start};
+use crate::systemd::{self, TERMINAL};
 
 /// The service whose PAM stack opens the session.
 const SERVICE: &str = "sway.service";
@@ -24,8 +24,6 @@ const LOG: &str = "/home/lab/sway.log";
 /// sway's environment: it runs without a display and without input devices.
 const ENVIRONMENT: &str = "XDG_SESSION_TYPE=wayland XDG_CURRENT_DESKTOP=sway LANG=C.UTF-8 \
     WLR_BACKENDS=headless WLR_RENDERER=pixman WLR_LIBINPUT_NO_DEVICES=1";
-/// The login terminal.
-const TERMINAL: &str = "/dev/tty1";
 /// Timeout; everything is slow on an emulated CPU.
 const LIMIT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(100);
@@ -56,32 +54,7 @@ pub struct Window {
 impl Sway {
     /// Logs the lab's user in on the first virtual terminal, through a service.
     pub fn start() -> Result<Sway> {
-        let (user, environment) = (format!("User={NAME}"), format!("Environment={ENVIRONMENT}"));
-        let unit = [
-            user.as_str(),
-            "PAMName=login",
-            "StandardInput=tty",
-            "StandardOutput=journal",
-            "StandardError=journal",
-            &format!("TTYPath={TERMINAL}"),
-            environment.as_str(),
-        ];
-        let mut command = Command::new("/usr/bin/systemd-run");
-        command.args(["--quiet", "--unit", SERVICE]);
-        for property in unit {
-            command.args(["--property", property]);
-        }
-        let output = command
-            .arg("/usr/bin/sway")
-            .output()
-            .context("cannot start systemd-run")?;
-        if !output.status.success() {
-            bail!(
-                "systemd-run exited with {}: {}",
-                output.status,
-                String::from_utf8_lossy(&output.stderr).trim()
-            );
-        }
+        systemd::start_session(SERVICE, ENVIRONMENT, &["/usr/bin/sway"])?;
         Sway::connect(None)
     }
 
@@ -163,16 +136,8 @@ impl Sway {
         let _ = self.command("exit");
         match &mut self.login {
             Some(login) => login.wait(LIMIT).map(drop),
-            None => {
-                // The service may have ended with sway; then it no longer exists.
-                let stopped = systemctl(&["stop", SERVICE]);
-                let (code, _) = run("/bin/systemctl", &["is-active", "--quiet", SERVICE])?;
-                if code == 0 {
-                    stopped
-                } else {
-                    Ok(())
-                }
-            }
+            // The service may have ended with sway.
+            None => systemd::stop_session(SERVICE),
         }
     }
 
@@ -249,10 +214,5 @@ fn log(by_su: bool) -> Result<String> {
     if by_su {
         return Ok(fs::read_to_string(LOG).unwrap_or_default());
     }
-    let (_, text) = run(
-        "/bin/journalctl",
-        &["--no-pager", "--lines=40", &format!("_UID={USER}")],
-    )?;
-    let (_, service) = run("/bin/systemctl", &["--no-pager", "status", SERVICE])?;
-    Ok(format!("{text}\n{service}"))
+    systemd::session_log(SERVICE)
 }

@@ -8,13 +8,16 @@ use std::path::Path;
 
 use anyhow::{bail, Context, Result};
 
-use crate::handover::{write, USER};
+use crate::handover::{write, NAME, USER};
 use crate::process::run;
 
 /// The slice of the user's apps, relative to the cgroup root.
 pub const APPS: &str = "user.slice/user-1000.slice/user@1000.service/app.slice";
 /// The slice of the services of the user's session.
 pub const SESSION: &str = "user.slice/user-1000.slice/user@1000.service/session.slice";
+
+/// The login terminal.
+pub const TERMINAL: &str = "/dev/tty1";
 
 const SYSTEMD: &str = "/lib/systemd/systemd";
 const UNITS: &str = "etc/systemd/system";
@@ -91,6 +94,48 @@ pub fn start_user() -> Result<()> {
             fs::create_dir(&slice).with_context(|| format!("cannot create {}", slice.display()))
         }
     }
+}
+
+/// Logs the lab's user in on the first virtual terminal: the service `unit` opens a session through
+/// PAM, as a display manager does, and runs `command` in it.
+pub fn start_session(unit: &str, environment: &str, command: &[&str]) -> Result<()> {
+    let properties = [
+        &format!("User={NAME}"),
+        "PAMName=login",
+        "StandardInput=tty",
+        "StandardOutput=journal",
+        "StandardError=journal",
+        &format!("TTYPath={TERMINAL}"),
+        &format!("Environment={environment}"),
+    ];
+    let mut arguments = vec!["--quiet", "--unit", unit];
+    arguments.extend(properties.iter().flat_map(|text| ["--property", text]));
+    arguments.extend(command);
+    let (code, text) = run("/usr/bin/systemd-run", &arguments)?;
+    if code != 0 {
+        bail!("systemd-run exited with {code}: {}", text.trim());
+    }
+    Ok(())
+}
+
+/// Stops the session's service, unless it has ended already.
+pub fn stop_session(unit: &str) -> Result<()> {
+    let stopped = systemctl(&["stop", unit]);
+    let (code, _) = run("/bin/systemctl", &["is-active", "--quiet", unit])?;
+    match code {
+        0 => stopped,
+        _ => Ok(()),
+    }
+}
+
+/// The log of the user's processes and of the kernel, which reports crashes, and the state of the
+/// session's service.
+pub fn session_log(unit: &str) -> Result<String> {
+    let user = format!("_UID={USER}");
+    let of_both = ["--no-pager", "--lines=40", &user, "+", "_TRANSPORT=kernel"];
+    let (_, text) = run("/bin/journalctl", &of_both)?;
+    let (_, service) = run("/bin/systemctl", &["--no-pager", "status", unit])?;
+    Ok(format!("{text}\n{service}"))
 }
 
 /// Runs `systemctl`, which must succeed.

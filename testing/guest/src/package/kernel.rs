@@ -32,7 +32,7 @@ pub fn run(stage: Stage) -> Result<()> {
     let name = kernel.split_once('_').map(|(name, _)| name.to_owned());
     let name = name.with_context(|| format!("{kernel} has no package name before _"))?;
     let [ours, kernel, next] = [ours, kernel, next].map(|file| format!("{PACKAGES}/{file}"));
-    let (mut person, apps) = Person::start(false)?;
+    let (mut person, apps) = Person::start(None)?;
     let before = Before::now(apps.iter().map(|app| app.pid).collect())?;
 
     stage.reporter.progress("installing the kernel")?;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The Debian package, installed with `apt install`, with or without a user who is logged in under
-//! sway. It must work without configuration, survive an upgrade, and leave nothing behind.
+//! sway or GNOME. It must work without configuration, survive an upgrade, and leave nothing behind.
 
 mod before;
 pub mod kernel;
 mod person;
 mod stranger;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::thread::sleep;
@@ -19,7 +20,9 @@ use crate::daemon::wakeups;
 use crate::dispatch::Stage;
 use crate::followed::{self, Moved};
 use crate::guest_setup;
+use crate::memory::cpu_ns;
 use crate::plan::PACKAGES;
+use crate::pool::Windows;
 use crate::process::run as run_program;
 use crate::record::Reporter;
 use crate::scenario::Package;
@@ -78,11 +81,16 @@ pub fn run(mut stage: Stage, work: &Package) -> Result<()> {
         follow_in_turn,
     )?;
     check_doctor(&stage.reporter)?;
-    if let (true, Some(app)) = (work.desktop, apps.first()) {
+    if let (true, Some(app)) = (work.desktop.is_some(), apps.first()) {
         stage.reporter.progress("a user without a seat")?;
         follow(&mut person, app)?;
         stranger::check(&stage.reporter, app)?;
     }
+    // With a desktop, a terminal rests in the foreground, after the user has used it.
+    let mut window = Windows::connect()?;
+    window.open()?;
+    window.close()?;
+    drop(window);
     person.rest()?;
     check_size(&mut stage.reporter, daemon)?;
 
@@ -266,7 +274,9 @@ fn check_size(reporter: &mut Reporter, daemon: i32) -> Result<()> {
     ];
     sleep(SETTLED);
     let before = all.map(|(_, pid)| pid.map(wakeups));
+    let cpu_before = cpu_times()?;
     sleep(QUIET);
+    let busy = busiest(&cpu_before, &cpu_times()?);
     for ((who, pid), before) in all.into_iter().zip(before) {
         let (Some(pid), Some(before)) = (pid, before) else {
             continue;
@@ -288,10 +298,46 @@ fn check_size(reporter: &mut Reporter, daemon: i32) -> Result<()> {
         reporter.check(
             format!("the {who} wakes up at most {WAKEUPS} times in {QUIET:?} of idle time"),
             sum <= WAKEUPS,
-            format!("woken {sum} times in {} s: {threads:?}", QUIET.as_secs()),
+            format!(
+                "woken {sum} times in {} s: {threads:?}; busiest processes, in ms: {busy:?}",
+                QUIET.as_secs()
+            ),
         )?;
     }
     Ok(())
+}
+
+/// CPU time of each process, in nanoseconds, by PID.
+fn cpu_times() -> Result<BTreeMap<i32, u64>> {
+    let mut times = BTreeMap::new();
+    for entry in fs::read_dir("/proc").context("cannot list /proc")? {
+        if let Ok(pid) = entry?.file_name().to_string_lossy().parse() {
+            times.insert(pid, cpu_ns(pid));
+        }
+    }
+    Ok(times)
+}
+
+/// The processes that ran longest between two calls of [`cpu_times`]: name and milliseconds. They
+/// tell who woke the daemon.
+fn busiest(before: &BTreeMap<i32, u64>, after: &BTreeMap<i32, u64>) -> Vec<(String, u64)> {
+    let mut ran: Vec<(i32, u64)> = after
+        .iter()
+        .map(|(pid, time)| {
+            (
+                *pid,
+                time - before.get(pid).copied().unwrap_or(0).min(*time),
+            )
+        })
+        .filter(|(_, ran)| *ran > 0)
+        .collect();
+    ran.sort_by_key(|(_, ran)| std::cmp::Reverse(*ran));
+    ran.truncate(8);
+    let named = ran.into_iter().map(|(pid, ran)| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        (name.trim().to_owned(), ran / 1_000_000)
+    });
+    named.collect()
 }
 
 /// A process's resident memory in KiB, without shared mappings. The daemon's shared mappings are

@@ -8,23 +8,33 @@ use anyhow::{bail, Result};
 
 use super::{AGENT, PROGRAM};
 use crate::cgroup;
+use crate::gnome::Gnome;
 use crate::guest_setup;
 use crate::handover::USER;
 use crate::process::{named, run as run_program, Process, Start};
 use crate::record::Reporter;
+use crate::scenario::Desktop;
 use crate::sway::{Sway, Window};
 
-/// The apps: app ID in sway, and command.
+/// The apps: app ID in the compositor, and command.
 pub const APPS: [(&str, &str); 3] = [
     ("foot", "foot"),
     ("galculator", "galculator"),
     ("mousepad", "mousepad --disable-server"),
 ];
+/// The desktop entries of [`APPS`].
+const ENTRIES: [&str; 3] = [
+    "foot.desktop",
+    "galculator.desktop",
+    "org.xfce.mousepad.desktop",
+];
 
 /// The user who moves the focus.
 pub(super) enum Person {
     /// A user in a sway session; the agent reports the focus.
-    Desktop(Box<Sway>),
+    Sway(Box<Sway>),
+    /// A user in a GNOME session; the agent reports the focus.
+    Gnome(Gnome),
     /// Root without a session, who reports the focus with `limelight focus`. Holds the apps'
     /// processes.
     Root(Vec<Process>),
@@ -35,25 +45,47 @@ pub(super) enum Person {
 pub(super) struct App {
     pub(super) pid: i32,
     pub(super) name: String,
-    /// The app's window; `None` without a sway session.
+    /// The app's window in a sway session.
     window: Option<Window>,
 }
 
 impl Person {
-    pub(super) fn start(desktop: bool) -> Result<(Person, Vec<App>)> {
-        if desktop {
-            let mut sway = Sway::start()?;
-            let mut apps = Vec::new();
-            for (name, command) in APPS {
-                let window = sway.launch(name, command)?;
-                apps.push(App {
-                    pid: window.pid,
-                    name: name.to_owned(),
-                    window: Some(window),
-                });
-            }
-            return Ok((Person::Desktop(Box::new(sway)), apps));
+    pub(super) fn start(desktop: Option<Desktop>) -> Result<(Person, Vec<App>)> {
+        match desktop {
+            None => Person::start_root(),
+            Some(Desktop::Sway) => Person::start_sway(),
+            Some(Desktop::Gnome) => Person::start_gnome(),
         }
+    }
+
+    fn start_sway() -> Result<(Person, Vec<App>)> {
+        let mut sway = Sway::start()?;
+        let mut apps = Vec::new();
+        for (name, command) in APPS {
+            let window = sway.launch(name, command)?;
+            apps.push(App {
+                pid: window.pid,
+                name: name.to_owned(),
+                window: Some(window),
+            });
+        }
+        Ok((Person::Sway(Box::new(sway)), apps))
+    }
+
+    fn start_gnome() -> Result<(Person, Vec<App>)> {
+        let gnome = Gnome::start()?;
+        let mut apps = Vec::new();
+        for ((name, _), entry) in APPS.into_iter().zip(ENTRIES) {
+            apps.push(App {
+                pid: gnome.launch(entry, name)?,
+                name: name.to_owned(),
+                window: None,
+            });
+        }
+        Ok((Person::Gnome(gnome), apps))
+    }
+
+    fn start_root() -> Result<(Person, Vec<App>)> {
         let (mut processes, mut apps) = (Vec::new(), Vec::new());
         for (name, _) in APPS {
             let mut command = Command::new("/usr/bin/systemd-run");
@@ -79,7 +111,8 @@ impl Person {
 
     pub(super) fn focus(&mut self, app: &App) -> Result<()> {
         match (self, &app.window) {
-            (Person::Desktop(sway), Some(window)) => sway.focus(window),
+            (Person::Sway(sway), Some(window)) => sway.focus(window),
+            (Person::Gnome(gnome), _) => gnome.focus(app.pid),
             _ => {
                 let (code, text) = run_program(PROGRAM, &["focus", &app.pid.to_string()])?;
                 if code != 0 {
@@ -93,8 +126,8 @@ impl Person {
     /// Stops the session's own periodic activity, so that the machine is idle.
     pub(super) fn rest(&self) -> Result<()> {
         match self {
-            Person::Desktop(sway) => sway.stop_clock(),
-            Person::Root(_) => Ok(()),
+            Person::Sway(sway) => sway.stop_clock(),
+            Person::Gnome(_) | Person::Root(_) => Ok(()),
         }
     }
 
@@ -121,7 +154,8 @@ impl Person {
 
     pub(super) fn stop(self) -> Result<()> {
         match self {
-            Person::Desktop(sway) => sway.stop(),
+            Person::Sway(sway) => sway.stop(),
+            Person::Gnome(gnome) => gnome.stop(),
             Person::Root(processes) => {
                 drop(processes);
                 Ok(())

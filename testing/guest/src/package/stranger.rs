@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::person::App;
 use super::PROGRAM;
+use crate::cgroup;
 use crate::guest_setup;
 use crate::process::run as run_program;
 use crate::record::Reporter;
@@ -63,7 +64,10 @@ pub fn check(reporter: &Reporter, front: &App) -> Result<()> {
     let (_, status) = run_program(PROGRAM, &["status", "--json"])?;
     let status: Value = serde_json::from_str(&status).context("status is not JSON")?;
     let refused = output.contains("exit ") && !output.contains("exit 0");
-    let stays = status["topmost"]["pid"] == front.pid;
+    // Under GNOME the claim names the app's cgroup, and no process.
+    let topmost = status["topmost"]["cgroup"].as_str().unwrap_or_default();
+    let stays =
+        cgroup::of(front.pid)? == Path::new(cgroup::ROOT).join(topmost.trim_start_matches('/'));
     reporter.check(
         "a user without a seat cannot claim the foreground",
         refused && stays,

@@ -104,6 +104,7 @@ pub const fn all() -> &'static [&'static Spec] {
         &rotation::RIVALS,
         &rotation::REAL,
         &package::DESKTOP,
+        &package::GNOME,
         &package::KERNEL,
         &package::OPENRC,
         &overhead::OVERHEAD,

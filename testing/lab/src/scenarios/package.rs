@@ -2,7 +2,7 @@
 //! Limelight on complete Debian systems: its package on a fresh system with systemd, the package of
 //! our kernel, and a system with OpenRC.
 
-use limelight_apps::scenario::Package;
+use limelight_apps::scenario::{Desktop, Package};
 
 use super::terms::*;
 
@@ -11,14 +11,8 @@ const TASK: &str = "life";
 const FOCUS_US: f64 = 100_000.0;
 /// Dependencies of the package that Debian's minimal system does not include.
 pub const BASE: [&str; 4] = ["systemd", "dbus", "libpam-systemd", "passwd"];
-/// A small desktop.
-const DESKTOP_PACKAGES: [&str; 5] = [
-    "sway",
-    "foot",
-    "galculator",
-    "mousepad",
-    "fonts-dejavu-core",
-];
+/// The apps.
+const APPS: [&str; 4] = ["foot", "galculator", "mousepad", "fonts-dejavu-core"];
 
 /// A machine with systemd, and with Limelight's package and its successor to install.
 fn machine(memory_mib: u32, packages: &[&'static str]) -> MachineSize {
@@ -39,7 +33,7 @@ fn suite(variant: &Variant) -> &'static str {
     }
 }
 
-fn tasks(desktop: bool) -> Vec<Task> {
+fn tasks(desktop: Option<Desktop>) -> Vec<Task> {
     vec![Task::new(TASK, Work::Package(Package { desktop }))]
 }
 
@@ -59,7 +53,7 @@ pub const PLAIN: Spec = Spec {
         suite: suite(variant),
         ..machine(512, &[])
     },
-    tasks: |_, _| tasks(false),
+    tasks: |_, _| tasks(None),
     time_limit_s: 600,
     metrics: &[&[
         Metric::lower("focus_protect_us", "protection moved"),
@@ -85,14 +79,30 @@ pub const DESKTOP: Spec = Spec {
     // User units are started through the session bus, which dbus-user-session provides.
     machine: |variant| MachineSize {
         suite: suite(variant),
-        ..machine(
-            1024,
-            &[&["dbus-user-session"], &DESKTOP_PACKAGES[..]].concat(),
-        )
+        ..machine(1024, &[&["dbus-user-session", "sway"], &APPS[..]].concat())
     },
-    tasks: |_, _| tasks(true),
+    tasks: |_, _| tasks(Some(Desktop::Sway)),
     must_hold: follows_the_focus,
     mode: Mode::Exact,
+    ..PLAIN
+};
+
+/// The package beside a user's session with GNOME Shell, which starts the apps as from its overview.
+/// In fast mode, because GNOME Shell takes many instructions; so focus latency is not judged.
+pub const GNOME: Spec = Spec {
+    name: "package-gnome",
+    about: "the same beside a user's session with GNOME Shell and three apps",
+    variants: &[(&[Lru::Mglru], &[SwapKind::None], &["debian-13"])],
+    machine: |variant| MachineSize {
+        suite: suite(variant),
+        ..machine(
+            2048,
+            &[&["dbus-user-session", "gnome-shell"], &APPS[..]].concat(),
+        )
+    },
+    kind: Kind::Named,
+    tasks: |_, _| tasks(Some(Desktop::Gnome)),
+    time_limit_s: 1800,
     ..PLAIN
 };
 
@@ -134,10 +144,17 @@ pub const OPENRC: Spec = Spec {
     about: "a user's session with sway and three apps where OpenRC runs the daemon",
     arms: &[ON_DEBIAN],
     machine: |_| {
-        let base = ["sysvinit-core", "openrc", "dbus", "libpam-elogind", "dex"];
+        let base = [
+            "sysvinit-core",
+            "openrc",
+            "dbus",
+            "libpam-elogind",
+            "dex",
+            "sway",
+        ];
         MachineSize {
             memory_mib: 1024,
-            rootfs_packages: [base, DESKTOP_PACKAGES].concat(),
+            rootfs_packages: [&base[..], &APPS[..]].concat(),
             init: Init::Openrc,
             ..MachineSize::default()
         }
