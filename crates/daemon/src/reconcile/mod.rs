@@ -360,7 +360,7 @@ impl Reconciler {
     }
 
     /// The topmost app's tabs. Input counts as heard if a source has reported some since the app
-    /// came to the foreground.
+    /// came to the foreground, and input opens response windows ([`Reconciler::note_use`]).
     fn tabs(&self) -> Tabs {
         let topmost = self.model.last.topmost.as_ref();
         if topmost.is_none_or(|topmost| topmost.terminal.is_none()) {
@@ -368,7 +368,8 @@ impl Reconciler {
         }
         let since = self.model.topmost.front().map(|front| front.since);
         let told = self.mechanisms.window.last_told().map(|(_, at)| *at);
-        match since.zip(told).is_some_and(|(since, told)| told >= since) {
+        let heard = since.zip(told).is_some_and(|(since, told)| told >= since);
+        match heard && self.config.settings.window.enabled {
             true => Tabs::Heard,
             false => Tabs::Unheard,
         }
