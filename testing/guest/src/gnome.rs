@@ -16,8 +16,8 @@ use crate::systemd;
 
 /// The service whose PAM stack opens the session.
 const SERVICE: &str = "gnome.service";
-/// The session's environment. On an emulated CPU, GNOME Shell crashed in code for AVX that it had
-/// compiled itself.
+/// The session's environment. On an emulated CPU, GNOME Shell crashed until Mesa was restricted to
+/// SSE2. Switching off the JIT compiler of GNOME Shell's scripts alone did not suffice.
 const ENVIRONMENT: &str = "XDG_SESSION_TYPE=wayland XDG_CURRENT_DESKTOP=GNOME LANG=C.UTF-8 \
     GJS_DISABLE_JIT=1 GALLIUM_OVERRIDE_CPU_CAPS=sse2";
 /// Runs GNOME Shell as a unit of the user's service manager, as gnome-session does. Otherwise GNOME

@@ -56,7 +56,7 @@ const QUIET: Duration = Duration::from_secs(120);
 /// one to sample the foreground app, and one to sample the pages that it shares. The guard's other
 /// wakeups are caused by work of other programs.
 const WAKEUPS: u64 = 11;
-/// The same beside GNOME Shell, which works now and then while nobody uses it.
+/// The limit beside GNOME Shell, whose own work wakes the daemon's guard in an idle session.
 const WAKEUPS_GNOME: u64 = 60;
 
 /// Runs the test.

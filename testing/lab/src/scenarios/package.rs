@@ -11,7 +11,7 @@ const TASK: &str = "life";
 const FOCUS_US: f64 = 100_000.0;
 /// Dependencies of the package that Debian's minimal system does not include.
 pub const BASE: [&str; 4] = ["systemd", "dbus", "libpam-systemd", "passwd"];
-/// The apps.
+/// The apps in a user's session, and a font for them.
 const APPS: [&str; 4] = ["foot", "galculator", "mousepad", "fonts-dejavu-core"];
 
 /// A machine with systemd, and with Limelight's package and its successor to install.
