@@ -98,7 +98,7 @@ drawing: $(DRAWINGS) ## Make the drawings in docs/development from their sources
 kernel: deps ## Build target/lab/kernels/limelight/bzImage (KERNEL=7.3: limelight-7.3)
 	@$(LAB) kernel limelight --linux $(KERNEL)
 
-series: ## Make target/series: the kernel series as patches for git am, each checked and compiled (SERIES_COMPILE=no: only checked; KERNEL=7.3)
+series: ## Make target/series: the kernel series as patches for git am, each checked and compiled (SERIES_COMPILE=no: only checked; SERIES_BOOT=yes: also booted; KERNEL=7.3)
 	@KERNEL=$(KERNEL) scripts/series.sh
 
 static: deps ## Build static programs into target/lab/bin

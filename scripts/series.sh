@@ -13,6 +13,8 @@
 #   LIMELIGHT_KERNEL_SRC  an unmodified kernel source; default: Debian's linux-source-KERNEL
 #   LIMELIGHT_KERNEL_TAR  the tarball of that package, if it is elsewhere
 #   SERIES_COMPILE        no: skip the compiler (minutes)
+#   SERIES_BOOT           yes: also build the whole kernel after each patch and boot it in a virtual
+#                         machine, with scripts/series-boot.sh (about an hour)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -20,6 +22,7 @@ ours=$PWD/kernel
 export KERNEL=${KERNEL:-6.12}
 out=$PWD/target/series/$KERNEL
 make_series=$PWD/scripts/series-make.sh
+boot_kernel=$PWD/scripts/series-boot.sh
 tarball=${LIMELIGHT_KERNEL_TAR:-/usr/src/linux-source-$KERNEL.tar.xz}
 touched=(fs/exec.o kernel/fork.o kernel/sched/ mm/)
 options=(PROTECT READAHEAD PREMAP PREZERO PREZERO_BLOCK PREZERO_DMA KUNIT_TEST)
@@ -30,7 +33,7 @@ compiler=()
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 linux=$work/linux
-mkdir "$linux" "$work/scratch"
+mkdir "$linux" "$work/scratch" "$work/boot"
 
 fail() {
     printf '%s\n' "$@" >&2
@@ -42,6 +45,11 @@ configs=("$ours"/configs/{base,limelight}.config)
 [ ! -e "$ours/configs/$KERNEL.config" ] || configs+=("$ours/configs/$KERNEL.config")
 
 case ${SERIES_COMPILE:-yes} in yes | no) ;; *) fail "SERIES_COMPILE=$SERIES_COMPILE: set it to yes or no" ;; esac
+case ${SERIES_BOOT:-no}-${SERIES_COMPILE:-yes} in
+    no-* | yes-yes) ;;
+    yes-no) fail "SERIES_BOOT=yes needs the compiler: do not set SERIES_COMPILE=no" ;;
+    *) fail "SERIES_BOOT=$SERIES_BOOT: set it to yes or no" ;;
+esac
 # The kernel's makefiles must not inherit the options of `make series`, because an inherited
 # jobserver causes a warning.
 unset MAKEFLAGS MFLAGS
@@ -148,6 +156,9 @@ for patch in "$out"/0*.patch; do
         make --silent tinyconfig
         scripts/kconfig/merge_config.sh -m .config "${configs[@]}" >/dev/null
         compile "$(basename "$patch")"
+    fi
+    if [ "${SERIES_BOOT:-no}" = yes ]; then
+        "$boot_kernel" "$(basename "$patch")" "$work/boot" "${compiler[@]}"
     fi
 done
 
