@@ -30,6 +30,10 @@ use crate::system::self_tuning::{come_first, wait_for_no_write};
 const LOW: Duration = Duration::from_millis(100);
 const LOW_FOR: Duration = Duration::from_secs(1);
 
+/// Interval between searches for a victim at [`Level::Crowded`], where memory does not run out. A
+/// search costs several times as much as a reading of memory.
+const SEARCH: Duration = Duration::from_millis(100);
+
 /// Interval between checks for armed apps that have died, while memory is short.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -59,6 +63,8 @@ pub struct Watch {
     before: Duration,
     /// Time of the last check for dead apps.
     looked: Duration,
+    /// Time of the last search for a victim.
+    searched: Duration,
 }
 
 impl Watch {
@@ -79,6 +85,7 @@ impl Watch {
             paged: Paging::default(),
             before: Duration::ZERO,
             looked: Duration::ZERO,
+            searched: Duration::ZERO,
         }
     }
 
@@ -211,7 +218,8 @@ impl Watch {
                 false => until_work(HARDLY),
             };
         }
-        let paging = self.paging(at, level, headroom);
+        let narrow = is_narrow(headroom, thresholds.kill);
+        let paging = self.paging(at, level, narrow);
         let level = self.observe(at, memory, paging);
         if level >= Level::Swap {
             self.look_for_deaths();
@@ -220,10 +228,12 @@ impl Watch {
         // the paging rate decays. The alarm does not ring then, so read again within SELDOM.
         let over = self.shared.state().shortage.is_over(at);
         let near = until_work(if over { HARDLY } else { SELDOM });
-        if level < Level::Low {
+        let passed = at.saturating_sub(self.searched);
+        if level < Level::Low || (is_unhurried(level, narrow) && passed < SEARCH) {
             self.before = at;
             return near;
         }
+        self.searched = at;
         match self.due(paging) {
             Some(due) => self.close(&due),
             None => self.before = at,
@@ -239,9 +249,9 @@ impl Watch {
     }
 
     /// The paging counters, reread where a kill may depend on them.
-    fn paging(&mut self, at: Duration, level: Level, headroom: u64) -> Paging {
+    fn paging(&mut self, at: Duration, level: Level, narrow: bool) -> Paging {
         let due = self.shared.state().shortage.are_rates_due(at);
-        if is_paging_read(level, headroom, due) {
+        if due || !is_unhurried(level, narrow) {
             self.paged = self.files.paging().unwrap_or_default();
         }
         self.paged
@@ -364,10 +374,16 @@ fn remove_dead(state: &mut State, at: Duration) -> bool {
     found
 }
 
-/// Whether to read the paging counters now, given the level so far, the bytes above the kill
-/// threshold, and whether rates are due: only these depend on the counters while no kill does.
-fn is_paging_read(level: Level, headroom: u64, rates_due: bool) -> bool {
-    level >= Level::Low || headroom == 0 || rates_due
+/// Whether so few bytes are left above the kill threshold that the next reading may demand a kill.
+/// From [`Level::Low`] on, that already happens a quarter above the threshold.
+fn is_narrow(headroom: u64, kill: u64) -> bool {
+    headroom <= kill / 4
+}
+
+/// Whether no kill is urgent, as far as the present level and the headroom tell. Only the rates then
+/// depend on the paging counters. A kill at [`Level::Crowded`] can wait.
+fn is_unhurried(level: Level, narrow: bool) -> bool {
+    !narrow && (level < Level::Low || level == Level::Crowded)
 }
 
 /// Bytes that apps can still allocate. `kept` bytes of page cache are kept from reclaim. The
@@ -421,13 +437,16 @@ mod tests {
     }
 
     #[test]
-    fn paging_counters_are_fresh_where_a_kill_depends_on_them() {
-        assert!(!is_paging_read(Level::Swap, 1, false));
-        assert!(is_paging_read(Level::Swap, 1, true));
-        // Without headroom, the next level is low.
-        assert!(is_paging_read(Level::Swap, 0, false));
-        for level in [Level::Low, Level::Crowded, Level::Kill, Level::Exhausted] {
-            assert!(is_paging_read(level, u64::MAX, false));
+    fn nothing_is_put_off_where_a_kill_may_be_urgent() {
+        for level in [Level::Plenty, Level::Swap, Level::Crowded] {
+            assert!(is_unhurried(level, false), "{level:?}");
+            assert!(!is_unhurried(level, true), "{level:?}");
         }
+        for level in [Level::Low, Level::Kill, Level::Exhausted] {
+            assert!(!is_unhurried(level, false), "{level:?}");
+        }
+        const MIB: u64 = 1 << 20;
+        assert!(is_narrow(0, 8 * MIB) && is_narrow(2 * MIB, 8 * MIB));
+        assert!(!is_narrow(3 * MIB, 8 * MIB));
     }
 }

@@ -57,7 +57,7 @@ impl Watch {
         while !target.is_gone() && now().saturating_sub(asked) < grace {
             let at = now();
             // The rates of paging, which tell how long memory lasts, need no fresher counters.
-            let paging = self.paging(at, Level::Swap, u64::MAX);
+            let paging = self.paging(at, Level::Swap, false);
             let memory = self.files.memory();
             let level = memory.map_or(Level::Exhausted, |memory| self.observe(at, memory, paging));
             let state = self.shared.state();
