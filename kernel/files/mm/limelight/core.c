@@ -216,6 +216,8 @@ void limelight_usage(struct limelight_usage *usage)
 /*
  * Free pages of @pgdat above the watermarks @mark that user memory may use. Excludes
  * lowmem reserves. A zone below its watermark does not reduce the room of other zones.
+ * While fragmentation boosts a zone's watermarks, the boost counts for all but the min
+ * watermark, as in zone_watermark_fast().
  */
 static unsigned long node_room(struct pglist_data *pgdat, enum zone_watermarks mark)
 {
@@ -230,7 +232,9 @@ static unsigned long node_room(struct pglist_data *pgdat, enum zone_watermarks m
 		if (!managed_zone(zone))
 			continue;
 		free = zone_page_state(zone, NR_FREE_PAGES);
-		kept = wmark_pages(zone, mark) + zone->lowmem_reserve[highest];
+		kept = zone->_watermark[mark] + zone->lowmem_reserve[highest];
+		if (mark != WMARK_MIN)
+			kept += zone->watermark_boost;
 		if (free > kept)
 			room += free - kept;
 	}

@@ -315,10 +315,39 @@ static bool zeroer_full(const struct zeroer *zeroer)
 	       target_singles(zeroer);
 }
 
+static void wake_kswapd(struct zone *zone)
+{
+	KUNIT_STATIC_STUB_REDIRECT(wake_kswapd, zone);
+
+	wakeup_kswapd(zone, 0, 0, zone_idx(zone));
+}
+
+/*
+ * Wakes kswapd for each zone of node @nid whose watermarks are boosted. An allocation
+ * that takes pages from a block of another migratetype boosts them, but the allocator
+ * does not wake kswapd if it was GFP_PREZERO (boost_watermark() in mm/page_alloc.c). The
+ * watermarks would then stay boosted, and memory would look short, until other tasks
+ * allocate.
+ */
+static void wake_boosted_kswapd(int nid)
+{
+	int i;
+
+	for (i = 0; i <= gfp_zone(GFP_PREZERO); i++) {
+		struct zone *zone = &NODE_DATA(nid)->node_zones[i];
+
+		if (managed_zone(zone) && READ_ONCE(zone->watermark_boost))
+			wake_kswapd(zone);
+	}
+}
+
 /* Sleeps until there may be pages to zero. */
 static void zeroer_sleep(struct zeroer *zeroer)
 {
 	if (!zeroer_full(zeroer)) {
+		/* The last call had no effect if kswapd was running. */
+		if (!zeroers_held())
+			wake_boosted_kswapd(zeroer->nid);
 		wait_event_freezable_timeout(zeroer->wait,
 					     kthread_should_stop() ||
 					     zeroer_wants(zeroer), zeroer->poll);
@@ -418,6 +447,7 @@ static int zeroer_fill(struct zeroer *zeroer)
 	if (nr)
 		filled = prezero_fill(&limelight_zeroed, zeroer->nid, &filler, nr);
 	up_read(&filling);
+	wake_boosted_kswapd(zeroer->nid);
 
 	/* On -ENOMEM, other tasks may have allocated the reclaimed pages: take others. */
 	if (filled > 0)

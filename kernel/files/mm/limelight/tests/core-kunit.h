@@ -321,6 +321,23 @@ static void core_test_faults_have_room_between_the_watermarks(struct kunit *test
 	vfree(node);
 }
 
+/*
+ * While fragmentation boosts the watermarks, as in zone_watermark_fast(): the boost does
+ * not count for allocations that can take memory down to the min watermarks.
+ */
+static void core_test_boost_leaves_room_above_the_min_watermarks(struct kunit *test)
+{
+	struct pglist_data *node = vzalloc(sizeof(*node));
+	struct zone *zone = node ? node->node_zones : NULL;
+
+	KUNIT_ASSERT_NOT_NULL(test, node);
+	fake_zone(zone, 700000, 900, 1000, 100);
+	zone->watermark_boost = 1000;
+	KUNIT_EXPECT_EQ(test, limelight_node_fault_room(node), 0);
+	KUNIT_EXPECT_EQ(test, limelight_node_min_room(node), 550);
+	vfree(node);
+}
+
 static void core_test_dirty_pages_are_not_clean_cache(struct kunit *test)
 {
 	KUNIT_EXPECT_EQ(test, clean_pages(1000, 0, 0), 1000);
@@ -346,6 +363,7 @@ static struct kunit_case core_test_cases[] = {
 	KUNIT_CASE(core_test_usage_is_summed_up_in_batches),
 	KUNIT_CASE(core_test_room_leaves_the_reserves_of_low_zones),
 	KUNIT_CASE(core_test_faults_have_room_between_the_watermarks),
+	KUNIT_CASE(core_test_boost_leaves_room_above_the_min_watermarks),
 	KUNIT_CASE(core_test_dirty_pages_are_not_clean_cache),
 	{}
 };

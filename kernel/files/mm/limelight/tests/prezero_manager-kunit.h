@@ -216,6 +216,35 @@ static void manager_test_reclaims_at_nice_0(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, waited_for, SCHED_NORMAL);
 }
 
+static struct zone *manager_test_woken;
+
+/* Replaces wake_kswapd(): records the zone. */
+static void manager_test_wake(struct zone *zone)
+{
+	manager_test_woken = zone;
+}
+
+/* kswapd lowers the watermarks again that filling the pool has boosted. */
+static void manager_test_wakes_kswapd_for_boosted_watermarks(struct kunit *test)
+{
+	struct page *page = alloc_page(GFP_PREZERO | __GFP_RECLAIM);
+	struct zone *zone;
+
+	KUNIT_ASSERT_NOT_NULL(test, page);
+	zone = page_zone(page);
+	__free_page(page);
+	kunit_activate_static_stub(test, wake_kswapd, manager_test_wake);
+	manager_test_woken = NULL;
+	spin_lock_irq(&zone->lock);
+	zone->watermark_boost++;
+	spin_unlock_irq(&zone->lock);
+	wake_boosted_kswapd(zone_to_nid(zone));
+	spin_lock_irq(&zone->lock);
+	zone->watermark_boost -= min(zone->watermark_boost, 1UL);
+	spin_unlock_irq(&zone->lock);
+	KUNIT_EXPECT_PTR_EQ(test, manager_test_woken, zone);
+}
+
 /* Replaces zeroers_start(): a page is in the pool when the start of a thread fails. */
 static int manager_test_partial_start(void)
 {
@@ -252,6 +281,7 @@ static struct kunit_case manager_test_cases[] = {
 	KUNIT_CASE(manager_test_rests),
 	KUNIT_CASE(manager_test_polls_less_often_without_free_memory),
 	KUNIT_CASE(manager_test_reclaims_at_nice_0),
+	KUNIT_CASE(manager_test_wakes_kswapd_for_boosted_watermarks),
 	KUNIT_CASE(manager_test_a_failed_start_leaves_no_pages),
 	KUNIT_CASE_SLOW(manager_test_quiesce_unlocks_before_threads_lock),
 	{}
