@@ -228,9 +228,11 @@ impl Watch {
         // the paging rate decays. The alarm does not ring then, so read again within SELDOM.
         let over = self.shared.state().shortage.is_over(at);
         let near = until_work(if over { HARDLY } else { SELDOM });
-        let passed = at.saturating_sub(self.searched);
-        if level < Level::Low || (is_unhurried(level, narrow) && passed < SEARCH) {
+        if level < Level::Low {
             self.before = at;
+            return near;
+        }
+        if is_unhurried(level, narrow) && at.saturating_sub(self.searched) < SEARCH {
             return near;
         }
         self.searched = at;
