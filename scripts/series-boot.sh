@@ -14,7 +14,7 @@ scratch=$2
 shift 2
 selftest=tools/testing/selftests/mm/limelight.c
 console=$scratch/console
-# An emulated boot takes half a minute on an idle host.
+# Most time for a boot and its tests, in seconds. They take less than five on an idle host.
 limit=600
 
 fail() {
