@@ -38,8 +38,11 @@ impl fmt::Display for Culprit {
     }
 }
 
-/// The culprits of a shortage, and the owners of apps. Finding them takes all apps into account, so
-/// they are found once for the verdicts on all apps.
+/// The culprits of the present shortage, or of one that began now, and the owners of apps. Finding
+/// them takes all apps into account, so they are found once for the verdicts on all apps.
+///
+/// The guard kills by the last order of victims. If memory runs out before the next plan, that
+/// order was made while memory was not short, so it must already spare the healthy apps.
 #[derive(Debug, Clone, Copy)]
 pub struct Culprits {
     machine: Option<Culprit>,
@@ -48,11 +51,11 @@ pub struct Culprits {
 }
 
 impl Culprits {
-    /// The culprits of the present shortage.
+    /// The culprits as of this snapshot.
     pub fn of(snapshot: &Snapshot) -> Culprits {
         Culprits {
-            machine: find(snapshot),
-            user: user(snapshot),
+            machine: growing(snapshot).or_else(|| find(snapshot)),
+            user: taker(snapshot),
             owners: Owners::of(snapshot),
         }
     }
@@ -76,22 +79,30 @@ pub fn find(snapshot: &Snapshot) -> Option<Culprit> {
     if snapshot.shortage.level() < Level::Swap {
         return None;
     }
+    let filled = || is_filled_by_service(snapshot).then_some(Culprit::Service);
+    growing(snapshot).or_else(filled)
+}
+
+/// The foreground app, unless it is starting, or a service, if its growth would explain a shortage.
+fn growing(snapshot: &Snapshot) -> Option<Culprit> {
     let has_started = |known: &Known| snapshot.now() >= STARTS.saturating_add(known.found.started);
     let service = snapshot.services.iter().map(|service| service.grown).max();
-    if snapshot.known_topmost().is_some_and(has_started) && is_foreground(snapshot) {
+    if snapshot.known_topmost().is_some_and(has_started) && foreground_explains(snapshot) {
         Some(Culprit::Foreground)
-    } else if explains(snapshot, service.unwrap_or(0)) || is_filled_by_service(snapshot) {
-        Some(Culprit::Service)
     } else {
-        None
+        explains(snapshot, service.unwrap_or(0)).then_some(Culprit::Service)
     }
 }
 
 /// Whether memory is short because the foreground app grows, even if that app is only starting.
 pub fn is_foreground(snapshot: &Snapshot) -> bool {
+    snapshot.shortage.level() >= Level::Swap && foreground_explains(snapshot)
+}
+
+fn foreground_explains(snapshot: &Snapshot) -> bool {
     let front = snapshot.known_topmost();
     let grown = front.map_or(0, |known| known.grown_until_stalled(snapshot.now()));
-    snapshot.shortage.level() >= Level::Swap && explains(snapshot, grown)
+    explains(snapshot, grown)
 }
 
 /// Whether one growth of this many bytes is large enough to be a leak, and at least half of all

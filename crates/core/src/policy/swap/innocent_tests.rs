@@ -298,3 +298,21 @@ fn healthy_app_is_not_killed_for_another_user() {
     machine.apps.remove(1);
     assert_eq!(picked(&machine, &now), None);
 }
+
+/// The guard kills by an order that may be older than the shortage: memory can run out before the
+/// next plan.
+#[test]
+fn order_made_before_the_shortage_spares_the_apps_that_it_would_spare_in_it() {
+    let apps = [app(Class::Disposable, 30, 0), app(Class::Normal, 60, 60)];
+    let now = with_swap(Level::Exhausted, 0);
+    let mut machine = snapshot(&apps, 200, 0);
+    for known in &mut machine.apps {
+        known.found.started = S(1);
+    }
+    assert_eq!(machine.shortage.level(), Level::Plenty);
+    let front = with_topmost(machine.clone(), 1);
+    assert_eq!(picked(&front, &now), None, "for the foreground app");
+    machine.apps[1].found.uid = 1001;
+    machine.apps[1].found.untouchable = Some("it contains the compositor".to_owned());
+    assert_eq!(picked(&machine, &now), None, "for another user");
+}
