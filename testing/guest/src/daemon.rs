@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::{sleep, JoinHandle};
 use std::time::{Duration, Instant};
@@ -454,6 +454,27 @@ pub struct Footprint {
     pub descriptors: u64,
     /// Threads.
     pub threads: u64,
+}
+
+/// What each thread of each running limelightd waits for (its kernel function, its system call with
+/// arguments), the memory that is left, and the end of the log: to explain a daemon that hangs.
+pub fn state() -> String {
+    let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
+    let directories = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
+    let daemons = directories(Path::new("/proc"))
+        .map(|entry| entry.path())
+        .filter(|process| read(process.join("comm")).trim() == "limelightd");
+    let threads = daemons.flat_map(|process| directories(&process.join("task")));
+    let mut text: String = threads
+        .map(|thread| {
+            let of = |name| read(thread.path().join(name)).trim().to_owned();
+            let [name, waits, call] = ["comm", "wchan", "syscall"].map(of);
+            format!("thread {name} waits in {waits}, system call {call}\n")
+        })
+        .collect();
+    let memory = read(PathBuf::from("/proc/meminfo"));
+    text.extend(memory.lines().take(3).map(|line| format!("{line}\n")));
+    text + &log_tail()
 }
 
 /// The last lines of the daemon's log.

@@ -11,7 +11,7 @@ use serde_json::{json, Value};
 
 use super::{name, PLACES, SEATED, USERS};
 use crate::access_rules::become_user;
-use crate::daemon::SOCKET;
+use crate::daemon::{self, SOCKET};
 use crate::random::Random;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,7 +37,8 @@ fn ask(uid: u32, lines: Vec<String>) -> Result<Vec<String>> {
         for line in lines {
             stream.write_all(format!("{line}\n").as_bytes())?;
             let mut answer = String::new();
-            answers.read_line(&mut answer)?;
+            let read = answers.read_line(&mut answer);
+            read.with_context(|| format!("no answer to {line}; {}", daemon::state()))?;
             heard.push(answer);
         }
         Ok(heard)
