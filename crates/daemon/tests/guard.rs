@@ -5,6 +5,8 @@
 
 #[path = "guard/grace.rs"]
 mod grace;
+#[path = "guard/users.rs"]
+mod users;
 
 use std::alloc::{GlobalAlloc, Layout, System as SystemAllocator};
 use std::cell::Cell;
@@ -204,6 +206,7 @@ fn app(id: ProcessId, home: Option<Home>) -> App {
 fn candidate(app: &App, class: Class, held: u64) -> Candidate {
     Candidate {
         app: app.key,
+        owner: 1000,
         class,
         leaks: false,
         in_use: false,
@@ -261,6 +264,7 @@ fn guard_kills_in_order_and_allocates_nothing() {
     all_processes_of_a_real_cgroup_are_killed();
     busy_process_triggers_the_check();
     app_that_grew_is_killed_although_targets_are_rearmed();
+    users::healthy_app_of_another_user_is_spared();
     grace::victim_that_exits_when_asked_is_not_killed();
     grace::victim_that_does_not_exit_is_killed_after_the_grace();
     grace::exhausted_memory_ends_the_grace();

@@ -180,6 +180,9 @@ pub struct Situation {
     pub swap_free: u64,
     /// Bytes by which available memory is below the swap threshold.
     pub shortfall: u64,
+    /// The user who accounts for most of the recent growth, measured after the last scan; `None`:
+    /// no user does, or that is unknown.
+    pub taker: Option<u32>,
 }
 
 /// Tracks the shortage from gauge readings.
@@ -312,7 +315,7 @@ impl Shortage {
         level
     }
 
-    /// Input for the choice of a victim now.
+    /// Input for the choice of a victim now, without [`Situation::taker`].
     pub fn situation(&self) -> Situation {
         let gauge = self.gauge();
         Situation {
@@ -322,6 +325,7 @@ impl Shortage {
             available: gauge.available,
             swap_free: gauge.swap_free,
             shortfall: self.thresholds.swap.saturating_sub(gauge.available),
+            taker: None,
         }
     }
 

@@ -449,6 +449,9 @@ impl Reconciler {
             .apps
             .users
             .observe(services::users(&self.system), at);
+        if let Some(guard) = &self.mechanisms.swap.guard {
+            guard.set_users_taken(&self.system, &self.model.apps.users.taken());
+        }
         for known in &gone {
             debug!("{} is gone", known.found.app.name);
         }

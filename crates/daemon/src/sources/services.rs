@@ -136,6 +136,12 @@ pub fn users(system: &System) -> Vec<(u32, u64)> {
     held.collect()
 }
 
+/// The cgroup of a user's slice; `None`: there is none.
+pub fn user_slice(system: &System, uid: u32) -> Option<Cgroup> {
+    let path = CgroupPath::parse(USERS)?.below(&format!("user-{uid}.slice"));
+    system.cgroups.open(&path).ok()
+}
+
 /// Memory that is charged to a cgroup and all below it; `None` without the memory controller.
 pub fn charged(group: &Cgroup) -> Option<AppMemory> {
     let stat = group.memory_stat().ok()?;

@@ -160,11 +160,18 @@ pub fn taker(snapshot: &Snapshot) -> Option<u32> {
             add(None, service.grown);
         }
     }
-    let sums = by_user.values();
-    let all = sums.fold(0, |all: u64, sum| all.saturating_add(*sum));
-    let (user, taken) = by_user.into_iter().max_by_key(|(_, taken)| *taken)?;
-    let total = snapshot.shortage.thresholds().total;
-    user.filter(|_| taken > leak(total) && taken > all / PART)
+    let sums = by_user.iter().map(|(user, taken)| (*user, *taken));
+    most_taken(sums, snapshot.shortage.thresholds().total)?
+}
+
+/// The one of these takers that accounts for more than half of all growth, if its growth is large
+/// enough to be a leak ([`leak`]). Each taker comes with its growth in bytes. `total`: the memory
+/// that apps can use, in bytes. Allocates nothing.
+pub fn most_taken<T>(takers: impl Iterator<Item = (T, u64)> + Clone, total: u64) -> Option<T> {
+    let growth = takers.clone().map(|(_, taken)| taken);
+    let all = growth.fold(0, |all: u64, taken| all.saturating_add(taken));
+    let (taker, taken) = takers.max_by_key(|(_, taken)| *taken)?;
+    (taken > leak(total) && taken > all / PART).then_some(taker)
 }
 
 /// User id of the user slice that contains this cgroup, if any.

@@ -299,6 +299,29 @@ fn healthy_app_is_not_killed_for_another_user() {
     assert_eq!(picked(&machine, &now), None);
 }
 
+/// The user's process is in no app that a scan has seen, or its app may not be killed.
+#[test]
+fn healthy_app_is_not_killed_for_another_user_who_grew_since_the_last_scan() {
+    let apps = [app(Class::Disposable, 30, 0), app(Class::Normal, 20, 0)];
+    let mut machine = snapshot(&apps, 2, 0);
+    machine.apps[1].found.uid = 1002;
+    let with_taker = |uid, level| Situation {
+        taker: Some(uid),
+        ..with_swap(level, 0)
+    };
+    for level in [Level::Kill, Level::Exhausted] {
+        assert_eq!(picked(&machine, &with_swap(level, 0)), Some(key(0)));
+    }
+    assert_eq!(picked(&machine, &with_taker(1002, Level::Kill)), None);
+    let exhausted = with_taker(1002, Level::Exhausted);
+    assert_eq!(picked(&machine, &exhausted), Some(key(1)));
+    machine.apps.remove(1);
+    assert_eq!(picked(&machine, &exhausted), None);
+    // An app that leaks is killed whoever else takes memory.
+    let leaking = snapshot(&[app(Class::Normal, 60, 60)], 2, 0);
+    assert_eq!(picked(&leaking, &exhausted), Some(key(0)));
+}
+
 /// The guard kills by an order that may be older than the shortage: memory can run out before the
 /// next plan.
 #[test]

@@ -84,6 +84,8 @@ struct Rank {
 pub struct Candidate {
     /// The app.
     pub app: AppKey,
+    /// Its owner, by user id.
+    pub owner: u32,
     /// Its class.
     pub class: Class,
     /// Whether it leaks: it grows without bound.
@@ -290,6 +292,7 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
             };
             let candidate = Candidate {
                 app: known.key(),
+                owner: known.found.uid,
                 class,
                 leaks,
                 avoid,
@@ -310,7 +313,8 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
 
 /// Index of the candidate to kill in this situation, if any. `held_now`: allocated memory of each
 /// candidate now, in bytes, in the same order. At [`Level::Low`], where reclaim keeps up, an app is
-/// not picked for its growth while it starts. Allocates nothing.
+/// not picked for its growth while it starts. If a user takes the memory, healthy apps of the other
+/// users are not picked: their memory would only feed that user's next process. Allocates nothing.
 pub fn pick(candidates: &[Candidate], held_now: &[u64], now: &Situation) -> Option<usize> {
     if now.level < Level::Low {
         return None;
@@ -334,9 +338,13 @@ pub fn pick(candidates: &[Candidate], held_now: &[u64], now: &Situation) -> Opti
     // growing one.
     let mut all = candidates.iter().zip(held_now);
     let grows = all.any(|(one, held)| one.leaks || one.burst(*held, now.total).is_some());
+    let fed = |one: &Candidate| !one.leaks && now.taker.is_some_and(|uid| uid != one.owner);
     let may = |one: &Candidate, held: u64| {
         if one.leaks {
             return guilty(one, held);
+        }
+        if fed(one) {
+            return false;
         }
         let helps = held >= now.shortfall / WORTH_PART;
         let cheap = one.is_cheap() && !one.waits;
@@ -345,5 +353,6 @@ pub fn pick(candidates: &[Candidate], held_now: &[u64], now: &Situation) -> Opti
     let mut all = candidates.iter().zip(held_now);
     let worth = all.position(|(one, held)| may(one, *held));
     // When memory is exhausted, even a small victim is better than the kernel's choice.
-    worth.or((exhausted && !candidates.is_empty()).then_some(0))
+    let any = || candidates.iter().position(|one| exhausted && !fed(one));
+    worth.or_else(any)
 }

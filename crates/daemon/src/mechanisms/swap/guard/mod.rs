@@ -16,6 +16,7 @@
 
 mod alarm;
 mod pause;
+mod takers;
 mod target;
 mod watch;
 
@@ -37,6 +38,7 @@ use crate::reconcile::gate::Gate;
 use crate::system::unusable::Unusable;
 use crate::system::System;
 use alarm::Alarm;
+use takers::Takers;
 pub use target::{Killed, Target};
 use watch::Watch;
 
@@ -125,6 +127,7 @@ struct State {
     /// Page cache that counts as available but is kept from reclaim, in bytes.
     kept: u64,
     armed: Armed,
+    takers: Takers,
     reports: Reports,
     /// How long a victim may take to exit by itself.
     grace: Duration,
@@ -270,6 +273,7 @@ impl Guard {
                 shortage: Shortage::new(thresholds),
                 kept: 0,
                 armed: Armed::default(),
+                takers: Takers::default(),
                 reports: Reports::new(),
                 grace: Duration::ZERO,
                 spared: SparedRing::default(),
@@ -386,6 +390,12 @@ impl Guard {
         drop(before);
         self.open = open;
         count
+    }
+
+    /// Sets the growth of each user, in bytes, as of a scan that has just ended. At a kill, the
+    /// thread adds the growth since.
+    pub fn set_users_taken(&self, system: &System, taken: &[(u32, u64)]) {
+        self.shared.state().takers.follow(system, taken);
     }
 
     /// Disarms all apps.

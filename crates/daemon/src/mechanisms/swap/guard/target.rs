@@ -372,7 +372,8 @@ fn swapped_in_status(text: &[u8]) -> u64 {
     found.map_or(0, |(_, kib)| kib.saturating_mul(1024))
 }
 
-fn first_number(file: &PersistentFile) -> Option<u64> {
+/// The file's first number; `None`: the file cannot be read. Allocates nothing.
+pub(super) fn first_number(file: &PersistentFile) -> Option<u64> {
     file.numbers().ok().map(|[number]| number)
 }
 

@@ -12,6 +12,7 @@ fn report(at: u64) -> Report {
     Report {
         candidate: Candidate {
             app: key,
+            owner: 1000,
             class: Class::Normal,
             leaks: false,
             in_use: false,

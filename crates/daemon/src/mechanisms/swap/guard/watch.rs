@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use limelight_core::model::shortage::{Gauge, Level};
+use limelight_core::model::shortage::{Gauge, Level, Situation};
 use limelight_core::policy::swap::order::{pick, Candidate};
 use limelight_sys::gauge::{GaugeFiles, Memory, Paging};
 use limelight_sys::psi::Trigger;
@@ -312,6 +312,7 @@ impl Watch {
                     return None;
                 }
                 state.armed.measure();
+                state.takers.measure();
             }
             // Measuring the armed apps took time, so read the gauge again. The paging counters do
             // not change that fast, and the kernel itself needs memory to report them.
@@ -333,7 +334,10 @@ impl Watch {
                 continue;
             }
             let total = state.shortage.thresholds().total;
-            let situation = state.shortage.situation();
+            let situation = Situation {
+                taker: state.takers.most(total),
+                ..state.shortage.situation()
+            };
             let armed = &mut state.armed;
             let place = pick(&armed.candidates, &armed.held, &situation)?;
             let (candidate, target, held_now) = armed.remove(place);
