@@ -4,6 +4,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{major, minor};
 
@@ -58,6 +59,17 @@ pub struct Zram {
     pub backing_writes_bytes: u64,
 }
 
+/// What a block device has transferred since boot (`stat`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Transfers {
+    /// Bytes read.
+    pub read: u64,
+    /// Bytes written.
+    pub written: u64,
+    /// Time in which at least one request was in progress. Resolution: one kernel tick.
+    pub busy: Duration,
+}
+
 /// State of zswap, the compressed cache in front of swap areas.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Zswap {
@@ -95,6 +107,38 @@ impl SwapArea {
         }
         let block = sys.path().join("class/block").join(name_of(&path));
         Ok(SwapMedium::Disk(spin(&block)))
+    }
+
+    /// What the area's disk or partition has transferred since boot. `None` for a file, whose disk
+    /// also holds other files, and if the kernel reports nothing.
+    pub fn transfers(&self, sys: &Dir) -> Option<Transfers> {
+        let path = unescape(&self.path);
+        let block = sys.path().join("class/block").join(name_of(&path));
+        let text = Dir::open(block).ok()?.read_text("stat").ok()?;
+        Transfers::parse(&text).filter(|_| self.kind != "file")
+    }
+}
+
+impl Transfers {
+    /// Parses a block device's `stat`, whose sectors have 512 bytes and whose times are in
+    /// milliseconds (`Documentation/block/stat.rst`). `None` if a number is missing.
+    pub fn parse(text: &str) -> Option<Transfers> {
+        let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        let number = |place: usize| words.get(place)?.parse::<u64>().ok();
+        Some(Transfers {
+            read: number(2)?.saturating_mul(512),
+            written: number(6)?.saturating_mul(512),
+            busy: Duration::from_millis(number(9)?),
+        })
+    }
+
+    /// The transfers since an earlier reading; `None` if a counter has decreased.
+    pub fn since(&self, before: &Transfers) -> Option<Transfers> {
+        Some(Transfers {
+            read: self.read.checked_sub(before.read)?,
+            written: self.written.checked_sub(before.written)?,
+            busy: self.busy.checked_sub(before.busy)?,
+        })
     }
 }
 
@@ -230,6 +274,28 @@ mod tests {
         let path = root.join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn transfers_of_a_partition_are_read_and_those_of_a_file_are_not() {
+        let (temp, sys) = fake();
+        let numbers = "  5 1 16 7 3 0 8 2 0 12 9 0 0 0 0 0 0\n";
+        write(temp.path(), "devices/sda/sda2/stat", numbers);
+        let transfers = |path: &str, kind: &str| {
+            let line = format!("F T S U P\n{path} {kind} 1024 0 -2\n");
+            parse_swaps(&line)[0].transfers(&sys)
+        };
+        let expected = Transfers {
+            read: 8192,
+            written: 4096,
+            busy: Duration::from_millis(12),
+        };
+        assert_eq!(transfers("/dev/sda2", "partition"), Some(expected));
+        assert_eq!(transfers("/dev/sda2", "file"), None);
+        assert_eq!(transfers("/dev/vda", "partition"), None);
+        assert_eq!(Transfers::parse("1 2 3"), None);
+        assert_eq!(Transfers::default().since(&expected), None);
+        assert_eq!(expected.since(&expected), Some(Transfers::default()));
     }
 
     /// A sysfs with a rotational `sda` and its partition, a solid `vda`, and `zram0`.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use limelight_core::model::storage::{Area, Compressed, Medium, Storage};
 use limelight_sys::keyed::Keyed;
 use limelight_sys::meminfo::page_bytes;
-use limelight_sys::swap::{Spin, SwapMedium, Zswap};
+use limelight_sys::swap::{Spin, SwapMedium, Transfers, Zswap};
 
 use crate::system::System;
 
@@ -17,6 +17,9 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// Smallest read, in bytes, that is used to measure the storage's speed.
 const TELLING: u64 = 1 << 20;
+/// Reads are used to measure a disk's speed only if they are at least this many times as much as
+/// was written meanwhile.
+const MOSTLY_READ: u64 = 8;
 
 /// State of the swap storage over time.
 #[derive(Debug, Default)]
@@ -25,17 +28,26 @@ pub struct StorageSource {
     hours: VecDeque<(Duration, u64)>,
     /// Measured speed of reads from swap, in bytes per second.
     read_rate: Option<u64>,
+    /// The name of the swap area on a disk whose speed is measured, and what it had transferred
+    /// when the present measurement began.
+    disk: Option<(String, Transfers)>,
 }
 
 impl StorageSource {
     /// Reads the state of the swap storage. An unreadable list of areas counts as empty.
     pub fn look(&mut self, system: &System, counters: &Keyed, at: Duration) -> Storage {
+        let areas = system.proc.swaps().unwrap_or_default();
+        let disk = areas.iter().find_map(|area| {
+            let disk = area.transfers(&system.sys).filter(|_| !area.is_zram())?;
+            Some((area.path.clone(), disk))
+        });
+        self.measure_disk(disk);
         let mut storage = Storage {
             read_rate: self.read_rate,
             ..Storage::default()
         };
         let mut backing_writes = 0;
-        for area in system.proc.swaps().unwrap_or_default() {
+        for area in areas {
             let (medium, used) = match area.medium(&system.sys) {
                 Ok(SwapMedium::Zram(zram)) => {
                     // The kernel counts pages on the backing device as stored.
@@ -98,10 +110,40 @@ impl StorageSource {
         out.saturating_sub(self.hours.front().map_or(0, |(_, out)| *out))
     }
 
-    /// Records that this many bytes were read back in this time.
+    /// Measures the speed of swap on a disk while it is busy. The time of a request to bring memory
+    /// back would not show it: such a request ends when the reads are queued. Small reads are
+    /// accumulated.
+    fn measure_disk(&mut self, disk: Option<(String, Transfers)>) {
+        let Some((name, now)) = disk else {
+            self.disk = None;
+            return;
+        };
+        let before = self.disk.as_ref().filter(|(known, _)| *known == name);
+        let passed = before.and_then(|(_, before)| now.since(before));
+        let Some(passed) = passed else {
+            self.disk = Some((name, now));
+            return;
+        };
+        if passed.read.max(passed.written) < TELLING {
+            return;
+        }
+        self.disk = Some((name, now));
+        if passed.read >= passed.written.saturating_mul(MOSTLY_READ) {
+            self.note_rate(passed.read, passed.busy);
+        }
+    }
+
+    /// Records that this many bytes were read back in this time. Ignored where a disk's own
+    /// counters show its speed.
     pub fn read_back(&mut self, bytes: u64, took: Duration) {
+        if self.disk.is_none() && bytes >= TELLING {
+            self.note_rate(bytes, took);
+        }
+    }
+
+    fn note_rate(&mut self, bytes: u64, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        if bytes < TELLING || us == 0 {
+        if us == 0 {
             return;
         }
         let rate = bytes.saturating_mul(1_000_000) / us;
@@ -139,5 +181,33 @@ mod tests {
         assert_eq!(source.read_rate, Some(80 * MIB));
         source.read_back(8 * MIB, Duration::from_millis(200));
         assert_eq!(source.read_rate, Some(70 * MIB));
+    }
+
+    #[test]
+    fn speed_of_a_disk_is_measured_by_its_own_counters() {
+        let mut source = StorageSource::default();
+        let mut at = |read: u64, written: u64, busy: u64| {
+            let transfers = Transfers {
+                read: read * MIB / 4,
+                written: written * MIB / 4,
+                busy: Duration::from_millis(busy),
+            };
+            source.measure_disk(Some(("/dev/sda2".to_owned(), transfers)));
+            source.read_rate
+        };
+        // What was transferred before the first reading says nothing.
+        assert_eq!(at(400, 0, 10), None);
+        // Three reads of 1/4, 1/4 and 1/2 MiB in 10 ms each.
+        assert_eq!(at(401, 0, 20), None);
+        assert_eq!(at(402, 0, 30), None);
+        assert_eq!(at(404, 0, 40), Some(1_000_000 * MIB / 30_000));
+        // Time that was mostly spent on writes.
+        assert_eq!(at(404, 100, 1000), Some(1_000_000 * MIB / 30_000));
+        // A request to bring memory back ends before the disk has read it.
+        source.read_back(8 * MIB, Duration::from_millis(1));
+        assert_eq!(source.read_rate, Some(1_000_000 * MIB / 30_000));
+        // Another disk: its counters start a new measurement.
+        source.measure_disk(Some(("/dev/sdb1".to_owned(), Transfers::default())));
+        assert_eq!(source.read_rate, Some(1_000_000 * MIB / 30_000));
     }
 }
