@@ -96,6 +96,9 @@ pub fn set_up(machine: &Machine) -> Result<Option<Mapping>> {
         }
     }
     mount_configfs();
+    if machine.disks_model_flash {
+        report_flash()?;
+    }
     if let Some(flash) = &machine.flash {
         flash::create(flash)?;
     }
@@ -225,6 +228,18 @@ pub fn number_in(path: &Path) -> Result<u64> {
     text.trim()
         .parse()
         .with_context(|| format!("{} holds {text:?}, not a number", path.display()))
+}
+
+/// Makes all QEMU's disks report that they do not rotate.
+fn report_flash() -> Result<()> {
+    for entry in fs::read_dir("/sys/block").context("cannot list /sys/block")? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with("vd") {
+            let file = entry.path().join("queue/rotational");
+            fs::write(&file, "0").with_context(|| format!("cannot write {}", file.display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Waits until a condition holds; false on timeout.

@@ -272,6 +272,7 @@ impl Job<'_> {
                 lru_gen: Some(boot.variant.lru.lru_gen()),
                 free_mib: size.free_mib,
                 flash,
+                disks_model_flash: size.disk_speed.is_some(),
                 cgroup_v1: size.cgroup_v1,
                 zero_disks,
             },
