@@ -33,12 +33,35 @@ pub fn is_dear(known: &Known, snapshot: &Snapshot) -> bool {
         return false;
     }
     let in_force = &snapshot.in_force.swapping;
-    let back = storage.read_time(in_force.needed(known.key(), known.found.memory.allocated()));
+    let back = storage.read_time(needed(known, snapshot));
     let back = back.saturating_mul(DEAR_TIMES);
     let is_exempt = in_force.is_exempt(known.key());
     let back = if is_exempt { back } else { back / STAYS_PART };
     let worth = |start: Duration| start > Duration::ZERO && start >= back;
     known.start().is_some_and(worth)
+}
+
+/// Bytes of its allocated memory that the app needs when it comes to the foreground. The working
+/// set of an app that was never swapped is unknown. It then counts as the share that the known
+/// working sets have of their apps' memory. If none is known, the app counts as needing all of it.
+fn needed(known: &Known, snapshot: &Snapshot) -> u64 {
+    let allocated = known.found.memory.allocated();
+    let in_force = &snapshot.in_force.swapping;
+    if let Some(set) = in_force.working_set(known.key()) {
+        return set.min(allocated);
+    }
+    let others = snapshot.apps.iter().filter_map(|other| {
+        let set = in_force.working_set(other.key())?;
+        let all = other.found.memory.allocated();
+        Some((set.min(all), all))
+    });
+    let (sets, all) = others.fold((0u64, 0u64), |(sets, all), (set, other)| {
+        (sets.saturating_add(set), all.saturating_add(other))
+    });
+    match all {
+        0 => allocated,
+        _ => (allocated / 1024).saturating_mul(sets / 1024) / (all / 1024).max(1) * 1024,
+    }
 }
 
 #[cfg(test)]
@@ -145,6 +168,18 @@ mod tests {
         let mut machine = machine(5, 100, Some(S(1)));
         assert!(!is_dear(&machine.apps[0], &machine));
         machine.in_force.swapping.working_sets = vec![(key(0), 4 << 20)];
+        assert!(is_dear(&machine.apps[0], &machine));
+    }
+
+    #[test]
+    fn unknown_working_set_is_estimated_from_the_known_ones() {
+        let mut machine = machine(5, 100, Some(S(1)));
+        let disposable = &machine.apps[0];
+        assert_eq!(needed(disposable, &machine), 20 << 20);
+        // Two other apps of 20 MiB each, which need 4 and 8 MiB.
+        let sets = vec![(key(1), 4 << 20), (key(2), 8 << 20)];
+        machine.in_force.swapping.working_sets = sets;
+        assert_eq!(needed(&machine.apps[0], &machine), 6 << 20);
         assert!(is_dear(&machine.apps[0], &machine));
     }
 }
