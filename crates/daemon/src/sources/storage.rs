@@ -31,6 +31,8 @@ pub struct StorageSource {
     /// The name of the swap area on a disk whose speed is measured, and what it had transferred
     /// when the present measurement began.
     disk: Option<(String, Transfers)>,
+    /// Whether all swap is zram, which has read a page when the request for it ends.
+    is_zram: bool,
 }
 
 impl StorageSource {
@@ -42,6 +44,7 @@ impl StorageSource {
             Some((area.path.clone(), disk))
         });
         self.measure_disk(disk);
+        self.is_zram = areas.iter().all(|area| area.is_zram());
         let mut storage = Storage {
             read_rate: self.read_rate,
             ..Storage::default()
@@ -133,10 +136,10 @@ impl StorageSource {
         }
     }
 
-    /// Records that this many bytes were read back in this time. Ignored where a disk's own
-    /// counters show its speed.
+    /// Records that a request to bring memory back asked for this many bytes and took this long.
+    /// Ignored unless all swap is zram.
     pub fn read_back(&mut self, bytes: u64, took: Duration) {
-        if self.disk.is_none() && bytes >= TELLING {
+        if self.is_zram && bytes >= TELLING {
             self.note_rate(bytes, took);
         }
     }
@@ -174,7 +177,10 @@ mod tests {
 
     #[test]
     fn speed_is_measured_only_on_large_reads() {
-        let mut source = StorageSource::default();
+        let mut source = StorageSource {
+            is_zram: true,
+            ..StorageSource::default()
+        };
         source.read_back(4096, Duration::from_millis(1));
         assert_eq!(source.read_rate, None);
         source.read_back(8 * MIB, Duration::from_millis(100));
@@ -203,7 +209,7 @@ mod tests {
         assert_eq!(at(404, 0, 40), Some(1_000_000 * MIB / 30_000));
         // Time that was mostly spent on writes.
         assert_eq!(at(404, 100, 1000), Some(1_000_000 * MIB / 30_000));
-        // A request to bring memory back ends before the disk has read it.
+        // A request to bring memory back from a disk ends before the disk has read it.
         source.read_back(8 * MIB, Duration::from_millis(1));
         assert_eq!(source.read_rate, Some(1_000_000 * MIB / 30_000));
         // Another disk: its counters start a new measurement.
