@@ -35,6 +35,15 @@ impl Linux {
         }
     }
 
+    /// Kernel parameters with which all zeroing of pages is in functions of its own, as the cache model
+    /// requires. Linux 7.3 otherwise inlines `rep stosq` into the callers.
+    pub fn traceable_zeroing(self) -> &'static [&'static str] {
+        match self {
+            Linux::V6_12 => &[],
+            Linux::V7_3 => &["clearcpuid=rep_good"],
+        }
+    }
+
     /// The version of `kernel` if version `self` is selected. Kernels for other machines, and the
     /// kernel of our package, exist only for Linux 6.12 (or older).
     pub fn of(self, kernel: Kernel) -> Linux {

@@ -36,10 +36,11 @@ const CACHES: [(&str, Level); 3] = [
 const WAITS_NS: [f64; 3] = [3.0, 10.5, 61.5];
 
 /// Functions whose loads and stores all belong to the zeroing of a page.
-const ZEROING: [&str; 4] = [
+const ZEROING: [&str; 5] = [
     "clear_page_rep",
     "clear_page_orig",
     "clear_page_erms",
+    "__clear_pages_unrolled",
     "clear_nontemporal",
 ];
 /// Functions that only the kernel's zeroing thread executes. Kernels without prezero do not have

@@ -318,7 +318,10 @@ impl Job<'_> {
             mode: boot.mode,
             accelerator: self.accelerator,
             in_turn: false,
-            parameters: boot.parameters.to_vec(),
+            parameters: match size.cache_model {
+                true => [boot.parameters, self.paths.linux.traceable_zeroing()].concat(),
+                false => boot.parameters.to_vec(),
+            },
             fast_strings: size.fast_strings,
             plugin,
             seed: boot.seed(),
