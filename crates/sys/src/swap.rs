@@ -105,17 +105,24 @@ impl SwapArea {
             });
             return Ok(SwapMedium::File(spin));
         }
-        let block = sys.path().join("class/block").join(name_of(&path));
-        Ok(SwapMedium::Disk(spin(&block)))
+        Ok(SwapMedium::Disk(spin(&self.block_directory(sys))))
+    }
+
+    /// The sysfs directory of the area's disk or partition.
+    fn block_directory(&self, sys: &Dir) -> PathBuf {
+        let path = unescape(&self.path);
+        sys.path().join("class/block").join(name_of(&path))
     }
 
     /// What the area's disk or partition has transferred since boot. `None` for a file, whose disk
     /// also holds other files, and if the kernel reports nothing.
     pub fn transfers(&self, sys: &Dir) -> Option<Transfers> {
-        let path = unescape(&self.path);
-        let block = sys.path().join("class/block").join(name_of(&path));
+        if self.kind == "file" {
+            return None;
+        }
+        let block = self.block_directory(sys);
         let text = Dir::open(block).ok()?.read_text("stat").ok()?;
-        Transfers::parse(&text).filter(|_| self.kind != "file")
+        Transfers::parse(&text)
     }
 }
 
@@ -218,8 +225,7 @@ impl WriteBack {
             SwapMedium::Zram(zram) if zram.backed => {}
             _ => return Ok(None),
         }
-        let name = unescape(&area.path);
-        let device = Dir::open(sys.path().join("class/block").join(name_of(&name)))?;
+        let device = Dir::open(area.block_directory(sys))?;
         Ok(Some(WriteBack {
             file: PersistentFile::open_to_write(&device, FILE)?,
             path: device.path().join(FILE),

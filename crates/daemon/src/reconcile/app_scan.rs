@@ -449,7 +449,7 @@ impl Reconciler {
             .apps
             .users
             .observe(services::users(&self.system), at);
-        if let Some(guard) = &self.mechanisms.swap.guard {
+        if let Some(guard) = &mut self.mechanisms.swap.guard {
             guard.set_users_taken(&self.system, &self.model.apps.users.taken());
         }
         for known in &gone {

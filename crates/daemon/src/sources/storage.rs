@@ -39,10 +39,8 @@ impl StorageSource {
     /// Reads the state of the swap storage. An unreadable list of areas counts as empty.
     pub fn look(&mut self, system: &System, counters: &Keyed, at: Duration) -> Storage {
         let areas = system.proc.swaps().unwrap_or_default();
-        let disk = areas.iter().find_map(|area| {
-            let disk = area.transfers(&system.sys).filter(|_| !area.is_zram())?;
-            Some((area.path.clone(), disk))
-        });
+        let mut disks = areas.iter().filter(|area| !area.is_zram());
+        let disk = disks.find_map(|area| Some((area.path.clone(), area.transfers(&system.sys)?)));
         self.measure_disk(disk);
         self.is_zram = areas.iter().all(|area| area.is_zram());
         let mut storage = Storage {

@@ -54,7 +54,7 @@ impl Culprits {
     /// The culprits as of this snapshot.
     pub fn of(snapshot: &Snapshot) -> Culprits {
         Culprits {
-            machine: growing(snapshot).or_else(|| find(snapshot)),
+            machine: growing(snapshot).or_else(|| filling(snapshot)),
             user: taker(snapshot),
             owners: Owners::of(snapshot),
         }
@@ -79,8 +79,7 @@ pub fn find(snapshot: &Snapshot) -> Option<Culprit> {
     if snapshot.shortage.level() < Level::Swap {
         return None;
     }
-    let filled = || is_filled_by_service(snapshot).then_some(Culprit::Service);
-    growing(snapshot).or_else(filled)
+    growing(snapshot).or_else(|| filling(snapshot))
 }
 
 /// The foreground app, unless it is starting, or a service, if its growth would explain a shortage.
@@ -116,15 +115,15 @@ fn explains(snapshot: &Snapshot, grown: u64) -> bool {
     grown > leak(snapshot.shortage.thresholds().total) && grown >= all / PART
 }
 
-/// Whether one service has at least half of the memory and can be squeezed, while memory is not
+/// A service that has at least half of the memory and can be squeezed, while memory is short but not
 /// exhausted. The service would use the memory of a killed app only to page itself in again.
-fn is_filled_by_service(snapshot: &Snapshot) -> bool {
+fn filling(snapshot: &Snapshot) -> Option<Culprit> {
     let shortage = &snapshot.shortage;
     let most = shortage.thresholds().total / PART;
     let fills = |service: &Service| service.memory.allocated() >= most;
-    shortage.level() < Level::Exhausted
-        && services::may_squeeze(snapshot)
-        && snapshot.services.iter().any(fills)
+    let short = (Level::Swap..Level::Exhausted).contains(&shortage.level());
+    let filled = short && services::may_squeeze(snapshot) && snapshot.services.iter().any(fills);
+    filled.then_some(Culprit::Service)
 }
 
 /// Like [`taker`], but `None` while memory is not short.

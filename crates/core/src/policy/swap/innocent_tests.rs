@@ -317,7 +317,7 @@ fn healthy_app_is_not_killed_for_another_user_who_grew_since_the_last_scan() {
     assert_eq!(picked(&machine, &exhausted), Some(key(1)));
     machine.apps.remove(1);
     assert_eq!(picked(&machine, &exhausted), None);
-    // An app that leaks is killed whoever else takes memory.
+    // A leaking app is killed even if another user takes the memory.
     let leaking = snapshot(&[app(Class::Normal, 60, 60)], 2, 0);
     assert_eq!(picked(&leaking, &exhausted), Some(key(0)));
 }

@@ -38,7 +38,7 @@ use crate::reconcile::gate::Gate;
 use crate::system::unusable::Unusable;
 use crate::system::System;
 use alarm::Alarm;
-use takers::Takers;
+use takers::{Slice, Takers};
 pub use target::{Killed, Target};
 use watch::Watch;
 
@@ -106,6 +106,8 @@ pub struct Guard {
     shared: Arc<Shared>,
     /// Open targets of the armed apps, reused for apps that are armed again.
     open: BTreeMap<AppKey, Arc<Target>>,
+    /// Open slices of the followed users.
+    slices: Vec<Arc<Slice>>,
     thread: Option<JoinHandle<()>>,
     /// How stalls and work wake the thread, as human-readable text.
     by_stall: String,
@@ -305,6 +307,7 @@ impl Guard {
         let guard = Guard {
             shared,
             open: BTreeMap::new(),
+            slices: Vec::new(),
             thread: Some(thread),
             by_stall,
             by_work,
@@ -394,8 +397,13 @@ impl Guard {
 
     /// Sets the growth of each user, in bytes, as of a scan that has just ended. At a kill, the
     /// thread adds the growth since.
-    pub fn set_users_taken(&self, system: &System, taken: &[(u32, u64)]) {
-        self.shared.state().takers.follow(system, taken);
+    pub fn set_users_taken(&mut self, system: &System, taken: &[(u32, u64)]) {
+        // Opening files may wait for memory, so the thread's lock is not held meanwhile.
+        takers::open_slices(system, &mut self.slices, taken);
+        let takers = Takers::new(&self.slices, taken);
+        let before = std::mem::replace(&mut self.shared.state().takers, takers);
+        // The old descriptors are closed here, not in the thread.
+        drop(before);
     }
 
     /// Disarms all apps.

@@ -5,6 +5,8 @@
 //! another cgroup, the process that took it. The charges of the users' slices show the growth since
 //! the scan, whichever process it is.
 
+use std::sync::Arc;
+
 use limelight_core::policy::swap::culprit::most_taken;
 use limelight_sys::persistent_file::PersistentFile;
 
@@ -18,11 +20,7 @@ pub struct Takers(Vec<Taker>);
 
 #[derive(Debug)]
 struct Taker {
-    uid: u32,
-    /// `memory.current` of the user's slice.
-    current: PersistentFile,
-    /// `memory.swap.current`; `None`: swap is not accounted.
-    swapped: Option<PersistentFile>,
+    slice: Arc<Slice>,
     /// The user's growth as of the last scan, in bytes.
     taken: u64,
     /// Bytes that were charged to the slice at that scan, and that are charged now. They include
@@ -31,17 +29,24 @@ struct Taker {
     charged_now: u64,
 }
 
-impl Taker {
-    fn open(system: &System, uid: u32) -> Option<Taker> {
+/// The open files of a user's slice.
+#[derive(Debug)]
+pub struct Slice {
+    uid: u32,
+    /// `memory.current`.
+    current: PersistentFile,
+    /// `memory.swap.current`; `None`: swap is not accounted.
+    swapped: Option<PersistentFile>,
+}
+
+impl Slice {
+    fn open(system: &System, uid: u32) -> Option<Slice> {
         let slice = user_slice(system, uid)?;
         let open = |file| PersistentFile::open(slice.dir(), file).ok();
-        Some(Taker {
+        Some(Slice {
             uid,
             current: open("memory.current")?,
             swapped: open("memory.swap.current"),
-            taken: 0,
-            charged: 0,
-            charged_now: 0,
         })
     }
 
@@ -52,32 +57,42 @@ impl Taker {
     }
 }
 
+/// Opens the slices of these users, unless they are open already. One user alone needs none: no
+/// other user's app needs to be spared.
+pub fn open_slices(system: &System, open: &mut Vec<Arc<Slice>>, taken: &[(u32, u64)]) {
+    let users = if taken.len() < 2 { &[][..] } else { taken };
+    open.retain(|slice| {
+        let followed = users.iter().any(|(uid, _)| *uid == slice.uid);
+        followed && slice.charge().is_some()
+    });
+    for (uid, _) in users {
+        if !open.iter().any(|slice| slice.uid == *uid) {
+            open.extend(Slice::open(system, *uid).map(Arc::new));
+        }
+    }
+}
+
 impl Takers {
-    /// Follows these users, given their growth in bytes as of a scan that has just ended. One user
-    /// alone is not followed: no other user's app needs to be spared.
-    pub fn follow(&mut self, system: &System, taken: &[(u32, u64)]) {
-        let mut before = std::mem::take(&mut self.0);
-        if taken.len() < 2 {
-            return;
-        }
-        for (uid, taken) in taken {
-            let place = before.iter().position(|taker| taker.uid == *uid);
-            let known = place.map(|place| before.swap_remove(place));
-            let known = known.filter(|known| known.charge().is_some());
-            let Some(mut taker) = known.or_else(|| Taker::open(system, *uid)) else {
-                continue;
-            };
-            taker.taken = *taken;
-            taker.charged = taker.charge().unwrap_or(0);
-            taker.charged_now = taker.charged;
-            self.0.push(taker);
-        }
+    /// The growth of the users with these slices. `taken`: each user's growth in bytes as of a scan
+    /// that has just ended.
+    pub fn new(slices: &[Arc<Slice>], taken: &[(u32, u64)]) -> Takers {
+        let takers = slices.iter().filter_map(|slice| {
+            let (_, taken) = taken.iter().find(|(uid, _)| *uid == slice.uid)?;
+            let charged = slice.charge()?;
+            Some(Taker {
+                slice: Arc::clone(slice),
+                taken: *taken,
+                charged,
+                charged_now: charged,
+            })
+        });
+        Takers(takers.collect())
     }
 
     /// Reads the charges. Allocates nothing.
     pub fn measure(&mut self) {
         for taker in &mut self.0 {
-            taker.charged_now = taker.charge().unwrap_or(0);
+            taker.charged_now = taker.slice.charge().unwrap_or(0);
         }
     }
 
@@ -86,7 +101,7 @@ impl Takers {
     pub fn most(&self, total: u64) -> Option<u32> {
         let grown = |taker: &Taker| {
             let since = taker.charged_now.saturating_sub(taker.charged);
-            (taker.uid, taker.taken.saturating_add(since))
+            (taker.slice.uid, taker.taken.saturating_add(since))
         };
         most_taken(self.0.iter().map(grown), total)
     }
