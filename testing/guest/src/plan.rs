@@ -56,8 +56,8 @@ pub struct Machine {
     /// [`Flash::FILES`] and [`Flash::SWAP`].
     #[serde(default)]
     pub flash: Option<Flash>,
-    /// Whether the guest's disks model flash. The kernel allocates and reads swap on flash in another
-    /// way, but QEMU's disks report that they rotate.
+    /// Whether the guest's disks model flash. The kernel allocates and reads swap on flash in
+    /// another way, but QEMU's disks report that they rotate.
     #[serde(default)]
     pub disks_model_flash: bool,
     /// Whether the memory, cpu, cpuset and blkio controllers are on cgroup v1, mounted where

@@ -35,8 +35,8 @@ impl Linux {
         }
     }
 
-    /// Kernel parameters with which all zeroing of pages is in functions of its own, as the cache model
-    /// requires. Linux 7.3 otherwise inlines `rep stosq` into the callers.
+    /// Kernel parameters with which all zeroing of pages is in functions of its own, as the cache
+    /// model requires. Linux 7.3 otherwise inlines `rep stosq` into the callers.
     pub fn traceable_zeroing(self) -> &'static [&'static str] {
         match self {
             Linux::V6_12 => &[],

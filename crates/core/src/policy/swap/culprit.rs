@@ -115,8 +115,8 @@ fn explains(snapshot: &Snapshot, grown: u64) -> bool {
     grown > leak(snapshot.shortage.thresholds().total) && grown >= all / PART
 }
 
-/// A service that has at least half of the memory and can be squeezed, while memory is short but not
-/// exhausted. The service would use the memory of a killed app only to page itself in again.
+/// A service that has at least half of the memory and can be squeezed, while memory is short but
+/// not exhausted. The service would use the memory of a killed app only to page itself in again.
 fn filling(snapshot: &Snapshot) -> Option<Culprit> {
     let shortage = &snapshot.shortage;
     let most = shortage.thresholds().total / PART;
