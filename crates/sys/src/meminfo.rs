@@ -23,6 +23,10 @@ pub struct MemInfo {
     /// Tmpfs and shared anonymous memory: the part of the page cache that the kernel can reclaim
     /// only by swapping.
     pub shmem_bytes: Option<u64>,
+    /// Pages that have a copy in swap: written out or read in, and not changed since.
+    pub swap_cache_bytes: Option<u64>,
+    /// Pages that are being written.
+    pub writeback_bytes: Option<u64>,
     /// Memory that reclaim can reach: free, on an LRU list, or reclaimable slab. All other memory
     /// is locked or in use by the kernel and its drivers.
     pub reachable_bytes: Option<u64>,
@@ -52,6 +56,8 @@ impl MemInfo {
             swap_free_bytes: bytes("SwapFree"),
             dirty_bytes: bytes("Dirty"),
             shmem_bytes: bytes("Shmem"),
+            swap_cache_bytes: bytes("SwapCached"),
+            writeback_bytes: bytes("Writeback"),
             reachable_bytes: REACHABLE
                 .iter()
                 .try_fold(0u64, |sum, name| Some(sum.saturating_add(bytes(name)?))),

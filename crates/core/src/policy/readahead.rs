@@ -409,8 +409,7 @@ mod tests {
             total: 800 * MIB,
             available,
             reachable: 800 * MIB,
-            swap_total: 0,
-            swap_free: 0,
+            ..Memory::default()
         };
         assert_eq!(room(&memory(300 * MIB), 0), 200 * MIB);
         assert_eq!(room(&memory(90 * MIB), 0), 0);

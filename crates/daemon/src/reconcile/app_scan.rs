@@ -43,9 +43,6 @@ const VERY_SHORT: Duration = Duration::from_millis(500);
 const RETRY: Duration = Duration::from_millis(250);
 const POSTPONED_MOST: Duration = Duration::from_secs(1);
 
-/// Maximum number of apps that left the foreground and whose mapped pages are not recorded yet.
-const LEFT_MOST: usize = 8;
-
 /// Shortest time between two scans for requests that name an app missing from the last scan. The
 /// limit is needed because any user may send such requests.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -73,8 +70,6 @@ pub struct AppScan {
     /// Whether the topmost app was settled at the last scan.
     settled: bool,
     previous: Option<(AppKey, Duration)>,
-    /// Apps that have left the foreground since the topmost app last settled.
-    left: Vec<Errand>,
     /// When the next scan is due.
     next_look: Option<Duration>,
     /// Since when the scan has been postponed.
@@ -102,7 +97,6 @@ impl AppScan {
             front: None,
             settled: false,
             previous: None,
-            left: Vec::new(),
             next_look: None,
             postponed: None,
             unknown: false,
@@ -218,17 +212,8 @@ impl Reconciler {
             self.scan.settled = false;
             if let Some(before) = before {
                 self.scan.previous = Some((before.key, at));
-                let last = self.model.last.topmost.as_ref();
-                let members = last.filter(|last| last.app.key == before.key);
-                // Reading its page tables now would delay the app that the user waits for.
-                let left = &mut self.scan.left;
-                left.drain(..left.len().saturating_sub(LEFT_MOST - 1));
-                left.push(Errand::Remember {
-                    app: before.key,
-                    members: members.map_or(Vec::new(), |last| last.members.clone()),
-                });
                 let swap = &mut self.mechanisms.swap;
-                swap.left_front(&mut self.mechanisms.shared);
+                swap.left_front(&mut self.mechanisms.shared, before.key);
             }
         }
         // Whether the app may be swapped out at all must be known before it takes memory.
@@ -282,11 +267,9 @@ impl Reconciler {
         }
         let settled = self.is_settled(at);
         if settled && !std::mem::replace(&mut self.scan.settled, settled) {
-            let left = std::mem::take(&mut self.scan.left);
-            let front = self.model.topmost.front();
-            let front = front.map(|front| Errand::Learn { app: front.app.key });
-            for errand in front.into_iter().chain(left) {
-                self.mechanisms.swap.ask(errand);
+            if let Some(front) = self.model.topmost.front() {
+                let app = front.app.key;
+                self.mechanisms.swap.ask(Errand::Learn { app });
             }
         }
         // If a request caused a scan a moment ago, the scan below is skipped, and another one

@@ -7,9 +7,10 @@ use std::time::Duration;
 use limelight_core::model::pressure::{Memory, Reading};
 use limelight_core::model::Lru;
 use limelight_proto::{MemoryThen, Stall, Stalls};
+use limelight_sys::cgroup::CgroupPath;
 use limelight_sys::keyed::Keyed;
 use limelight_sys::lru_gen::Reclaim;
-use limelight_sys::meminfo::page_bytes;
+use limelight_sys::meminfo::{page_bytes, MemInfo};
 use limelight_sys::psi::{Pressure, StallKind, Trigger};
 use tracing::info;
 
@@ -21,6 +22,11 @@ const FILE: &str = "pressure/memory";
 /// second.
 const STALL: Duration = Duration::from_millis(100);
 const WINDOW: Duration = Duration::from_secs(1);
+
+/// Reciprocal of the smallest share of memory that a swap cache must have to be examined.
+const SWAP_CACHE_PART: u64 = 64;
+/// Maximum number of cgroups below the root that are read.
+const GROUPS_MAX: usize = 64;
 
 /// The pressure source.
 #[derive(Debug)]
@@ -90,12 +96,39 @@ pub fn memory(system: &System, counters: &Keyed) -> Memory {
         total: info.total_bytes.unwrap_or(0),
         free: info.free_bytes.unwrap_or(0),
         available: info.available_bytes.or(info.free_bytes).unwrap_or(0),
+        unmapped_swap_cache: unmapped_swap_cache(system, &info),
         reachable: info
             .reachable_bytes
             .map_or(0, |bytes| bytes.saturating_add(compressed)),
         swap_total: info.swap_total_bytes.unwrap_or(0),
         swap_free: info.swap_free_bytes.unwrap_or(0),
     }
+}
+
+/// Bytes in the swap cache that no process maps and that are not being written. Each cgroup directly
+/// below the root is read, because the counters of the whole machine do not tell locked anonymous
+/// pages, which are on no list, from pages in the swap cache.
+fn unmapped_swap_cache(system: &System, info: &MemInfo) -> u64 {
+    let cached = info.swap_cache_bytes.unwrap_or(0);
+    if cached < info.total_bytes.unwrap_or(0) / SWAP_CACHE_PART {
+        return 0;
+    }
+    let groups = CgroupPath::parse("/").and_then(|root| system.cgroups.open(&root).ok());
+    let unmapped = groups.map_or(0, |root| {
+        let (names, _) = root.child_names(GROUPS_MAX).unwrap_or_default();
+        let groups = names.iter().filter_map(|name| root.open_child(name).ok());
+        let stats = groups.filter_map(|group| group.memory_stat().ok());
+        stats.map(|stat| unmapped_in(&stat)).sum()
+    });
+    let written = info.writeback_bytes.unwrap_or(0);
+    unmapped.min(cached).saturating_sub(written)
+}
+
+/// The same of one cgroup, from its `memory.stat`: the anonymous lists hold the pages that processes
+/// map, shared memory, and the swap cache.
+fn unmapped_in(stat: &Keyed) -> u64 {
+    let sum = |names: [&str; 2]| names.iter().filter_map(|name| stat.get(name)).sum::<u64>();
+    sum(["active_anon", "inactive_anon"]).saturating_sub(sum(["anon", "shmem"]))
 }
 
 /// The machine's memory now, for callers that need no other counter.
@@ -166,5 +199,53 @@ pub fn lru(system: &System) -> Lru {
     match Reclaim::read(&system.sys) {
         Ok(reclaim) if reclaim.is_multi_gen() => Lru::MultiGen,
         _ => Lru::TwoList,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::Roots;
+    use std::fs;
+
+    /// A machine with 64 MiB of memory and one cgroup with 20 MiB on its anonymous lists, of which
+    /// processes map 4 MiB and 2 MiB are shared memory.
+    fn unmapped(cached_mib: u64, written_mib: u64) -> u64 {
+        let temp = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: String| {
+            let path = temp.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let kib = |mib: u64| mib << 10;
+        write(
+            "proc/meminfo",
+            format!(
+                "MemTotal: {} kB\nSwapCached: {} kB\nWriteback: {} kB\n",
+                kib(64),
+                kib(cached_mib),
+                kib(written_mib)
+            ),
+        );
+        let stat = |anon: u64| {
+            let lists = "active_anon 5242880\ninactive_anon 15728640";
+            format!("{lists}\nanon {}\nshmem 2097152\n", anon << 20)
+        };
+        write("cgroup/user.slice/memory.stat", stat(4));
+        write("cgroup/user.slice/cgroup.procs", String::new());
+        // Its memory is locked, so it is on no list that is counted.
+        write("cgroup/locked.service/memory.stat", stat(100));
+        write("cgroup/locked.service/cgroup.procs", String::new());
+        fs::create_dir_all(temp.path().join("sys")).unwrap();
+        let system = System::open(Roots::below(temp.path())).unwrap();
+        memory_now(&system).unmapped_swap_cache >> 20
+    }
+
+    #[test]
+    fn swap_cache_that_no_process_maps_is_counted() {
+        assert_eq!(unmapped(30, 0), 14, "the rest is mapped");
+        assert_eq!(unmapped(10, 0), 10);
+        assert_eq!(unmapped(10, 3), 7, "3 MiB are still being written");
+        assert_eq!(unmapped(0, 0), 0);
     }
 }

@@ -399,7 +399,11 @@ fn missing(snapshot: &Snapshot) -> Option<(u64, &'static str)> {
     let least = thresholds.swap / 4 * 5;
     // Uses the snapshot's reading: the gauge may be a minute old while there is plenty of memory.
     let memory = &snapshot.memory;
-    let available = memory.available.saturating_sub(snapshot.kept_cache);
+    // Squeezed pages stay in the swap cache until memory is needed. If they did not count, each
+    // squeeze would be followed by another one.
+    let dropped = memory.unmapped_swap_cache;
+    let available = memory.available.saturating_add(dropped);
+    let available = available.saturating_sub(snapshot.kept_cache);
     if !snapshot.settled {
         let missing = least.saturating_sub(available);
         let urgent = shortage.level() >= Level::Kill && missing > 0;
@@ -411,7 +415,8 @@ fn missing(snapshot: &Snapshot) -> Option<(u64, &'static str)> {
     let launch = back.unwrap_or(0).min(most).max(least);
     let mut missing = launch.saturating_sub(available);
     if shortage.is_crowded() {
-        missing = missing.max(launch.saturating_sub(memory.free.min(available)));
+        let free = memory.free.saturating_add(dropped);
+        missing = missing.max(launch.saturating_sub(free.min(available)));
     }
     (missing > 0).then_some((missing, "the next launch needs room"))
 }

@@ -509,6 +509,10 @@ fn room_for_the_next_launch_is_made_while_the_user_is_not_waiting() {
     assert_eq!(squeezed(&near), None, "the user waits");
     near.settled = true;
     assert_eq!(squeezed(&near), Some(8 * MIB));
+    // The last squeeze's pages are on the disk, but no reclaim has dropped them yet.
+    let mut written = near.clone();
+    written.memory.unmapped_swap_cache = 8 * MIB;
+    assert_eq!(squeezed(&written), None);
     near.storage.areas.clear();
     assert_eq!(squeezed(&near), None, "there is no swap");
     let mut plenty = machine(45);

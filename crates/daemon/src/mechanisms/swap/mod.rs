@@ -238,9 +238,10 @@ impl Swap {
 
     /// Notes that an app is no longer topmost: stops reading its memory back, and interrupts a
     /// running squeeze, because the next app may need the disk.
-    pub fn left_front(&mut self, shared: &mut Shared) {
+    pub fn left_front(&mut self, shared: &mut Shared, app: AppKey) {
         shared.in_force.swapping.returned = None;
         if let Some(swapper) = &self.swapper {
+            swapper.ask(Errand::Left { app });
             swapper.interrupt();
         }
     }

@@ -4,11 +4,13 @@
 //! disk all requests at once.
 //!
 //! Only memory that the app will need is read: reading all of its swap takes as long as several
-//! launches, and evicts the pages of other apps. The needed file pages are those that the app had
-//! mapped when it left the foreground. The needed memory is what the app touched after earlier
-//! returns. The kernel reads the pages on advice (`MADV_WILLNEED`) but maps none, so a page that is
-//! still in no page table a moment after a return was not needed. An app touches the same memory
-//! each time the user switches to it (ASAP, USENIX ATC 2021).
+//! launches, and evicts the pages of other apps. The needed memory is what the app touched after
+//! earlier returns. The kernel reads the pages on advice (`MADV_WILLNEED`) but maps none, so a page
+//! that is still in no page table a moment after a return was not needed. The needed file pages are
+//! those that the app has mapped at that moment: reclaim has unmapped what it evicted meanwhile, and
+//! only the pages that the app touched are mapped again. An app touches the same memory each time
+//! the user switches to it (ASAP, USENIX ATC 2021). Nothing is learnt from the app's start, which
+//! maps much that the app never touches again.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -49,7 +51,7 @@ pub(crate) fn run(
     };
     for errand in errands {
         match errand {
-            Errand::Remember { app, members } => remember(&proc, footprints, app, &members),
+            Errand::Left { app } => leave(footprints, app),
             Errand::Learn { app } => {
                 let working_set = learn(&proc, footprints, app);
                 reply.send(Done::Learnt { app, working_set });
@@ -102,56 +104,52 @@ fn has_room(proc: &Proc, footprints: &Footprints, app: AppKey) -> bool {
     !full(&memory)
 }
 
-/// Records which file pages an app has mapped as it leaves the foreground.
-fn remember(proc: &Proc, footprints: &Footprints, app: AppKey, members: &[ProcessId]) {
-    if !has_room(proc, footprints, app) {
-        return;
-    }
-    let files_of = |&member: &ProcessId| {
-        let process = same_process(proc, member);
-        let ranges = process.and_then(|process| process.file_pages(LOOK_MOST).ok());
-        let mut files = joined(ranges.unwrap_or_default(), GAP);
-        files.truncate(RANGES);
-        (member, files)
-    };
-    // Only this thread adds and removes footprints, so it can scan without the lock.
-    let found: Vec<_> = members.iter().map(files_of).collect();
+/// Notes that the app has left the foreground.
+fn leave(footprints: &Footprints, app: AppKey) {
     let mut memory = lock(footprints);
-    let known = memory.entry(app).or_default();
-    known.retain(|member, _| members.contains(member));
-    for (member, files) in found {
-        known.entry(member).or_default().files = files;
-    }
+    let known = memory.get_mut(&app).into_iter().flatten();
+    known.for_each(|(_, known)| known.left = true);
 }
 
-/// Determines which of the missing pages the app has touched since it became topmost. Returns the
-/// size of the app's known working set, in bytes.
+/// Determines which memory the app has needed since it became topmost: the missing pages that it
+/// touched, and the file pages that it has mapped. Returns the size of the app's known working set
+/// in its memory, without files, in bytes.
 fn learn(proc: &Proc, footprints: &Footprints, app: AppKey) -> u64 {
     let take_missed = |(member, known): (&ProcessId, &mut Footprint)| {
-        (*member, std::mem::take(&mut known.missed))
+        let missed = std::mem::take(&mut known.missed);
+        (*member, missed, known.left)
     };
     let mut memory = lock(footprints);
     let known = memory.get_mut(&app).into_iter().flatten();
-    let missed: Vec<_> = known.map(take_missed).collect();
+    let returned: Vec<_> = known.map(take_missed).collect();
     drop(memory);
-    let touched = |(member, missed): (ProcessId, Vec<AddressRange>)| {
-        let process = same_process(proc, member).filter(|_| !missed.is_empty())?;
-        let still = process.swapped(LOOK_MOST).ok()?;
-        Some((member, without(&missed, &still), missed))
+    // Only this thread adds and removes footprints, so it can scan without the lock.
+    let needed = |(member, missed, left): (ProcessId, Vec<AddressRange>, bool)| {
+        let process = same_process(proc, member)?;
+        let still = (!missed.is_empty()).then(|| process.swapped(LOOK_MOST).ok());
+        let touched = still.flatten().map(|still| without(&missed, &still));
+        let files = left.then(|| process.file_pages(LOOK_MOST).ok()).flatten();
+        Some((member, missed, touched, files))
     };
-    let touched: Vec<_> = missed.into_iter().filter_map(touched).collect();
+    let needed: Vec<_> = returned.into_iter().filter_map(needed).collect();
     let mut memory = lock(footprints);
     let Some(known) = memory.get_mut(&app) else {
         return 0;
     };
-    for (member, touched, missed) in touched {
+    for (member, missed, touched, files) in needed {
         let known = known.entry(member).or_default();
-        // Keep the hot pages that were not missing: nothing new is known about them. Gaps between
-        // touched pages are neither recorded nor read, because the touched pages are adjacent in
-        // swap.
-        let before = without(&known.hot, &missed);
-        known.hot = either(&touched, &before);
-        known.hot.truncate(HOT_RANGES);
+        if let Some(touched) = touched {
+            // Keep the hot pages that were not missing: nothing new is known about them. Gaps
+            // between touched pages are neither recorded nor read, because the touched pages are
+            // adjacent in swap.
+            let before = without(&known.hot, &missed);
+            known.hot = either(&touched, &before);
+            known.hot.truncate(HOT_RANGES);
+        }
+        if let Some(files) = files {
+            known.files = joined(files, GAP);
+            known.files.truncate(RANGES);
+        }
     }
     let hot = known.values().flat_map(|known| &known.hot);
     hot.map(AddressRange::bytes).sum()
@@ -170,6 +168,9 @@ fn bring_back(
     let mut brought = Brought::default();
     if !has_room(proc, footprints, app) {
         return brought;
+    }
+    if let Some(known) = lock(footprints).get_mut(&app) {
+        known.retain(|member, _| members.contains(member));
     }
     for &member in members {
         let Some(process) = same_process(proc, member) else {
@@ -248,27 +249,35 @@ mod tests {
         assert_eq!(within(&all, 0), []);
     }
 
+    /// Brings the app to the foreground, and learns what it needed.
+    fn come_to_front(proc: &Proc, footprints: &Footprints, members: &[ProcessId]) -> Brought {
+        let brought = bring_back(proc, footprints, APP, members, u64::MAX, advise);
+        learn(proc, footprints, APP);
+        brought
+    }
+
     #[test]
-    fn mapped_files_are_remembered_and_requested() {
+    fn files_mapped_after_a_return_are_requested_at_the_next() {
         let proc = Proc::open("/proc").unwrap();
         let member = own(&proc);
         let footprints = Footprints::default();
-        remember(&proc, &footprints, APP, &[member]);
-        assert!(
-            !lock(&footprints)[&APP][&member].files.is_empty(),
-            "this program's mapped files are not remembered"
-        );
-        let brought = bring_back(&proc, &footprints, APP, &[member], u64::MAX, advise);
+        let files = || lock(&footprints)[&APP][&member].files.clone();
+        come_to_front(&proc, &footprints, &[member]);
+        assert_eq!(files(), [], "most of it is needed only for the start");
+        leave(&footprints, APP);
+        let brought = come_to_front(&proc, &footprints, &[member]);
+        assert_eq!(brought.files, 0, "nothing was known yet");
+        assert!(!files().is_empty(), "mapped files are not remembered");
+        leave(&footprints, APP);
+        let brought = come_to_front(&proc, &footprints, &[member]);
         // Without the privilege for the advice, the reason is reported.
         assert!(brought.files > 0 || brought.failed.is_some(), "{brought:?}");
         let stranger = ProcessId {
             starttime: member.starttime + 1,
             ..member
         };
-        remember(&proc, &footprints, APP, &[stranger]);
-        let memory = lock(&footprints);
-        assert_eq!(memory[&APP].len(), 1);
-        assert!(memory[&APP][&stranger].files.is_empty());
+        come_to_front(&proc, &footprints, &[stranger]);
+        assert!(lock(&footprints)[&APP].is_empty(), "{stranger:?} has ended");
     }
 
     /// The errand that forgets an app is dropped while the queue is full.
@@ -288,7 +297,7 @@ mod tests {
             let footprint = BTreeMap::from([(ended, Footprint::default())]);
             lock(&footprints).insert(app, footprint);
         }
-        remember(&proc, &footprints, APP, &[member]);
+        come_to_front(&proc, &footprints, &[member]);
         assert!(lock(&footprints).contains_key(&APP));
     }
 
@@ -297,7 +306,9 @@ mod tests {
         let proc = Proc::open("/proc").unwrap();
         let member = own(&proc);
         let footprints = Footprints::default();
-        remember(&proc, &footprints, APP, &[member]);
+        come_to_front(&proc, &footprints, &[member]);
+        leave(&footprints, APP);
+        come_to_front(&proc, &footprints, &[member]);
         let reads = std::cell::Cell::new(0);
         let advise = |_: &Proc, _: ProcessId, ranges: &[AddressRange]| {
             assert!(

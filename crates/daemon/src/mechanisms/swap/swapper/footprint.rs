@@ -10,7 +10,10 @@ use limelight_sys::remote_memory::AddressRange;
 /// The footprint of one process.
 #[derive(Debug, Default)]
 pub struct Footprint {
-    /// File pages that it had mapped when it left the foreground.
+    /// Whether its app has left the foreground since the process was first seen there. Until then,
+    /// most of what it maps it needed only in order to start.
+    pub left: bool,
+    /// File pages that it had mapped a moment after its last return to the foreground.
     pub files: Vec<AddressRange>,
     /// Memory that it touched after its app became topmost.
     pub hot: Vec<AddressRange>,

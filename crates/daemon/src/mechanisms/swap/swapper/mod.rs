@@ -73,12 +73,10 @@ pub enum Job {
 /// A job for the thread that brings memory back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Errand {
-    /// The app has left the foreground: note which file pages it has mapped.
-    Remember {
+    /// The app has left the foreground.
+    Left {
         /// The app.
         app: AppKey,
-        /// Its processes.
-        members: Vec<ProcessId>,
     },
     /// The app is topmost again: read its missing memory.
     Return {
