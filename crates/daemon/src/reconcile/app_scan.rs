@@ -20,6 +20,7 @@ use crate::mechanisms::swap::swapper::Errand;
 use crate::mechanisms::swap::MemoryNotice;
 use crate::reconcile::announced::Announced;
 use crate::reconcile::history::Note;
+use crate::reconcile::loading::Loading;
 use crate::reconcile::scope::Scope;
 use crate::reconcile::{Model, Reconciler};
 use crate::sources::apps::{AppsSource, LOOK_EVERY};
@@ -28,7 +29,7 @@ use crate::sources::oom::{OomKills, Seen};
 use crate::sources::pressure;
 use crate::sources::services::{self, ServiceGrowth};
 use crate::sources::storage::StorageSource;
-use crate::system::{now, System};
+use crate::system::{identify, now, System};
 
 /// An app that has been in the foreground this long counts as having responded, unless a response
 /// window is open. Until then, the daemon postpones its work on the other apps.
@@ -69,6 +70,7 @@ pub struct AppScan {
     front: Option<App>,
     /// Whether the topmost app was settled at the last scan.
     settled: bool,
+    loading: Loading,
     previous: Option<(AppKey, Duration)>,
     /// When the next scan is due.
     next_look: Option<Duration>,
@@ -96,6 +98,7 @@ impl AppScan {
             oom_kills: OomKills::default(),
             front: None,
             settled: false,
+            loading: Loading::default(),
             previous: None,
             next_look: None,
             postponed: None,
@@ -107,6 +110,11 @@ impl AppScan {
     /// The app that was topmost before, and when it left the foreground.
     pub fn previous(&self) -> Option<(AppKey, Duration)> {
         self.previous
+    }
+
+    /// Whether the topmost app still reads its memory from the disk.
+    pub fn is_loading(&self, app: AppKey, at: Duration) -> bool {
+        self.loading.is_loading(app, at)
     }
 
     /// Requests a scan at this time or earlier.
@@ -229,6 +237,7 @@ impl Reconciler {
             self.scan.source.forget_look();
         }
         self.scan.unknown = unknown;
+        self.sample_loading(at);
         self.scan.next_look = Some(if unknown { at } else { at + SETTLED });
         self.scan.front = front;
     }
@@ -236,11 +245,21 @@ impl Reconciler {
     /// Scans the apps if a scan is due. Returns whether one was due.
     pub(super) fn look_at_apps_if_due(&mut self, at: Duration) -> bool {
         let due = self.scan.next_look.is_some_and(|next| next <= at);
+        if due {
+            self.sample_loading(at);
+        }
         let due = due && !self.postpones_look(at);
         if due {
             self.look_for_swap(at);
         }
         due
+    }
+
+    fn sample_loading(&mut self, at: Duration) {
+        if let Some(front) = self.model.topmost.front() {
+            let faults = identify::major_faults(&self.system, &front.app);
+            self.scan.loading.sample(front.app.key, at, faults);
+        }
     }
 
     /// Postpones the scan that is due if the user waits for the topmost app, because a scan reads

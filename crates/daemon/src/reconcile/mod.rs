@@ -9,6 +9,7 @@ pub mod decisions;
 pub mod gate;
 pub mod history;
 mod launch;
+mod loading;
 mod measure;
 mod notices;
 pub mod outbox;
@@ -471,6 +472,7 @@ impl Reconciler {
     fn is_settled(&self, at: Duration) -> bool {
         let front = self.model.topmost.front();
         let long = front.is_none_or(|front| at.saturating_sub(front.since) >= app_scan::SETTLED);
-        long && !self.mechanisms.window.is_open()
+        let loads = front.is_some_and(|front| self.scan.is_loading(front.app.key, at));
+        long && !loads && !self.mechanisms.window.is_open()
     }
 }

@@ -277,6 +277,13 @@ pub fn usage(system: &System, app: &App) -> Option<Usage> {
     charged_to(&open_home(system, app)?)
 }
 
+/// Page faults of the app's own cgroup that waited for the disk; `None` without a cgroup of its own.
+pub fn major_faults(system: &System, app: &App) -> Option<u64> {
+    app.own_home()?;
+    let stat = open_home(system, app)?.memory_stat().ok()?;
+    stat.get("pgmajfault")
+}
+
 /// Memory counters of a cgroup; `None` without the memory controller.
 pub fn charged_to(cgroup: &Cgroup) -> Option<Usage> {
     let stat = cgroup.memory_stat().ok()?;

@@ -400,8 +400,12 @@ fn missing(snapshot: &Snapshot) -> Option<(u64, &'static str)> {
     // Uses the snapshot's reading: the gauge may be a minute old while there is plenty of memory.
     let memory = &snapshot.memory;
     // Squeezed pages stay in the swap cache until memory is needed. If they did not count, each
-    // squeeze would be followed by another one.
-    let dropped = memory.unmapped_swap_cache;
+    // squeeze would be followed by another one. On a crowded machine that is wanted: the next
+    // launch takes all that there is.
+    let dropped = match shortage.is_crowded() {
+        true => 0,
+        false => memory.unmapped_swap_cache,
+    };
     let available = memory.available.saturating_add(dropped);
     let available = available.saturating_sub(snapshot.kept_cache);
     if !snapshot.settled {
@@ -415,8 +419,7 @@ fn missing(snapshot: &Snapshot) -> Option<(u64, &'static str)> {
     let launch = back.unwrap_or(0).min(most).max(least);
     let mut missing = launch.saturating_sub(available);
     if shortage.is_crowded() {
-        let free = memory.free.saturating_add(dropped);
-        missing = missing.max(launch.saturating_sub(free.min(available)));
+        missing = missing.max(launch.saturating_sub(memory.free.min(available)));
     }
     (missing > 0).then_some((missing, "the next launch needs room"))
 }

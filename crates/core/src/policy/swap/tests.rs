@@ -477,6 +477,10 @@ fn working_sets_that_fit_are_left_alone() {
     assert_eq!(squeezed(&machine), None, "no working set is known");
     machine.in_force.swapping.working_sets = vec![(key(1), 4 * MIB)];
     assert_eq!(squeezed(&machine), Some((key(1), false)));
+    // The last squeeze's pages are on the disk, but no reclaim has dropped them yet.
+    let mut written = machine.clone();
+    written.memory.unmapped_swap_cache = 16 * MIB;
+    assert_eq!(squeezed(&written), None);
     machine.in_force.swapping.lean = vec![key(1)];
     assert_eq!(squeezed(&machine), None);
     let mut short = snapshot(&apps, 5, 128);
@@ -509,10 +513,6 @@ fn room_for_the_next_launch_is_made_while_the_user_is_not_waiting() {
     assert_eq!(squeezed(&near), None, "the user waits");
     near.settled = true;
     assert_eq!(squeezed(&near), Some(8 * MIB));
-    // The last squeeze's pages are on the disk, but no reclaim has dropped them yet.
-    let mut written = near.clone();
-    written.memory.unmapped_swap_cache = 8 * MIB;
-    assert_eq!(squeezed(&written), None);
     near.storage.areas.clear();
     assert_eq!(squeezed(&near), None, "there is no swap");
     let mut plenty = machine(45);
