@@ -400,11 +400,11 @@ fn missing(snapshot: &Snapshot) -> Option<(u64, &'static str)> {
     // Uses the snapshot's reading: the gauge may be a minute old while there is plenty of memory.
     let memory = &snapshot.memory;
     // Squeezed pages stay in the swap cache until memory is needed. If they did not count, each
-    // squeeze would be followed by another one. On a crowded machine that is wanted: the next
-    // launch takes all that there is.
-    let dropped = match shortage.is_crowded() {
-        true => 0,
-        false => memory.unmapped_swap_cache,
+    // squeeze would be followed by another one. Where working sets do not fit, that is wanted: the
+    // next launch takes all that there is.
+    let dropped = match shortage.fits() {
+        true => memory.unmapped_swap_cache,
+        false => 0,
     };
     let available = memory.available.saturating_add(dropped);
     let available = available.saturating_sub(snapshot.kept_cache);
