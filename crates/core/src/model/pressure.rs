@@ -30,9 +30,6 @@ pub struct Memory {
     pub free: u64,
     /// `MemAvailable`: free, or reclaimable without swapping if nothing were protected.
     pub available: u64,
-    /// Pages that have a copy in swap and that no process maps, as far as known. Reclaim drops them
-    /// without any write, but [`Memory::available`] excludes them.
-    pub unmapped_swap_cache: u64,
     /// Memory that is free or that reclaim can reach: on one of its lists, reclaimable slab, or
     /// already in zram; 0 if the kernel does not report it.
     pub reachable: u64,
@@ -151,7 +148,6 @@ mod tests {
                 total: 160 * MIB,
                 free: available / 2,
                 available,
-                unmapped_swap_cache: 0,
                 reachable: 150 * MIB,
                 swap_total: 64 * MIB,
                 swap_free,

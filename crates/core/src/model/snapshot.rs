@@ -327,6 +327,9 @@ pub struct Snapshot {
     /// Page cache kept for the topmost app, in bytes. The kernel counts it as available although
     /// reclaim cannot take it.
     pub kept_cache: u64,
+    /// Bytes of pages that have a copy in swap and that no process maps. Reclaim drops them without
+    /// any write, but `MemAvailable` excludes them. Measured only when apps may be squeezed, else 0.
+    pub unmapped_swap_cache: u64,
     /// The smallest limit (`memory.max`, `memory.high`) of the app's ancestors, in bytes. The
     /// budget is a share of it: a larger reservation could leave reclaim nothing to take under that
     /// limit.

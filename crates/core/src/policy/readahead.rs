@@ -409,7 +409,8 @@ mod tests {
             total: 800 * MIB,
             available,
             reachable: 800 * MIB,
-            ..Memory::default()
+            swap_total: 0,
+            swap_free: 0,
         };
         assert_eq!(room(&memory(300 * MIB), 0), 200 * MIB);
         assert_eq!(room(&memory(90 * MIB), 0), 0);

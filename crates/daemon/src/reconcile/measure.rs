@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use limelight_core::model::boost::View;
+use limelight_core::model::shortage::Level;
 use limelight_core::model::snapshot::{DisplayServer, Measured};
 use limelight_core::model::{ProcessId, Snapshot};
 use limelight_sys::cgroup::CgroupPath;
@@ -90,6 +91,7 @@ impl Reconciler {
             apps: self.model.apps.by_use().into_iter().cloned().collect(),
             users_taken: self.model.apps.users.taken(),
             kept_cache,
+            unmapped_swap_cache: self.measure_swap_cache(now()),
             settled: self.is_settled(now()),
             previous: self.scan.previous(),
             protected,
@@ -111,10 +113,21 @@ impl Reconciler {
         last.users_taken = self.model.apps.users.taken();
         last.previous = self.scan.previous();
         self.model.last.settled = self.is_settled(at);
+        self.model.last.unmapped_swap_cache = self.measure_swap_cache(at);
         let members = self.model.topmost_members(&self.system);
         let protected = self.protect_processes(&members, at);
         self.find_services(&protected, at);
         self.model.last.protected = protected;
+    }
+
+    /// Measures the unmapped swap cache, unless the user waits and no app may be squeezed.
+    fn measure_swap_cache(&self, at: Duration) -> u64 {
+        let squeezes =
+            self.is_settled(at) || self.mechanisms.swap.shortage().level() >= Level::Kill;
+        match squeezes {
+            true => pressure::unmapped_swap_cache(&self.system),
+            false => 0,
+        }
     }
 
     fn measure_topmost(&mut self, members: Option<Vec<ProcessId>>) -> Option<Measured> {

@@ -10,7 +10,7 @@ use limelight_proto::{MemoryThen, Stall, Stalls};
 use limelight_sys::cgroup::CgroupPath;
 use limelight_sys::keyed::Keyed;
 use limelight_sys::lru_gen::Reclaim;
-use limelight_sys::meminfo::{page_bytes, MemInfo};
+use limelight_sys::meminfo::page_bytes;
 use limelight_sys::psi::{Pressure, StallKind, Trigger};
 use tracing::info;
 
@@ -96,7 +96,6 @@ pub fn memory(system: &System, counters: &Keyed) -> Memory {
         total: info.total_bytes.unwrap_or(0),
         free: info.free_bytes.unwrap_or(0),
         available: info.available_bytes.or(info.free_bytes).unwrap_or(0),
-        unmapped_swap_cache: unmapped_swap_cache(system, &info),
         reachable: info
             .reachable_bytes
             .map_or(0, |bytes| bytes.saturating_add(compressed)),
@@ -105,10 +104,16 @@ pub fn memory(system: &System, counters: &Keyed) -> Memory {
     }
 }
 
+/// The machine's memory now, for callers that need no other counter.
+pub fn memory_now(system: &System) -> Memory {
+    memory(system, &counters(system))
+}
+
 /// Bytes in the swap cache that no process maps and that are not being written. Each cgroup directly
 /// below the root is read, because the counters of the whole machine do not tell locked anonymous
 /// pages, which are on no list, from pages in the swap cache.
-fn unmapped_swap_cache(system: &System, info: &MemInfo) -> u64 {
+pub fn unmapped_swap_cache(system: &System) -> u64 {
+    let info = system.proc.meminfo().unwrap_or_default();
     let cached = info.swap_cache_bytes.unwrap_or(0);
     if cached < info.total_bytes.unwrap_or(0) / SWAP_CACHE_PART {
         return 0;
@@ -129,11 +134,6 @@ fn unmapped_swap_cache(system: &System, info: &MemInfo) -> u64 {
 fn unmapped_in(stat: &Keyed) -> u64 {
     let sum = |names: [&str; 2]| names.iter().filter_map(|name| stat.get(name)).sum::<u64>();
     sum(["active_anon", "inactive_anon"]).saturating_sub(sum(["anon", "shmem"]))
-}
-
-/// The machine's memory now, for callers that need no other counter.
-pub fn memory_now(system: &System) -> Memory {
-    memory(system, &counters(system))
 }
 
 /// The machine's memory now, for the history.
@@ -238,7 +238,7 @@ mod tests {
         write("cgroup/locked.service/cgroup.procs", String::new());
         fs::create_dir_all(temp.path().join("sys")).unwrap();
         let system = System::open(Roots::below(temp.path())).unwrap();
-        memory_now(&system).unmapped_swap_cache >> 20
+        unmapped_swap_cache(&system) >> 20
     }
 
     #[test]

@@ -279,7 +279,6 @@ pub fn usage(system: &System, app: &App) -> Option<Usage> {
 
 /// Page faults of the app's own cgroup that waited for the disk; `None` without a cgroup of its own.
 pub fn major_faults(system: &System, app: &App) -> Option<u64> {
-    app.own_home()?;
     let stat = open_home(system, app)?.memory_stat().ok()?;
     stat.get("pgmajfault")
 }

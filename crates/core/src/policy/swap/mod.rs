@@ -403,7 +403,7 @@ fn missing(snapshot: &Snapshot) -> Option<(u64, &'static str)> {
     // squeeze would be followed by another one. Where working sets do not fit, that is wanted: the
     // next launch takes all that there is.
     let dropped = match shortage.fits() {
-        true => memory.unmapped_swap_cache,
+        true => snapshot.unmapped_swap_cache,
         false => 0,
     };
     let available = memory.available.saturating_add(dropped);

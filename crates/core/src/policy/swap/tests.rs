@@ -479,7 +479,7 @@ fn working_sets_that_fit_are_left_alone() {
     assert_eq!(squeezed(&machine), Some((key(1), false)));
     // The last squeeze's pages are on the disk, but no reclaim has dropped them yet.
     let mut written = machine.clone();
-    written.memory.unmapped_swap_cache = 16 * MIB;
+    written.unmapped_swap_cache = 16 * MIB;
     assert_eq!(squeezed(&written), None);
     machine.in_force.swapping.lean = vec![key(1)];
     assert_eq!(squeezed(&machine), None);

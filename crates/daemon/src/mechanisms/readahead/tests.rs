@@ -104,10 +104,12 @@ impl Machine {
         let (id, _) = self.system.process(app.0.id() as i32).unwrap();
         let snapshot = Snapshot {
             memory: Memory {
+                free: 0,
                 total: 1 << 40,
                 available: 1 << 40,
                 reachable: 1 << 40,
-                ..Memory::default()
+                swap_total: 0,
+                swap_free: 0,
             },
             topmost: Some(Measured {
                 app: limelight_core::model::App {
