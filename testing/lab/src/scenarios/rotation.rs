@@ -25,6 +25,8 @@ const SWAP_ALL: ArmOn = ArmOn::new(Arm::SwapAll, Kernel::Debian);
 const NOHANG: ArmOn = ArmOn::new(Arm::Nohang, Kernel::Debian);
 const SYSTEMD_OOMD: ArmOn = ArmOn::new(Arm::SystemdOomd, Kernel::Debian);
 
+const SWAPS: [SwapKind; 3] = [SwapKind::Disk, SwapKind::Zram, SwapKind::None];
+
 const TASK: &str = "24-apps";
 const TASK_REAL: &str = "10-programs";
 const EMMC: FlashSpeed = FlashSpeed {
@@ -70,7 +72,7 @@ pub const ROTATION: Spec = Spec {
     about: "24 apps launched in turn with memory for eight",
     variants: &[(
         &[Lru::Mglru, Lru::TwoList],
-        &[SwapKind::Disk, SwapKind::Zram],
+        &SWAPS,
         &["emmc"],
     )],
     arms: &[KILL_ONLY, SWAP_ALL, ON_DEBIAN, LIMELIGHT],
@@ -120,7 +122,7 @@ pub const ROTATION: Spec = Spec {
 pub const RIVALS: Spec = Spec {
     name: "rotation-rivals",
     about: "the same beside earlyoom, nohang and systemd-oomd, where systemd is PID 1",
-    variants: &[(&[Lru::Mglru], &[SwapKind::Disk, SwapKind::Zram], &["emmc"])],
+    variants: &[(&[Lru::Mglru], &SWAPS, &["emmc"])],
     arms: &[
         KILL_ONLY,
         SWAP_ALL,
@@ -143,7 +145,7 @@ pub const RIVALS: Spec = Spec {
 pub const REAL: Spec = Spec {
     name: "rotation-real",
     about: "ten of Debian's programs on Xvfb launched in turn",
-    variants: &[(&[Lru::Mglru], &[SwapKind::Disk], &["emmc"])],
+    variants: &[(&[Lru::Mglru], &SWAPS, &["emmc"])],
     arms: &[KILL_ONLY, SWAP_ALL, EARLYOOM, ON_DEBIAN, LIMELIGHT],
     machine: |_| {
         let display = ["xvfb", "xfonts-base", "fonts-dejavu-core"];
