@@ -38,9 +38,8 @@ pub enum Level {
     /// app that leaks, that is, grows without bound in the background, may be killed.
     Low,
     /// The apps' working sets do not fit in memory: less than a fifth of memory is available, and
-    /// at least 1 % of memory is read back per second, averaged over 20 s. Or there is no swap, and
-    /// less than the swap threshold and less than 256 MiB (or the kill threshold, if that is more) are
-    /// available. Disposable apps that are not in use may be killed.
+    /// at least 1 % of memory is read back per second, averaged over 20 s. Disposable apps that are
+    /// not in use may be killed.
     Crowded,
     /// Less than the kill threshold is available, and swapping does not free memory fast enough. Or
     /// less than the swap threshold is available, and the machine has thrashed for 2 s. If no app

@@ -180,9 +180,6 @@ pub struct Situation {
     pub swap_free: u64,
     /// Bytes by which available memory is below the swap threshold.
     pub shortfall: u64,
-    /// Whether the level is [`Level::Crowded`] only because the machine has no swap and little memory
-    /// is available, not because working sets do not fit.
-    pub cramped: bool,
     /// The user who accounts for most of the recent growth, measured after the last scan; `None`:
     /// no user does, or that is unknown.
     pub taker: Option<u32>,
@@ -328,7 +325,6 @@ impl Shortage {
             available: gauge.available,
             swap_free: gauge.swap_free,
             shortfall: self.thresholds.swap.saturating_sub(gauge.available),
-            cramped: self.level == Level::Crowded && gauge.swap_total == 0 && !self.is_crowded(),
             taker: None,
         }
     }
@@ -448,10 +444,6 @@ impl Shortage {
         let part = |thousandths| self.thresholds.total / 1000 * thousandths;
         let crowded =
             self.rates.crowding >= part(CROWDED_BACK) && below(part(CROWDED_LEFT), Level::Crowded);
-        // Without swap, only closing apps makes room for a launch. A launch needs less than the swap
-        // threshold of a large machine.
-        let room = swap.min(kill.max(KILL_MOST));
-        let cramped = now.swap_total == 0 && below(room, Level::Crowded);
         let nowhere = now.swap_free < kill.min(now.swap_total / 10).max(PAGE);
         let soon = self.rates.falling / 1000 * u64::try_from(AHEAD.as_millis()).unwrap_or(0);
         let low = below(kill, Level::Low);
@@ -470,7 +462,7 @@ impl Shortage {
             Level::Exhausted
         } else if (low && !keeps_up) || (short && thrashed(THRASHED)) {
             Level::Kill
-        } else if crowded || cramped {
+        } else if crowded {
             Level::Crowded
         } else if low {
             Level::Low

@@ -121,31 +121,6 @@ fn low_memory_without_swap_is_exhausted() {
 }
 
 #[test]
-fn little_memory_without_swap_is_crowded_before_it_is_exhausted() {
-    let mut shortage = Shortage::new(thresholds());
-    let at = |ms, available| Gauge {
-        swap_total: 0,
-        ..gauge(ms, available, 0)
-    };
-    assert_eq!(shortage.observe(at(0, 26 * MIB)), Level::Plenty);
-    assert_eq!(shortage.observe(at(100, 24 * MIB)), Level::Crowded);
-    assert!(shortage.situation().cramped && !shortage.is_crowded());
-    assert_eq!(shortage.observe(at(200, 30 * MIB)), Level::Crowded);
-    assert_eq!(shortage.observe(at(300, 35 * MIB)), Level::Plenty);
-    assert!(!shortage.situation().cramped);
-    let swapless = |total| {
-        let mut shortage = Shortage::new(derive_thresholds(total, 0));
-        move |available| shortage.observe(at(0, available))
-    };
-    assert_eq!(
-        swapless(64 << 30)(300 * MIB),
-        Level::Swap,
-        "a launch has room"
-    );
-    assert_eq!(swapless(4 << 30)(250 * MIB), Level::Crowded);
-}
-
-#[test]
 fn levels_have_hysteresis() {
     let mut shortage = Shortage::new(thresholds());
     shortage.observe(gauge(0, 24 * MIB, 128 * MIB));

@@ -70,7 +70,11 @@ const PACKAGES: [&str; 6] = [
 pub const ROTATION: Spec = Spec {
     name: "rotation",
     about: "24 apps launched in turn with memory for eight",
-    variants: &[(&[Lru::Mglru, Lru::TwoList], &SWAPS, &["emmc"])],
+    variants: &[(
+        &[Lru::Mglru, Lru::TwoList],
+        &SWAPS,
+        &["emmc"],
+    )],
     arms: &[KILL_ONLY, SWAP_ALL, ON_DEBIAN, LIMELIGHT],
     machine: |_| MachineSize {
         // Includes the memory of the flash disk's files.

@@ -128,14 +128,10 @@ impl Candidate {
     /// Whether its growth is a threat: at least [`THREATENS`] times the memory that is left
     /// (available memory and free swap), and at [`Level::Low`] also fast enough to fill swap within
     /// [`SWAP_LASTS`]. A compiler or a linker also takes much memory, but gives it back. When
-    /// memory is exhausted, any growth is a threat; on a [cramped](Situation::cramped) machine, none
-    /// is yet.
+    /// memory is exhausted, any growth is a threat.
     fn threatens(&self, held_now: u64, now: &Situation) -> bool {
         if now.level >= Level::Exhausted {
             return true;
-        }
-        if now.cramped {
-            return false;
         }
         let grown = held_now.saturating_sub(self.least);
         let left = now.available.saturating_add(now.swap_free);

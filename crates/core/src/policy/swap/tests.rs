@@ -302,24 +302,6 @@ fn app_that_grew_since_the_order_was_made_is_killed_first() {
     assert_eq!(pick(&all, &held, &situation(Level::Swap, LATER)), None);
 }
 
-/// Growth is judged later: a linker may end while memory is left.
-#[test]
-fn cramped_machine_closes_only_healthy_disposable_apps() {
-    let mut apps = [one(Class::Disposable, 1), one(Class::Normal, 2)];
-    let cramped = Situation {
-        cramped: true,
-        ..situation(Level::Crowded, LATER)
-    };
-    let picked = |apps: &[Spec], held: &[u64]| {
-        let all = candidates(&snapshot(apps, 20, 0));
-        pick(&all, held, &cramped).map(|place| all[place].app)
-    };
-    assert_eq!(picked(&apps, &[20 * MIB, 20 * MIB]), Some(key(0)));
-    assert_eq!(picked(&apps[1..], &[20 * MIB]), None);
-    apps[1].grown = 30;
-    assert_eq!(picked(&apps, &[20 * MIB, 90 * MIB]), None);
-}
-
 /// On a machine of 256 MiB, growth above 12.8 MiB is a leak: for example 7 MiB before and 7 MiB
 /// after the last scan.
 #[test]
