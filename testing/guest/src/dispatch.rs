@@ -12,9 +12,9 @@ use crate::{
     daemon_killed, focus_move, full_cache, gallery, gallery_real, gate, guest_setup, heirs,
     innocents, kill_latency, kselftest, leak, lease, openrc, overhead, own_tree, package, premap,
     premap_rules, prezero, prezero_engines, prezero_rules, process, processors, readahead_rules,
-    reading, rotation, scale, self_hog, selftest, sibling_reclaim, soak, startup, storm, swap_soak,
-    terminal, throttle, users_chaos, wakes, window_cost, window_oracle, window_sources, windows,
-    write_back,
+    reading, rotation, scale, self_hog, selftest, sibling_reclaim, soak, startup, storm, suites,
+    swap_soak, terminal, throttle, users_chaos, wakes, window_cost, window_oracle, window_sources,
+    windows, write_back,
 };
 
 /// The context of a scenario.
@@ -104,6 +104,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::Leak(work) => leak::run(stage, &work),
         Work::Throttle(work) => throttle::run(stage, &work),
         Work::Storm(work) => storm::run(stage, &work),
+        Work::Suite(work) => suites::run(stage, &work),
         Work::KillLatency(work) => kill_latency::run(stage, &work),
         Work::Chaos(work) => chaos::run(stage, &work),
         Work::SwapSoak(work) => swap_soak::run(stage, &work),

@@ -83,6 +83,7 @@ pub mod spin;
 pub mod startup;
 pub mod store;
 pub mod storm;
+pub mod suites;
 pub mod swap_app;
 pub mod swap_soak;
 pub mod sway;

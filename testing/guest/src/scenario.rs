@@ -143,6 +143,8 @@ pub enum Work {
     Throttle(Throttle),
     /// Processes, cgroups and apps come and go while memory is short.
     Storm(Storm),
+    /// A test suite that Debian packages is the foreground app.
+    Suite(Suite),
     /// Time from the kill threshold to freed memory.
     KillLatency(KillLatency),
     /// Everything that `limelightd` depends on fails.
@@ -989,6 +991,40 @@ pub enum StartedProgram {
     Perl,
     /// The X server Xvfb.
     Xvfb,
+}
+
+/// Parameters of `suites`.
+///
+/// Values: of stress-ng and fio `ops_per_s`; of hackbench `time_us`; of cyclictest `wake_p50_us`,
+/// `wake_p99_us` and `wake_max_us` (time from the timer's expiry until the thread runs); `vmstat_*`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Suite {
+    /// The tool.
+    pub tool: Tool,
+    /// Concurrent loads, each in a cgroup of its own; none in the arm `idle`.
+    pub loads: Vec<Load>,
+    /// Busy loops, each in a cgroup of its own; none in the arm `idle`.
+    pub loops: u32,
+}
+
+/// A tool of `suites`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tool {
+    /// stress-ng's `vm`: writes and checks 32 MiB.
+    Vm,
+    /// stress-ng's `fault`: page faults on files.
+    Fault,
+    /// stress-ng's `brk`: grows the heap, page by page, without touching it.
+    Brk,
+    /// stress-ng's `readahead`: random reads of a file of 16 MiB, with readahead(2).
+    Readahead,
+    /// hackbench: messages between two groups of 40 processes.
+    Hackbench,
+    /// cyclictest: a thread that wakes up 500 times a second, without a real-time priority.
+    Cyclictest,
+    /// fio: random reads of 48 bytes from a file in the page cache.
+    Fio,
 }
 
 /// Parameters of `window-oracle`.

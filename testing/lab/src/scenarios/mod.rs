@@ -30,6 +30,7 @@ mod rotation;
 mod scale;
 mod soak;
 mod storm;
+mod suites;
 mod swap_soak;
 mod terminal;
 mod terms;
@@ -87,6 +88,7 @@ pub const fn all() -> &'static [&'static Spec] {
         &boost::EXACT,
         &boost::TWO_PROCESSORS,
         &terminal::EXACT,
+        &suites::SUITES,
         &readahead::SMALL_READS,
         &readahead::COLD_START,
         &queued_start::QUEUED_START,

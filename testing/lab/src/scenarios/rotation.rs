@@ -70,11 +70,7 @@ const PACKAGES: [&str; 6] = [
 pub const ROTATION: Spec = Spec {
     name: "rotation",
     about: "24 apps launched in turn with memory for eight",
-    variants: &[(
-        &[Lru::Mglru, Lru::TwoList],
-        &SWAPS,
-        &["emmc"],
-    )],
+    variants: &[(&[Lru::Mglru, Lru::TwoList], &SWAPS, &["emmc"])],
     arms: &[KILL_ONLY, SWAP_ALL, ON_DEBIAN, LIMELIGHT],
     machine: |_| MachineSize {
         // Includes the memory of the flash disk's files.
@@ -198,17 +194,11 @@ fn must_hold(aggregates: &Aggregates, task: &str) -> Vec<Verdict> {
                 )
             }));
         }
-        let unswapped = (
-            "disposable_swapped_pages",
-            "no page of a disposable app is swapped",
-        );
-        // A viewer takes longer to start than to read back, so it is swapped.
-        let unswapped = (task != TASK_REAL).then_some(unswapped);
         let counted = [
             ("keep_kills", "no app of class keep is killed"),
             ("oom_kills", "the kernel's OOM killer does not fire"),
         ];
-        for (name, what) in counted.into_iter().chain(unswapped) {
+        for (name, what) in counted {
             let samples = seen.samples(arm, name);
             let most = samples.iter().copied().reduce(f64::max);
             verdicts.extend(most.map(|most| {
