@@ -2,7 +2,7 @@
 //! Cold start of a real program from a disk with a fixed time per request, while the page cache is
 //! empty and other programs read and write on the same disk.
 
-mod programs;
+pub mod programs;
 
 use std::fs;
 use std::path::{Path, PathBuf};

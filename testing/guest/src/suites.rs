@@ -3,6 +3,7 @@
 //! hackbench, cyclictest and fio.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
@@ -10,18 +11,27 @@ use std::time::Duration;
 use anyhow::{bail, Context, Result};
 
 use crate::cgroup::Cgroup;
+use crate::cold_start::programs::{copy_executables, TREE};
 use crate::counters::Counters;
 use crate::daemon::{self, focus, Daemon};
 use crate::dispatch::Stage;
 use crate::gallery::{Prepared, APP};
-use crate::guest_setup::{drop_caches, ROOTFS};
+use crate::guest_setup::{drop_caches, mount};
 use crate::plan::Arm;
 use crate::process::{change_root, Process, Start};
 use crate::scenario::{Spin, Suite, Tool};
 
-/// The tool's output, inside the root file system.
+/// The shell and the tools, below the root of the root file system.
+const EXECUTABLES: [&str; 5] = [
+    "usr/bin/dash",
+    "usr/bin/stress-ng",
+    "usr/bin/hackbench",
+    "usr/bin/cyclictest",
+    "usr/bin/fio",
+];
+/// The tool's output, inside [`TREE`].
 const OUTPUT: &str = "/tmp/suite.out";
-/// fio's file, inside the root file system, and its size in MiB.
+/// fio's file, inside [`TREE`], and its size in MiB.
 const FILE: &str = "/tmp/suite.data";
 const FILE_MIB: usize = 24;
 /// `memory.min` by hand, in the arm [`Arm::BestStock`]: more than any of the tools uses.
@@ -36,9 +46,14 @@ pub fn run(mut stage: Stage, work: &Suite) -> Result<()> {
     if stage.machine.rootfs.is_none() {
         bail!("suites needs a root file system, and the plan's machine has none");
     }
+    if !Path::new(TREE).exists() {
+        copy_executables(&EXECUTABLES)?;
+        mount("proc", &format!("{TREE}/proc"), "proc", "")?;
+        mount("devtmpfs", &format!("{TREE}/dev"), "devtmpfs", "")?;
+    }
     let app = Cgroup::create(APP)?;
     if work.tool == Tool::Fio {
-        let path = format!("{ROOTFS}{FILE}");
+        let path = format!("{TREE}{FILE}");
         fs::write(&path, vec![7; FILE_MIB << 20])
             .with_context(|| format!("cannot write {path}"))?;
     }
@@ -77,7 +92,7 @@ pub fn run(mut stage: Stage, work: &Suite) -> Result<()> {
     let code = tool.wait(LIMIT)?;
     counters.report(&mut stage.reporter.values)?;
     drop((spinning, loads));
-    let output = fs::read_to_string(format!("{ROOTFS}{OUTPUT}"))?;
+    let output = fs::read_to_string(format!("{TREE}{OUTPUT}"))?;
     if code != 0 {
         bail!("{:?} ended with {code}: {output}", work.tool);
     }
@@ -91,7 +106,7 @@ pub fn run(mut stage: Stage, work: &Suite) -> Result<()> {
     stage.reporter.finish()
 }
 
-/// Starts a shell in the root file system. After a line on standard input, it executes the tool.
+/// Starts a shell in [`TREE`]. After a line on standard input, it executes the tool.
 fn start(tool: Tool, cgroup: &Cgroup) -> Result<Process> {
     let line = format!("read go; exec {} >{OUTPUT} 2>&1", command(tool));
     let mut command = Command::new("/bin/sh");
@@ -102,7 +117,7 @@ fn start(tool: Tool, cgroup: &Cgroup) -> Result<Process> {
         .env("LC_ALL", "C")
         .stdin(Stdio::piped());
     Start::in_cgroup(cgroup).prepare(&mut command)?;
-    change_root(&mut command, ROOTFS)?;
+    change_root(&mut command, TREE)?;
     Process::spawn(command, "the suite's shell")
 }
 

@@ -119,12 +119,7 @@ pub fn copy_program(program: StartedProgram) -> Result<bool> {
     if tree.join(files.executables[0]).exists() {
         return Ok(false);
     }
-    for executable in files.executables {
-        copy(executable)?;
-        for library in libraries(executable)? {
-            copy(&library)?;
-        }
-    }
+    copy_executables(files.executables)?;
     for path in files.more {
         copy(path)?;
     }
@@ -140,7 +135,6 @@ pub fn copy_program(program: StartedProgram) -> Result<bool> {
             }
         }
     }
-    lay_out(tree)?;
     let modules = PERL_MODULES.split_ascii_whitespace();
     let uses: String = modules.map(|name| format!("use {name} ();\n")).collect();
     for (name, text) in [
@@ -160,6 +154,17 @@ pub fn copy_program(program: StartedProgram) -> Result<bool> {
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
     }
     Ok(true)
+}
+
+/// Copies executables and their libraries from the root file system to [`TREE`], with its layout.
+pub fn copy_executables(executables: &[&str]) -> Result<()> {
+    for executable in executables {
+        copy(executable)?;
+        for library in libraries(executable)? {
+            copy(&library)?;
+        }
+    }
+    lay_out(Path::new(TREE))
 }
 
 /// Creates the links and directories that programs expect.

@@ -21,6 +21,8 @@ const TOOLS: [(&str, Tool); 7] = [
 /// Debian's packages of the tools.
 const PACKAGES: &[&str] = &["stress-ng", "rt-tests", "fio"];
 
+/// Completion time of a request to the data disk, on which the tools are.
+const REQUEST_NSEC: u32 = 100_000;
 /// Nominal size of zram.
 const SWAP_MIB: u32 = 256;
 /// Largest loss against the best knob by hand.
@@ -36,6 +38,7 @@ pub const SUITES: Spec = Spec {
     variants: &[(&[Lru::Mglru], &[SwapKind::Zram], &[INDEX_MAPPING])],
     arms: &[IDLE, STOCK, BEST_STOCK, ON_DEBIAN, LIMELIGHT],
     machine: |_| MachineSize {
+        request_nsec: REQUEST_NSEC,
         rootfs_packages: PACKAGES.to_vec(),
         ..gallery::comparable_machine(SWAP_MIB)
     },
