@@ -3,6 +3,7 @@
 //! hackbench, cyclictest and fio.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -17,6 +18,7 @@ use crate::daemon::{self, focus, Daemon};
 use crate::dispatch::Stage;
 use crate::gallery::{Prepared, APP};
 use crate::guest_setup::{drop_caches, mount};
+use crate::memory::MIB;
 use crate::plan::Arm;
 use crate::process::{change_root, Process, Start};
 use crate::scenario::{Spin, Suite, Tool};
@@ -50,12 +52,13 @@ pub fn run(mut stage: Stage, work: &Suite) -> Result<()> {
         copy_executables(&EXECUTABLES)?;
         mount("proc", &format!("{TREE}/proc"), "proc", "")?;
         mount("devtmpfs", &format!("{TREE}/dev"), "devtmpfs", "")?;
+        mount("sysfs", &format!("{TREE}/sys"), "sysfs", "")?;
+        mount("tmpfs", &format!("{TREE}/dev/shm"), "tmpfs", "")?;
     }
     let app = Cgroup::create(APP)?;
     if work.tool == Tool::Fio {
         let path = format!("{TREE}{FILE}");
-        fs::write(&path, vec![7; FILE_MIB << 20])
-            .with_context(|| format!("cannot write {path}"))?;
+        write_file(&path).with_context(|| format!("cannot write {path}"))?;
     }
     let mut store = stage.store()?;
     let busy = stage.arm != Arm::Idle;
@@ -104,6 +107,16 @@ pub fn run(mut stage: Stage, work: &Suite) -> Result<()> {
         daemon.stop(&stage.reporter)?;
     }
     stage.reporter.finish()
+}
+
+/// Writes fio's file, a MiB at a time: the runner's memory is locked.
+fn write_file(path: &str) -> Result<()> {
+    let mut file = fs::File::create(path)?;
+    let block = vec![7; MIB];
+    for _ in 0..FILE_MIB {
+        file.write_all(&block)?;
+    }
+    Ok(file.sync_all()?)
 }
 
 /// Starts a shell in [`TREE`]. After a line on standard input, it executes the tool.

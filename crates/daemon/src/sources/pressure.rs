@@ -131,7 +131,7 @@ pub fn unmapped_swap_cache(system: &System) -> u64 {
 
 /// The same of one cgroup, from its `memory.stat`: the anonymous lists hold the pages that processes
 /// map, shared memory, and the swap cache.
-fn unmapped_in(stat: &Keyed) -> u64 {
+pub fn unmapped_in(stat: &Keyed) -> u64 {
     let sum = |names: [&str; 2]| names.iter().filter_map(|name| stat.get(name)).sum::<u64>();
     sum(["active_anon", "inactive_anon"]).saturating_sub(sum(["anon", "shmem"]))
 }

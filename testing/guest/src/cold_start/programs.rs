@@ -210,8 +210,12 @@ fn libraries(executable: &str) -> Result<Vec<String>> {
     let text = String::from_utf8_lossy(&output.stdout);
     let paths = text.lines().filter_map(|line| {
         let path = line.split("=> ").nth(1)?.split(' ').next()?;
-        let name = path.rsplit('/').next()?;
-        Some(format!("{LIBRARIES}/{name}"))
+        let path = path.trim_start_matches('/');
+        // /lib is a link to /usr/lib.
+        Some(match path.starts_with("lib/") {
+            true => format!("usr/{path}"),
+            false => path.to_owned(),
+        })
     });
     let mut all: Vec<String> = paths.collect();
     if all.is_empty() {

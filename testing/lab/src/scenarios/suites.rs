@@ -38,6 +38,8 @@ pub const SUITES: Spec = Spec {
     variants: &[(&[Lru::Mglru], &[SwapKind::Zram], &[INDEX_MAPPING])],
     arms: &[IDLE, STOCK, BEST_STOCK, ON_DEBIAN, LIMELIGHT],
     machine: |_| MachineSize {
+        // The tools' files take room on the data disk, which is in guest memory.
+        memory_mib: 288,
         request_nsec: REQUEST_NSEC,
         rootfs_packages: PACKAGES.to_vec(),
         ..gallery::comparable_machine(SWAP_MIB)

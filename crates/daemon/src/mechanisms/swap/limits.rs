@@ -3,6 +3,7 @@
 //! apps.
 
 use limelight_core::model::apps::Known;
+use limelight_core::model::protected::Harm;
 use limelight_core::model::snapshot::Exempted;
 use limelight_core::model::{AppKey, Home};
 use limelight_proto::Outcome;
@@ -14,8 +15,16 @@ use crate::mechanisms::shared::{failed, Context, Shared};
 use crate::mechanisms::swap::{change, own_group};
 use crate::restore::undo::{open_place, Undone};
 use crate::restore::{Entry, Place};
+use crate::sources::pressure::unmapped_in;
 use crate::system::own_scope::scope_path;
 use crate::system::MEMORY;
+
+/// Smallest and largest amount of swap cache that is dropped, in bytes. The event loop waits for
+/// it.
+const DROP_LEAST: u64 = 512 << 10;
+const DROP_MOST: u64 = 32 << 20;
+/// Swappiness with which reclaim takes as much anonymous memory as possible.
+const ANONYMOUS_ONLY: u8 = 200;
 
 const SWAP_MAX: &str = "memory.swap.max";
 const FREEZE: &str = "cgroup.freeze";
@@ -50,7 +59,7 @@ pub(super) fn exempt(
     let handed_down = hand_down(shared, &home.path, MEMORY, context);
     let knob = context.system.cgroup_file(&home.path, SWAP_MAX);
     let (from, outcome) = match handed_down {
-        Ok(_) => forbid_swap(shared, home, context),
+        Ok(_) => forbid_swap(shared, app, home, context),
         Err(error) => {
             let why = error.to_string();
             (String::new(), Outcome::Inert { why })
@@ -61,7 +70,12 @@ pub(super) fn exempt(
 }
 
 /// Sets the swap limit to 0 and verifies it. Returns the previous value and the outcome.
-fn forbid_swap(shared: &mut Shared, home: &Home, context: Context<'_>) -> (String, Outcome) {
+fn forbid_swap(
+    shared: &mut Shared,
+    app: AppKey,
+    home: &Home,
+    context: Context<'_>,
+) -> (String, Outcome) {
     let Some(group) = open_place(context.system, &Place::from(home)) else {
         return (String::new(), failed(format!("{} has ended", home.path)));
     };
@@ -77,12 +91,29 @@ fn forbid_swap(shared: &mut Shared, home: &Home, context: Context<'_>) -> (Strin
         cgroup: Place::from(home),
         original: found.to_string(),
     };
+    if shared.gate.group(&home.path, Harm::Squeeze, app).is_none() {
+        drop_swap_cache(&group);
+    }
     let set = || group.set_limit(MemoryKnob::SwapMax, Limit::ZERO);
     let outcome = match shared.write(&entry, set) {
         Outcome::Applied => verified(&group),
         outcome => outcome,
     };
     (found.to_string(), outcome)
+}
+
+/// Drops pages of the swap cache that no process maps. Once the limit is 0, the kernel no longer
+/// scans the cgroup's anonymous pages (`can_reclaim_anon_pages()` in `mm/vmscan.c`), so these pages
+/// would stay in memory, although swap holds their contents. Before Linux 6.8 it does nothing,
+/// because reclaim cannot be restricted to anonymous pages there.
+fn drop_swap_cache(group: &Cgroup) {
+    let unmapped = group.memory_stat().map_or(0, |stat| unmapped_in(&stat));
+    if unmapped < DROP_LEAST {
+        return;
+    }
+    if let Err(error) = group.reclaim(unmapped.min(DROP_MOST), Some(ANONYMOUS_ONLY)) {
+        tracing::debug!("the swap cache of {} stays: {error}", group.path().as_str());
+    }
 }
 
 /// Freezes an app. Returns whether that worked.
@@ -176,5 +207,42 @@ fn verified(group: &Cgroup) -> Outcome {
             why: format!("the kernel reports a limit of {found}"),
         },
         Err(error) => failed(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use limelight_sys::cgroup::{CgroupPath, Hierarchy};
+
+    use super::*;
+
+    /// What is written to `memory.reclaim` of a cgroup with these MiB on the anonymous lists, of
+    /// which processes map 10.
+    fn dropped(listed: u64) -> String {
+        let temp = tempfile::tempdir().unwrap();
+        let stat = format!(
+            "anon {}\nshmem 0\ninactive_anon {}\n",
+            10 << 20,
+            listed << 20
+        );
+        for (file, text) in [
+            ("cgroup.procs", ""),
+            ("memory.reclaim", ""),
+            ("memory.stat", stat.as_str()),
+        ] {
+            fs::write(temp.path().join(file), text).unwrap();
+        }
+        let hierarchy = Hierarchy::at(temp.path()).unwrap();
+        drop_swap_cache(&hierarchy.open(&CgroupPath::root()).unwrap());
+        fs::read_to_string(temp.path().join("memory.reclaim")).unwrap()
+    }
+
+    #[test]
+    fn swap_cache_that_no_process_maps_is_dropped_up_to_a_limit() {
+        assert_eq!(dropped(13), format!("{} swappiness=200", 3 << 20));
+        assert_eq!(dropped(10), "", "all pages are mapped");
+        assert_eq!(dropped(100), format!("{DROP_MOST} swappiness=200"));
     }
 }
