@@ -6,6 +6,7 @@ use limelight_apps::scenario::{Suite, Tool};
 
 use super::gallery::{self, INDEX_MAPPING};
 use super::terms::*;
+use crate::scenario::FlashSpeed;
 
 /// The tools, with the names of their tasks.
 const TOOLS: [(&str, Tool); 7] = [
@@ -21,8 +22,11 @@ const TOOLS: [(&str, Tool); 7] = [
 /// Debian's packages of the tools.
 const PACKAGES: &[&str] = &["stress-ng", "rt-tests", "fio"];
 
-/// Completion time of a request to the data disk, on which the tools are.
-const REQUEST_NSEC: u32 = 100_000;
+/// Speed of the disk that holds the tools and the indexer's files: that of an ordinary SSD.
+const DISK: FlashSpeed = FlashSpeed {
+    request_nsec: 100_000,
+    request_kib: 128,
+};
 /// Nominal size of zram.
 const SWAP_MIB: u32 = 256;
 /// Largest loss against the best knob by hand.
@@ -38,9 +42,9 @@ pub const SUITES: Spec = Spec {
     variants: &[(&[Lru::Mglru], &[SwapKind::Zram], &[INDEX_MAPPING])],
     arms: &[IDLE, STOCK, BEST_STOCK, ON_DEBIAN, LIMELIGHT],
     machine: |_| MachineSize {
-        // The tools' files take room on the data disk, which is in guest memory.
-        memory_mib: 288,
-        request_nsec: REQUEST_NSEC,
+        // Includes the memory of the disk's files.
+        memory_mib: 928,
+        flash: Some(DISK),
         rootfs_packages: PACKAGES.to_vec(),
         ..gallery::comparable_machine(SWAP_MIB)
     },
