@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Test suites that Debian packages, as the foreground app beside busy loops and an indexer: stress-ng,
-//! hackbench, cyclictest and fio.
+//! Test suites that Debian packages, as the foreground app beside busy loops and an indexer:
+//! stress-ng, hackbench, cyclictest and fio.
 
 use std::fs;
 use std::io::Write;
@@ -152,7 +152,7 @@ fn command(tool: Tool) -> String {
     }
 }
 
-/// stress-ng without huge pages and without raised limits, for three seconds.
+/// stress-ng for three seconds. A stressor that the OOM killer ends is not started again.
 fn stress_ng(stressor: &str) -> String {
     format!("stress-ng {stressor} --timeout 3 --metrics-brief --temp-path /tmp --oomable")
 }

@@ -91,9 +91,8 @@ fn forbid_swap(
         cgroup: Place::from(home),
         original: found.to_string(),
     };
-    if shared.gate.group(&home.path, Harm::Squeeze, app).is_none() {
-        drop_swap_cache(&group);
-    }
+    let may = || shared.gate.group(&home.path, Harm::Squeeze, app).is_none();
+    drop_swap_cache(&group, may);
     let set = || group.set_limit(MemoryKnob::SwapMax, Limit::ZERO);
     let outcome = match shared.write(&entry, set) {
         Outcome::Applied => verified(&group),
@@ -105,10 +104,11 @@ fn forbid_swap(
 /// Drops pages of the swap cache that no process maps. Once the limit is 0, the kernel no longer
 /// scans the cgroup's anonymous pages (`can_reclaim_anon_pages()` in `mm/vmscan.c`), so these pages
 /// would stay in memory, although swap holds their contents. Before Linux 6.8 it does nothing,
-/// because reclaim cannot be restricted to anonymous pages there.
-fn drop_swap_cache(group: &Cgroup) {
+/// because reclaim cannot be restricted to anonymous pages there. `may`: whether the cgroup may be
+/// squeezed; asked right before the action, and only if there is one.
+fn drop_swap_cache(group: &Cgroup, may: impl FnOnce() -> bool) {
     let unmapped = group.memory_stat().map_or(0, |stat| unmapped_in(&stat));
-    if unmapped < DROP_LEAST {
+    if unmapped < DROP_LEAST || !may() {
         return;
     }
     if let Err(error) = group.reclaim(unmapped.min(DROP_MOST), Some(ANONYMOUS_ONLY)) {
@@ -220,7 +220,7 @@ mod tests {
 
     /// What is written to `memory.reclaim` of a cgroup with these MiB on the anonymous lists, of
     /// which processes map 10.
-    fn dropped(listed: u64) -> String {
+    fn dropped(listed: u64, may: bool) -> String {
         let temp = tempfile::tempdir().unwrap();
         let stat = format!(
             "anon {}\nshmem 0\ninactive_anon {}\n",
@@ -235,14 +235,15 @@ mod tests {
             fs::write(temp.path().join(file), text).unwrap();
         }
         let hierarchy = Hierarchy::at(temp.path()).unwrap();
-        drop_swap_cache(&hierarchy.open(&CgroupPath::root()).unwrap());
+        drop_swap_cache(&hierarchy.open(&CgroupPath::root()).unwrap(), || may);
         fs::read_to_string(temp.path().join("memory.reclaim")).unwrap()
     }
 
     #[test]
     fn swap_cache_that_no_process_maps_is_dropped_up_to_a_limit() {
-        assert_eq!(dropped(13), format!("{} swappiness=200", 3 << 20));
-        assert_eq!(dropped(10), "", "all pages are mapped");
-        assert_eq!(dropped(100), format!("{DROP_MOST} swappiness=200"));
+        assert_eq!(dropped(13, true), format!("{} swappiness=200", 3 << 20));
+        assert_eq!(dropped(10, true), "", "all pages are mapped");
+        assert_eq!(dropped(100, true), format!("{DROP_MOST} swappiness=200"));
+        assert_eq!(dropped(13, false), "", "it contains a protected process");
     }
 }
