@@ -2,7 +2,6 @@
 //! PREMAP's experiment: a foreground app with a growing heap, on machines that differ in how they
 //! serve its page faults.
 
-use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use crate::heap::{Round, Spec};
 use crate::memory::{now_ns, peak_of_children_kib};
 use crate::pages::PageSetting;
 use crate::plan::Arm;
-use crate::process::{change_root, Process, Start};
+use crate::process::{Process, Start};
 use crate::random::seed;
 use crate::response::median;
 use crate::scenario::{Growth, Heap};
@@ -144,16 +143,8 @@ fn program(stage: &mut Stage, cgroup: &Cgroup) -> Result<()> {
 /// Starts a shell in the root file system. After a line on standard input, it executes the
 /// interpreter.
 fn start_program(cgroup: &Cgroup) -> Result<Process> {
-    let mut command = Command::new("/bin/sh");
-    command
-        .args(["-c", "read go; exec perl -e \"$0\"", SCRIPT])
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .env("PERL_HASH_SEED", "0")
-        .stdin(Stdio::piped());
-    Start::in_cgroup(cgroup).prepare(&mut command)?;
-    change_root(&mut command, ROOTFS)?;
-    Process::spawn(command, "perl")
+    let line = ("perl -e \"$0\"", &[SCRIPT][..]);
+    Start::in_cgroup(cgroup).after_a_line(line, ROOTFS, &[("PERL_HASH_SEED", "0")], "perl")
 }
 
 fn go(program: &mut Process) -> Result<()> {

@@ -96,6 +96,29 @@ impl<'a> Start<'a> {
         Process::spawn(command, name)
     }
 
+    /// Starts a shell in another root directory. After a line on standard input, it becomes the
+    /// program of this command line, which may refer to the arguments as `$0` and so on.
+    /// `environment`: all variables except `PATH`.
+    pub fn after_a_line(
+        &self,
+        (line, arguments): (&str, &[&str]),
+        root: &str,
+        environment: &[(&str, &str)],
+        name: &str,
+    ) -> Result<Process> {
+        let mut command = Command::new("/bin/sh");
+        command
+            .args(["-c", &format!("read go; exec {line}")])
+            .args(arguments)
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .envs(environment.iter().copied())
+            .stdin(Stdio::piped());
+        self.prepare(&mut command)?;
+        change_root(&mut command, root)?;
+        Process::spawn(command, name)
+    }
+
     /// Starts a subcommand of this program with its specification as an argument.
     pub fn part(&self, subcommand: &str, spec: &impl Serialize) -> Result<Process> {
         let mut command = Command::new(SELF);

@@ -5,12 +5,12 @@
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 
+use crate::boost::percentile;
 use crate::cgroup::Cgroup;
 use crate::cold_start::programs::{copy_executables, TREE};
 use crate::counters::Counters;
@@ -20,7 +20,7 @@ use crate::gallery::{Prepared, APP};
 use crate::guest_setup::{drop_caches, mount};
 use crate::memory::MIB;
 use crate::plan::Arm;
-use crate::process::{change_root, Process, Start};
+use crate::process::{Process, Start};
 use crate::scenario::{Spin, Suite, Tool};
 
 /// The shell and the tools, below the root of the root file system.
@@ -121,17 +121,9 @@ fn write_file(path: &str) -> Result<()> {
 
 /// Starts a shell in [`TREE`]. After a line on standard input, it executes the tool.
 fn start(tool: Tool, cgroup: &Cgroup) -> Result<Process> {
-    let line = format!("read go; exec {} >{OUTPUT} 2>&1", command(tool));
-    let mut command = Command::new("/bin/sh");
-    command
-        .args(["-c", &line])
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .env("LC_ALL", "C")
-        .stdin(Stdio::piped());
-    Start::in_cgroup(cgroup).prepare(&mut command)?;
-    change_root(&mut command, TREE)?;
-    Process::spawn(command, "the suite's shell")
+    let line = format!("{} >{OUTPUT} 2>&1", command(tool));
+    let line = (line.as_str(), &[][..]);
+    Start::in_cgroup(cgroup).after_a_line(line, TREE, &[("LC_ALL", "C")], "the suite's shell")
 }
 
 /// The command line of a tool.
@@ -200,31 +192,24 @@ fn stressed(name: &str, output: &str) -> Result<f64> {
 /// Percentiles of cyclictest's histogram: lines of a latency in us and a count. Samples above the
 /// histogram's range are in its summary as overflows.
 fn wakeups(output: &str) -> Result<Vec<(&'static str, f64)>> {
-    let counts: Vec<(f64, u64)> = output
+    let samples: Vec<f64> = output
         .lines()
         .filter(|line| !line.starts_with('#'))
         .filter_map(|line| {
             let mut words = line.split_ascii_whitespace();
-            Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+            let us: f64 = words.next()?.parse().ok()?;
+            let count: usize = words.next()?.parse().ok()?;
+            Some(std::iter::repeat_n(us, count))
         })
+        .flatten()
         .collect();
-    let all: u64 = counts.iter().map(|(_, count)| count).sum();
-    if all == 0 || after("# Histogram Overflows:", output)? > 0.0 {
-        bail!("{all} samples within the histogram's range");
+    if samples.is_empty() || after("# Histogram Overflows:", output)? > 0.0 {
+        bail!("{} samples within the histogram's range", samples.len());
     }
-    let at = |thousandths: u64| {
-        let rank = (all * thousandths).div_ceil(1000);
-        let mut seen = 0;
-        let found = counts.iter().find(|(_, count)| {
-            seen += count;
-            seen >= rank
-        });
-        found.map_or(0.0, |(us, _)| *us)
-    };
     Ok(vec![
-        ("wake_p50_us", at(500)),
-        ("wake_p99_us", at(990)),
-        ("wake_max_us", at(1000)),
+        ("wake_p50_us", percentile(&samples, 0.50)),
+        ("wake_p99_us", percentile(&samples, 0.99)),
+        ("wake_max_us", percentile(&samples, 1.0)),
     ])
 }
 
