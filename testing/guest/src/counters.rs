@@ -7,7 +7,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::memory::now_ns;
+use crate::daemon::Daemon;
+use crate::guest_setup::kswapd;
+use crate::memory::{cpu_ns, now_ns};
 
 /// Name prefixes of the reported `/proc/vmstat` counters.
 const VMSTAT: [&str; 10] = [
@@ -70,6 +72,36 @@ impl Counters {
             (after.at_ns - self.at_ns) as f64 / 1000.0,
         );
         Ok(())
+    }
+}
+
+/// CPU time of limelightd and of kswapd at one point in time.
+#[derive(Debug)]
+pub struct ServingCpu {
+    /// Name of the value, process, and CPU time in nanoseconds.
+    processes: Vec<(&'static str, i32, u64)>,
+}
+
+impl ServingCpu {
+    /// Reads both.
+    pub fn now(daemon: Option<&Daemon>) -> Result<Self> {
+        let daemon = daemon.map(|daemon| ("daemon_cpu_us", daemon.pid()));
+        let kswapd = kswapd()?.map(|pid| ("kswapd_cpu_us", pid));
+        let processes = daemon.into_iter().chain(kswapd);
+        Ok(ServingCpu {
+            processes: processes
+                .map(|(name, pid)| (name, pid, cpu_ns(pid)))
+                .collect(),
+        })
+    }
+
+    /// Adds the increases since `self` to `result`, as `daemon_cpu_us` and `kswapd_cpu_us`, in
+    /// microseconds.
+    pub fn report(&self, result: &mut BTreeMap<String, f64>) {
+        for &(name, pid, before) in &self.processes {
+            let used = cpu_ns(pid).saturating_sub(before);
+            result.insert(name.to_owned(), used as f64 / 1000.0);
+        }
     }
 }
 

@@ -9,13 +9,13 @@ use std::time::Duration;
 use anyhow::{bail, Context, Result};
 
 use crate::cgroup::Cgroup;
-use crate::counters::Counters;
+use crate::counters::{Counters, ServingCpu};
 use crate::daemon::{self, write_config, Daemon};
 use crate::dispatch::Stage;
 use crate::guest_setup;
 use crate::knobs;
 use crate::load::{self, Counter};
-use crate::memory::{cpu_ns, now_ns, PAGE};
+use crate::memory::{now_ns, PAGE};
 use crate::plan::Arm;
 use crate::pool::Windows;
 use crate::process::{Conversation, Process, Start};
@@ -317,21 +317,13 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
 
     let mut loads = prepared.start()?;
     sleep(Duration::from_millis(gallery.warm_up_ms.into()));
-    let served: Vec<(&str, i32)> = daemon
-        .iter()
-        .map(|daemon| ("daemon_cpu_us", daemon.pid()))
-        .chain(guest_setup::kswapd()?.map(|pid| ("kswapd_cpu_us", pid)))
-        .collect();
-    let cpu = || -> Vec<u64> { served.iter().map(|&(_, pid)| cpu_ns(pid)).collect() };
+    let serving = ServingCpu::now(daemon.as_ref())?;
     let counters = Counters::now()?;
-    let (before, cpu_before, since_ns) = (loads.kib(), cpu(), now_ns());
+    let (before, since_ns) = (loads.kib(), now_ns());
     let windows = daemon.is_some() && gallery.windows;
     let alive = swipe(&mut viewer, gallery, windows, &mut stage.reporter)?;
     loads.report(&before, since_ns, &mut stage.reporter)?;
-    for ((&(name, _), after), before) in served.iter().zip(cpu()).zip(cpu_before) {
-        let used_us = (after - before) as f64 / 1000.0;
-        stage.reporter.value(name, used_us);
-    }
+    serving.report(&mut stage.reporter.values);
     counters.report(&mut stage.reporter.values)?;
     for (name, count) in knobs::damon_counts(stage.arm) {
         stage.reporter.value(name, count as f64);

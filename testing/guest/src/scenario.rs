@@ -996,7 +996,8 @@ pub enum StartedProgram {
 /// Parameters of `suites`.
 ///
 /// Values: of stress-ng and fio `ops_per_s`; of hackbench `time_us`; of cyclictest `wake_p50_us`,
-/// `wake_p99_us` and `wake_max_us` (time from the timer's expiry until the thread runs); `vmstat_*`.
+/// `wake_p99_us` and `wake_max_us` (time from the timer's expiry until the thread runs);
+/// `daemon_cpu_us` and `kswapd_cpu_us` (CPU time while the tool runs); `vmstat_*`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Suite {
     /// The tool.

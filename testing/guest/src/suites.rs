@@ -13,7 +13,7 @@ use anyhow::{bail, Context, Result};
 use crate::boost::percentile;
 use crate::cgroup::Cgroup;
 use crate::cold_start::programs::{copy_executables, TREE};
-use crate::counters::Counters;
+use crate::counters::{Counters, ServingCpu};
 use crate::daemon::{self, focus, Daemon};
 use crate::dispatch::Stage;
 use crate::gallery::{Prepared, APP};
@@ -90,9 +90,10 @@ pub fn run(mut stage: Stage, work: &Suite) -> Result<()> {
         .map(|cgroup| Start::in_cgroup(cgroup).part("spin-load", &Spin::AddLoop))
         .collect::<Result<_>>()?;
     sleep(SETTLE);
-    let counters = Counters::now()?;
+    let (counters, serving) = (Counters::now()?, ServingCpu::now(daemon.as_ref())?);
     tool.tell("go")?;
     let code = tool.wait(LIMIT)?;
+    serving.report(&mut stage.reporter.values);
     counters.report(&mut stage.reporter.values)?;
     drop((spinning, loads));
     let output = fs::read_to_string(format!("{TREE}{OUTPUT}"))?;

@@ -68,6 +68,8 @@ pub const SUITES: Spec = Spec {
         Metric::lower("wake_p50_us", "wake-up p50"),
         Metric::lower("wake_p99_us", "wake-up p99"),
         Metric::lower("wake_max_us", "wake-up, longest"),
+        Metric::lower("daemon_cpu_us", "limelightd's processor time"),
+        Metric::lower("kswapd_cpu_us", "kswapd's processor time"),
     ]],
     repetitions: 1,
     mode: Mode::Exact,
