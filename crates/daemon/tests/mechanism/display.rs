@@ -10,6 +10,8 @@ use crate::common::{App, Machine};
 
 const APP: &str = "u/app-a-1.scope";
 const SERVER: &str = "u/display.service";
+/// A display server in a slice of its own, as in a user's session.
+const IN_SLICE: &str = "u/session.slice/display.scope";
 /// The display X7.
 const SOCKETS: &str = "\
 Num       RefCount Protocol Flags    Type St Inode Path
@@ -17,14 +19,18 @@ Num       RefCount Protocol Flags    Type St Inode Path
 ";
 
 fn machine() -> (Machine, App, App) {
+    machine_with(SERVER)
+}
+
+fn machine_with(server: &str) -> (Machine, App, App) {
     let machine = Machine::new();
-    for cgroup in ["u", APP, SERVER] {
+    for cgroup in ["u", "u/session.slice", APP, server] {
         machine.make_cgroup(cgroup);
     }
     machine.use_memory(APP, 100);
-    machine.use_memory(SERVER, 30);
+    machine.use_memory(server, 30);
     let app = machine.spawn(APP);
-    let server = machine.spawn(SERVER);
+    let server = machine.spawn(server);
     fs::create_dir_all(machine.path("proc/1/net")).unwrap();
     machine.write("proc/1/net/unix", SOCKETS);
     let descriptors = machine.path(&format!("proc/{}/fd", server.pid));
@@ -69,6 +75,25 @@ fn display_server_is_protected_with_the_app_and_not_after_it() {
         .iter()
         .any(|entry| matches!(entry, Entry::Limit { .. }));
     assert!(!limits, "{left:?}");
+}
+
+/// A slice's unused protection goes to its children (`memory_recursiveprot`), so a slice that keeps
+/// an earlier reservation would protect the server in full.
+#[test]
+fn slice_of_the_server_follows_a_smaller_reservation() {
+    let (machine, app, _server) = machine_with(IN_SLICE);
+    let mut daemon = machine.start();
+    daemon.focus(app.pid);
+    let both =
+        || [IN_SLICE, "u/session.slice"].map(|path| machine.mib(&format!("{path}/memory.min")));
+    daemon.until("the server is protected", |_| both() == [30, 30]);
+    // The app takes all of the budget.
+    machine.use_memory(APP, 900);
+    daemon.until("nothing is left for the server", |_| both() == [0, 0]);
+    machine.use_memory(APP, 100);
+    daemon.until("the server is protected again", |_| both() == [30, 30]);
+    daemon.stop();
+    assert_eq!(both(), [0, 0]);
 }
 
 #[test]

@@ -309,8 +309,8 @@ impl Reservation {
         effect
     }
 
-    /// Makes the reservation for the display server's cgroup `home`. The ancestors are only raised: those
-    /// that are also the app's ancestors follow the app's next reservation.
+    /// Makes the reservation for the display server's cgroup `home`. The app's ancestors are only
+    /// raised: they follow the app's next reservation.
     pub(super) fn reserve_display(
         &mut self,
         shared: &mut Shared,
@@ -340,9 +340,13 @@ impl Reservation {
                 return note(shared, &home.path, values, Outcome::Inert { why });
             }
         };
-        let last = targets.len().saturating_sub(1);
-        for (at, target) in targets.iter().enumerate() {
-            if at != last && target.found >= target.wanted {
+        let app = context.front.and_then(|app| app.own_home());
+        let holds_app = |cgroup: &CgroupPath| {
+            let app = app.and_then(|home| home.path.strip_prefix(cgroup.as_str()));
+            app.is_some_and(|rest| rest.starts_with('/'))
+        };
+        for target in &targets {
+            if holds_app(target.cgroup.path()) && target.found >= target.wanted {
                 continue;
             }
             let outcome = self.write(shared, target, knob);
