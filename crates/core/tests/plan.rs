@@ -524,6 +524,23 @@ fn unreachable_memory_is_not_part_of_the_budget() {
 }
 
 #[test]
+fn reservations_leave_memory_to_reclaim_where_zram_holds_the_rest() {
+    let usage = Usage {
+        current: 500 * MIB,
+        file: 400 * MIB,
+        file_mapped: 400 * MIB,
+        ..Usage::default()
+    };
+    let mut snapshot = viewer(usage, 0);
+    snapshot.memory.reachable = 400 * MIB;
+    snapshot.memory.compressed = 100 * MIB;
+    // 60 % of 400 MiB would leave 60 MiB that reclaim can take.
+    assert_eq!(reserve_of(&plan(&Event::Topmost, &snapshot)), 225 * MIB);
+    snapshot.memory.compressed = 200 * MIB;
+    assert_eq!(reserve_of(&plan(&Event::Topmost, &snapshot)), 150 * MIB);
+}
+
+#[test]
 fn age_shrinks_the_reservation_and_the_device_s_budget() {
     let usage = Usage {
         current: 500 * MIB,

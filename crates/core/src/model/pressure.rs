@@ -33,6 +33,8 @@ pub struct Memory {
     /// Memory that is free or that reclaim can reach: on one of its lists, reclaimable slab, or
     /// already in zram; 0 if the kernel does not report it.
     pub reachable: u64,
+    /// The part of `reachable` that is in zram: the compressed pages. Reclaim cannot free it.
+    pub compressed: u64,
     /// `SwapTotal`.
     pub swap_total: u64,
     /// `SwapFree`.
@@ -149,6 +151,7 @@ mod tests {
                 free: available / 2,
                 available,
                 reachable: 150 * MIB,
+                compressed: 0,
                 swap_total: 64 * MIB,
                 swap_free,
             },

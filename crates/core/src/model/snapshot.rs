@@ -357,6 +357,9 @@ pub struct Snapshot {
     pub in_force: InForce,
 }
 
+/// Reciprocal of the share of evictable memory that no reservation may cover.
+const FOR_OTHERS: u64 = 4;
+
 impl Snapshot {
     /// The current time for the policy: the later of the snapshot's and the gauge's. The gauge may
     /// be a minute older than the snapshot, because the guard sleeps while there is plenty of
@@ -390,7 +393,12 @@ impl Snapshot {
             0 => self.memory.total,
             reachable => reachable.min(self.memory.total),
         };
-        let machine = share(memory).saturating_sub(self.protected_by_others);
+        // The other apps' pages in zram cannot be reclaimed again. If the reservations covered all
+        // other memory, reclaim would find nothing, and the OOM killer would kill a process.
+        let evictable = memory.saturating_sub(self.memory.compressed);
+        let most = evictable - evictable / FOR_OTHERS;
+        let machine = share(memory).min(most);
+        let machine = machine.saturating_sub(self.protected_by_others);
         self.ceiling
             .map_or(machine, |ceiling| machine.min(share(ceiling)))
     }

@@ -409,6 +409,7 @@ mod tests {
             total: 800 * MIB,
             available,
             reachable: 800 * MIB,
+            compressed: 0,
             swap_total: 0,
             swap_free: 0,
         };

@@ -99,6 +99,7 @@ pub fn memory(system: &System, counters: &Keyed) -> Memory {
         reachable: info
             .reachable_bytes
             .map_or(0, |bytes| bytes.saturating_add(compressed)),
+        compressed,
         swap_total: info.swap_total_bytes.unwrap_or(0),
         swap_free: info.swap_free_bytes.unwrap_or(0),
     }

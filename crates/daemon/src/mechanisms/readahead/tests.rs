@@ -108,6 +108,7 @@ impl Machine {
                 total: 1 << 40,
                 available: 1 << 40,
                 reachable: 1 << 40,
+                compressed: 0,
                 swap_total: 0,
                 swap_free: 0,
             },
