@@ -34,7 +34,7 @@ use crate::mechanisms::shared::{Context, Effect, Mechanism, Shared};
 use crate::sources::pressure;
 use crate::system::System;
 use coldstart::{ColdStart, Owner};
-use opens::Opens;
+use opens::{Events, Opens};
 use reader::{Answer, Job, Reader};
 use replay::Replay;
 use streams::Streams;
@@ -282,7 +282,11 @@ impl Readahead {
                 }
             }
         }
-        opens.spend(0, execs, false, now);
+        let execs = Events {
+            own: 0,
+            others: execs,
+        };
+        opens.spend(Events::default(), execs, false, now);
         if self.paused {
             return Vec::new();
         }
@@ -315,13 +319,13 @@ impl Readahead {
             return false;
         }
         // The loop is bounded, because a program may open files faster than they are handled here.
-        // Such a program soon exceeds the budget.
+        // Such a program soon exceeds a budget.
         for _ in 0..BUFFERS {
             let batch = opens.take_patient();
             if batch.lost {
                 self.coldstart.lost(now);
             }
-            let mut strangers = 0;
+            let mut opened = Events::default();
             for event in batch.events.iter().filter(|event| event.pid != own_pid()) {
                 let by_pid = |id: &ProcessId| id.pid;
                 let topmost = self
@@ -336,9 +340,12 @@ impl Readahead {
                 let owner =
                     self.coldstart
                         .opened(event.pid, &event.file, system, &self.settings, now);
-                strangers += u64::from(owner == Owner::Stranger && !topmost);
+                match topmost || owner != Owner::Stranger {
+                    true => opened.own += 1,
+                    false => opened.others += 1,
+                }
             }
-            opens.spend(strangers, 0, batch.lost, now);
+            opens.spend(opened, Events::default(), batch.lost, now);
             if batch.events.is_empty() && !batch.lost {
                 break;
             }

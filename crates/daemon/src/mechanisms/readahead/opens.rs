@@ -9,9 +9,10 @@
 //!
 //! The kernel cannot filter the queue by process, so the daemon receives the opens of all
 //! processes. One open costs the opener some hundred nanoseconds and the daemon a few microseconds,
-//! and no process waits for the daemon. A budget of events bounds the daemon's work on processes
-//! that are neither topmost nor followed. When a compiler or an indexer exhausts the budget, the
-//! watch is paused for 10 s. Each further pause is twice as long, up to 320 s.
+//! and no process waits for the daemon. Two budgets of events bound the daemon's work: one for the
+//! topmost app and for followed programs, and one for all other processes. When a compiler or an
+//! indexer exhausts a budget, the watch is paused for 10 s. Each further pause is twice as long, up
+//! to 320 s.
 //!
 //! Executions have a budget of their own, so that a search through all files does not hide the
 //! start of an app.
@@ -28,8 +29,8 @@ use tracing::{debug, info, warn};
 
 use crate::system::System;
 
-/// Budget of events per kind: events per second on average, and events in one burst. Opens by the
-/// topmost app and by followed programs do not count.
+/// Each budget of a kind of event: events per second on average, and events in one burst. The start
+/// of a large app opens some thousand files.
 const PER_SECOND: u64 = 500;
 const BURST: u64 = 5000;
 
@@ -49,11 +50,23 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// File systems that lie on disks although their device numbers do not belong to a disk.
 const ON_DISKS: [&str; 3] = ["btrfs", "overlay", "bcachefs"];
 
-/// The watch for one kind of event, and its budget.
+/// Numbers of events by who caused them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Events {
+    /// By the topmost app and by followed programs.
+    pub own: u64,
+    /// By all other processes.
+    pub others: u64,
+}
+
+/// The watch for one kind of event, and its budgets.
 #[derive(Debug)]
 struct Watch {
     kind: Kind,
-    rate: Rate,
+    /// Budget for the topmost app and for followed programs.
+    own: Rate,
+    /// Budget for all other processes.
+    others: Rate,
     on: bool,
     /// Time since which it has been on, or was before the present pause.
     since: Duration,
@@ -67,7 +80,8 @@ impl Watch {
     fn new(kind: Kind, now: Duration) -> Watch {
         Watch {
             kind,
-            rate: Rate::new(PER_SECOND, BURST, now),
+            own: Rate::new(PER_SECOND, BURST, now),
+            others: Rate::new(PER_SECOND, BURST, now),
             on: true,
             since: now,
             pause: PAUSE_MIN,
@@ -75,9 +89,10 @@ impl Watch {
         }
     }
 
-    /// Charges events to the budget. Returns whether the watch must be paused.
-    fn spend(&mut self, events: u64, now: Duration) -> bool {
-        if !self.on || self.rate.take(events, now) == events {
+    /// Charges events to the budgets. Returns whether the watch must be paused.
+    fn spend(&mut self, events: Events, now: Duration) -> bool {
+        let Events { own, others } = events;
+        if !self.on || (self.own.take(own, now), self.others.take(others, now)) == (own, others) {
             return false;
         }
         if now.saturating_sub(self.since) > CALM {
@@ -177,7 +192,8 @@ impl Opens {
     #[cfg(test)]
     pub fn never_pause(&mut self, now: Duration) {
         for watch in [&mut self.opens, &mut self.execs] {
-            watch.rate = Rate::new(u64::MAX >> 32, u64::MAX >> 32, now);
+            watch.own = Rate::new(u64::MAX >> 32, u64::MAX >> 32, now);
+            watch.others = watch.own.clone();
         }
     }
 
@@ -201,14 +217,11 @@ impl Opens {
         take(&self.patient)
     }
 
-    /// Charges opens and executions to their budgets, and pauses a watch that exceeds its budget.
+    /// Charges opens and executions to their budgets, and pauses a watch that exceeds a budget.
     /// Lost events count as a full burst of opens.
-    pub fn spend(&mut self, opens: u64, execs: u64, lost: bool, now: Duration) {
-        let too_many = if lost { BURST } else { 0 };
-        for (watch, events) in [
-            (&mut self.opens, opens + too_many),
-            (&mut self.execs, execs),
-        ] {
+    pub fn spend(&mut self, mut opens: Events, execs: Events, lost: bool, now: Duration) {
+        opens.others += if lost { BURST } else { 0 };
+        for (watch, events) in [(&mut self.opens, opens), (&mut self.execs, execs)] {
             if watch.spend(events, now) {
                 let pause = watch.resume.saturating_sub(now).as_secs();
                 info!(
@@ -334,30 +347,53 @@ mod tests {
 
     const S: fn(u64) -> Duration = Duration::from_secs;
 
+    fn others(others: u64) -> Events {
+        Events { own: 0, others }
+    }
+
     #[test]
     fn each_pause_is_twice_as_long_until_a_minute_without_one() {
         let mut watch = Watch::new(Kind::Open, S(0));
-        assert!(!watch.spend(BURST, S(0)));
-        assert!(watch.spend(1, S(0)));
-        assert!(!watch.spend(1, S(0)), "a paused watch was paused again");
+        assert!(!watch.spend(others(BURST), S(0)));
+        assert!(watch.spend(others(1), S(0)));
+        assert!(
+            !watch.spend(others(1), S(0)),
+            "a paused watch was paused again"
+        );
         assert!(!watch.due(S(9)) && watch.due(S(10)));
 
         watch.on = true;
         watch.since = S(10);
-        assert!(watch.spend(BURST + 1, S(10)));
+        assert!(watch.spend(others(BURST + 1), S(10)));
         assert_eq!(watch.resume, S(30));
 
         watch.on = true;
         watch.since = S(30);
-        assert!(watch.spend(BURST + 1, S(100)));
+        assert!(watch.spend(others(BURST + 1), S(100)));
         assert_eq!(watch.resume, S(110));
+    }
+
+    #[test]
+    fn topmost_app_that_opens_files_without_end_exhausts_a_budget_of_its_own() {
+        let own = |own| Events { own, others: 0 };
+        let mut watch = Watch::new(Kind::Open, S(0));
+        assert!(!watch.spend(others(BURST), S(0)));
+        assert!(
+            !watch.spend(own(BURST), S(0)),
+            "others used up the app's budget"
+        );
+        assert!(watch.spend(own(1), S(0)));
     }
 
     #[test]
     fn events_at_the_average_rate_never_exhaust_the_budget() {
         let mut watch = Watch::new(Kind::Open, S(0));
+        let events = Events {
+            own: PER_SECOND,
+            others: PER_SECOND,
+        };
         for second in 1..1000 {
-            assert!(!watch.spend(PER_SECOND, S(second)));
+            assert!(!watch.spend(events, S(second)));
         }
     }
 
