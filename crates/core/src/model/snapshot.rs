@@ -357,8 +357,9 @@ pub struct Snapshot {
     pub in_force: InForce,
 }
 
-/// Reciprocal of the share of evictable memory that no reservation may cover.
-const FOR_OTHERS: u64 = 4;
+/// Largest share of evictable memory that reservations may cover, in percent, unless the budget is
+/// set to more.
+const EVICTABLE_PERCENT: u64 = 75;
 
 impl Snapshot {
     /// The current time for the policy: the later of the snapshot's and the gauge's. The gauge may
@@ -386,7 +387,7 @@ impl Snapshot {
     /// Maximum number of bytes to reserve for the topmost app.
     pub fn budget(&self) -> u64 {
         let percent = u64::from(self.budget_percent());
-        let share = |bytes: u64| bytes / 100 * percent + bytes % 100 * percent / 100;
+        let part = |bytes: u64, percent: u64| bytes / 100 * percent + bytes % 100 * percent / 100;
         // Memory held by the kernel, a driver or mlock() must not count: a share of it would let
         // the reservation take the last pages of the other apps.
         let memory = match self.memory.reachable {
@@ -396,10 +397,10 @@ impl Snapshot {
         // The other apps' pages in zram cannot be reclaimed again. If the reservations covered all
         // other memory, reclaim would find nothing, and the OOM killer would kill a process.
         let evictable = memory.saturating_sub(self.memory.compressed);
-        let most = evictable - evictable / FOR_OTHERS;
-        let machine = share(memory).min(most);
+        let most = part(evictable, percent.max(EVICTABLE_PERCENT));
+        let machine = part(memory, percent).min(most);
         let machine = machine.saturating_sub(self.protected_by_others);
         self.ceiling
-            .map_or(machine, |ceiling| machine.min(share(ceiling)))
+            .map_or(machine, |ceiling| machine.min(part(ceiling, percent)))
     }
 }
