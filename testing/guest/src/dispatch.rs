@@ -8,13 +8,13 @@ use crate::plan::{Arm, Init, Record};
 use crate::record::{write, Reporter};
 use crate::scenario::Work;
 use crate::{
-    access_rules, android, boost, boost_rules, cache_model, cgroup, chaos, class_rules, cold_start,
-    daemon_killed, focus_move, full_cache, gallery, gallery_real, gate, guest_setup, heirs,
-    innocents, kill_latency, kselftest, leak, lease, openrc, overhead, own_tree, package, premap,
-    premap_rules, prezero, prezero_engines, prezero_rules, process, processors, readahead_rules,
-    reading, rotation, scale, self_hog, selftest, sibling_reclaim, soak, startup, storm, suites,
-    swap_soak, terminal, throttle, users_chaos, wakes, window_cost, window_oracle, window_sources,
-    windows, write_back,
+    access_rules, android, boost, boost_rules, browser, cache_model, cgroup, chaos, class_rules,
+    cold_start, daemon_killed, focus_move, full_cache, gallery, gallery_real, gate, guest_setup,
+    heirs, innocents, kill_latency, kselftest, leak, lease, openrc, overhead, own_tree, package,
+    premap, premap_rules, prezero, prezero_engines, prezero_rules, process, processors,
+    readahead_rules, reading, rotation, scale, self_hog, selftest, sibling_reclaim, soak, startup,
+    storm, suites, swap_soak, terminal, throttle, users_chaos, wakes, window_cost, window_oracle,
+    window_sources, windows, write_back,
 };
 
 /// The context of a scenario.
@@ -77,6 +77,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::Boost(work) => boost::run(stage, &work),
         Work::Terminal(work) => terminal::run(stage, &work),
         Work::BoostRules => boost_rules::run(stage),
+        Work::Browser(work) => browser::run(stage, &work),
         Work::Heirs => heirs::run(stage),
         Work::AndroidRules => android::run(stage),
         Work::ClassRules => class_rules::run(stage),

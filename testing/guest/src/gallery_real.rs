@@ -32,7 +32,7 @@ pub(crate) const DISPLAY: &str = ":0";
 const WIDTH: u32 = 1024;
 const HEIGHT: u32 = 768;
 /// Size of the file that `cp` copies, in MiB.
-const COPY_MIB: u32 = 400;
+pub(crate) const COPY_MIB: u32 = 400;
 /// Mount point of the data disk, inside the root file system.
 const INSIDE: &str = "/mnt";
 /// feh's key for the next photo.
@@ -226,7 +226,7 @@ pub(crate) fn graphical(program: &str, arguments: &[&str], log: &str) -> Result<
 /// Waits until the kernel has reclaimed as many pages as the machine has, or until `limit` has
 /// passed. A fixed time cannot replace this, because the speed of real programs depends on the
 /// host's disk and on its other load.
-fn wait_for_pressure(limit: Duration) -> Result<()> {
+pub(crate) fn wait_for_pressure(limit: Duration) -> Result<()> {
     let memory_pages = guest_setup::memory_kib("MemTotal")? * 1024 / PAGE as u64;
     let before = Counters::now()?.reclaimed_pages();
     let deadline = Instant::now() + limit;
@@ -300,7 +300,7 @@ fn names_topmost(status: &str, pid: i32) -> Result<bool> {
         .is_some_and(|topmost| holds(topmost, pid)))
 }
 
-fn load_name(load: RealLoad) -> &'static str {
+pub(crate) fn load_name(load: RealLoad) -> &'static str {
     match load {
         RealLoad::Copy => "cp",
         RealLoad::Index => "recollindex",
@@ -308,12 +308,18 @@ fn load_name(load: RealLoad) -> &'static str {
 }
 
 fn start_load(load: RealLoad, cgroup: Option<&Cgroup>) -> Result<Process> {
-    let script = match load {
+    start(cgroup, "sh", &["-c", &load_script(load, INSIDE, ROOTFS)?])
+}
+
+/// A shell's script that runs a load without end. `data`: the directory of the file that `cp`
+/// copies, as the load sees it; `root`: the load's root directory.
+pub(crate) fn load_script(load: RealLoad, data: &str, root: &str) -> Result<String> {
+    Ok(match load {
         RealLoad::Copy => {
-            format!("while cp {INSIDE}/background-{COPY_MIB}M {INSIDE}/copy; do :; done")
+            format!("while cp {data}/background-{COPY_MIB}M {data}/copy; do :; done")
         }
         RealLoad::Index => {
-            let config = format!("{ROOTFS}/root/.recoll");
+            let config = format!("{root}/root/.recoll");
             fs::create_dir_all(&config)?;
             fs::write(
                 format!("{config}/recoll.conf"),
@@ -321,8 +327,7 @@ fn start_load(load: RealLoad, cgroup: Option<&Cgroup>) -> Result<Process> {
             )?;
             "while recollindex -z; do :; done".into()
         }
-    };
-    start(cgroup, "sh", &["-c", &script])
+    })
 }
 
 fn press_keys(

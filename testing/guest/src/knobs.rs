@@ -13,6 +13,9 @@ use crate::plan::Arm;
 /// Reservation as a percentage of the app's charge. The value is generous: MGLRU spares a cgroup
 /// whose charge is below `memory.min`, but reclaims from all of a cgroup whose charge is above it.
 const RESERVE_PERCENT: u64 = 160;
+/// Largest reservation as a percentage of all memory. With a larger one, reclaim may find nothing to
+/// take, and the OOM killer kills processes until the machine stops.
+const MOST_PERCENT: u64 = 60;
 
 /// Sets the arm's knob on the app's cgroup and its ancestors, for an app with a charge of
 /// `charge_bytes`. A no-op in arms without a knob.
@@ -20,7 +23,8 @@ pub fn set(arm: Arm, app: Option<&Cgroup>, charge_bytes: u64) -> Result<()> {
     let Some(file) = file(arm, guest_setup::mglru()) else {
         return Ok(());
     };
-    let bytes = charge_bytes * RESERVE_PERCENT / 100;
+    let memory = guest_setup::memory_kib("MemTotal")? * 1024;
+    let bytes = (charge_bytes * RESERVE_PERCENT / 100).min(memory / 100 * MOST_PERCENT);
     app.context("hand-set knobs need a cgroup for the app")?
         .set_chain(file, &bytes.to_string())
 }

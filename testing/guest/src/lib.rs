@@ -11,6 +11,7 @@ pub mod android;
 pub mod background;
 pub mod boost;
 pub mod boost_rules;
+pub mod browser;
 pub mod cache_model;
 pub mod cgroup;
 pub mod chaos;

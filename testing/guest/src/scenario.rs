@@ -145,6 +145,8 @@ pub enum Work {
     Storm(Storm),
     /// A test suite that Debian packages is the foreground app.
     Suite(Suite),
+    /// A person uses a browser, where systemd is PID 1.
+    Browser(Browser),
     /// Time from the kill threshold to freed memory.
     KillLatency(KillLatency),
     /// Everything that `limelightd` depends on fails.
@@ -991,6 +993,22 @@ pub enum StartedProgram {
     Perl,
     /// The X server Xvfb.
     Xvfb,
+}
+
+/// Parameters of `browser`.
+///
+/// Values, as the browser's Event Timing measures them from the input event to the next frame:
+/// `inp_us` (98th percentile), `interaction_p50_us`, `interaction_mean_us`. `major_faults` of the
+/// browser's cgroup, `browser_alive` (0 or 1), `loads_alive` (0 to 2), `daemon_cpu_us` and
+/// `kswapd_cpu_us`, `vmstat_*`. Series: `interaction_us`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Browser {
+    /// Number of interactions.
+    pub interactions: u32,
+    /// Time before each interaction.
+    pub think_ms: u32,
+    /// Final size of the growing tab.
+    pub grow_mib: u32,
 }
 
 /// Parameters of `suites`.

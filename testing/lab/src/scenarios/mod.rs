@@ -5,6 +5,7 @@
 pub mod aarch64;
 mod boost;
 mod boot;
+mod browser;
 mod cache_model;
 mod chaos;
 pub mod demo;
@@ -89,6 +90,7 @@ pub const fn all() -> &'static [&'static Spec] {
         &boost::TWO_PROCESSORS,
         &terminal::EXACT,
         &suites::SUITES,
+        &browser::BROWSER,
         &readahead::SMALL_READS,
         &readahead::COLD_START,
         &queued_start::QUEUED_START,

@@ -22,8 +22,8 @@ use crate::scenario::{DiskSpeed, FlashSpeed};
 const KILL_ONLY: ArmOn = ArmOn::new(Arm::KillOnly, Kernel::Debian);
 const SWAP_ALL: ArmOn = ArmOn::new(Arm::SwapAll, Kernel::Debian);
 
-const NOHANG: ArmOn = ArmOn::new(Arm::Nohang, Kernel::Debian);
-const SYSTEMD_OOMD: ArmOn = ArmOn::new(Arm::SystemdOomd, Kernel::Debian);
+pub const NOHANG: ArmOn = ArmOn::new(Arm::Nohang, Kernel::Debian);
+pub const SYSTEMD_OOMD: ArmOn = ArmOn::new(Arm::SystemdOomd, Kernel::Debian);
 
 const SWAPS: [SwapKind; 3] = [SwapKind::Disk, SwapKind::Zram, SwapKind::None];
 
@@ -57,7 +57,7 @@ const APPLICATIONS: [&str; 10] = [
 ];
 
 /// The OOM daemons, and the packages that they and a user's session depend on.
-const PACKAGES: [&str; 6] = [
+pub const PACKAGES: [&str; 6] = [
     "systemd",
     "dbus",
     "libpam-systemd",
