@@ -534,10 +534,10 @@ fn reservations_leave_memory_to_reclaim_where_zram_holds_the_rest() {
     let mut snapshot = viewer(usage, 0);
     snapshot.memory.reachable = 400 * MIB;
     snapshot.memory.compressed = 100 * MIB;
-    // 60 % of 400 MiB would leave 60 MiB that reclaim can take.
-    assert_eq!(reserve_of(&plan(&Event::Topmost, &snapshot)), 225 * MIB);
+    assert_eq!(reserve_of(&plan(&Event::Topmost, &snapshot)), 240 * MIB);
+    // 60 % of 400 MiB would be all that reclaim can take, and more.
     snapshot.memory.compressed = 200 * MIB;
-    assert_eq!(reserve_of(&plan(&Event::Topmost, &snapshot)), 150 * MIB);
+    assert_eq!(reserve_of(&plan(&Event::Topmost, &snapshot)), 176 * MIB);
 }
 
 #[test]

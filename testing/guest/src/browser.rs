@@ -22,6 +22,7 @@ use crate::guest_setup;
 use crate::knobs;
 use crate::plan::Arm;
 use crate::process::{Process, Start};
+use crate::record::Reporter;
 use crate::response::quantile;
 use crate::rotation::rival::Rival;
 use crate::scenario::{Browser, RealLoad};
@@ -78,30 +79,8 @@ pub fn run(mut stage: Stage, work: &Browser) -> Result<()> {
     let arguments = [DISPLAY, "-screen", "0", SCREEN, "-ac", "-nolisten", "tcp"];
     let _server = start("Xvfb", &arguments, Some(&display))?;
     stage.reporter.progress("starting the browser")?;
-    let mut browser = start("chromium", &FLAGS, Some(&app))?;
-    let _driver = start("chromedriver", &[DRIVER.0], None)?;
-    let session = Session::attach(DRIVER.1, DEBUGGER.1, START_LIMIT).with_context(|| {
-        let log = |name| fs::read_to_string(log_path(name)).unwrap_or_default();
-        format!(
-            "chromium: {}\nchromedriver: {}",
-            log("chromium"),
-            log("chromedriver")
-        )
-    })?;
-    let page = session.tab()?;
-    session.load(&format!("file://{data}/{}", PAGE.0))?;
-    session.open_tab()?;
-    session.load(&format!("file://{data}/{}", GROWING.0))?;
-    let grows = stage.arm != Arm::Idle;
-    if grows {
-        session.run(&format!("grow({})", work.grow_mib))?;
-    }
-    session.switch_to(&page)?;
-    let person = Person { session };
-    // Each kind of interaction once, as on a page that has been open for a while.
-    for step in 0..Person::KINDS {
-        person.interact(step)?;
-    }
+    let grow_mib = (stage.arm != Arm::Idle).then_some(work.grow_mib);
+    let (mut browser, person) = Person::open(&app, &data, grow_mib)?;
 
     // These must exist before the daemon starts, because its end is compared with that state.
     let load_cgroup = |load: &RealLoad| {
@@ -160,13 +139,7 @@ pub fn run(mut stage: Stage, work: &Browser) -> Result<()> {
         .value("major_faults", faults()? - faults_before);
     serving.report(&mut stage.reporter.values);
     counters.report(&mut stage.reporter.values)?;
-    times.sort_by(f64::total_cmp);
-    stage.reporter.value("inp_us", quantile(&times, 0.98));
-    stage
-        .reporter
-        .value("interaction_p50_us", quantile(&times, 0.5));
-    let mean = times.iter().sum::<f64>() / times.len() as f64;
-    stage.reporter.value("interaction_mean_us", mean);
+    report(times, &mut stage.reporter);
     stage.reporter.value("browser_alive", browser.alive());
     let alive = loads
         .iter_mut()
@@ -182,6 +155,15 @@ pub fn run(mut stage: Stage, work: &Browser) -> Result<()> {
     stage.reporter.finish()
 }
 
+/// Reports the durations of the interactions, in microseconds.
+fn report(mut times: Vec<f64>, reporter: &mut Reporter) {
+    times.sort_by(f64::total_cmp);
+    reporter.value("inp_us", quantile(&times, 0.98));
+    reporter.value("interaction_p50_us", quantile(&times, 0.5));
+    let mean = times.iter().sum::<f64>() / times.len() as f64;
+    reporter.value("interaction_mean_us", mean);
+}
+
 fn start(program: &str, arguments: &[&str], cgroup: Option<&Cgroup>) -> Result<Process> {
     let command = graphical(program, arguments, program)?;
     Start::in_cgroup(cgroup).program(command, program)
@@ -194,11 +176,41 @@ fn start_load(load: RealLoad, cgroup: &Cgroup, data: &str) -> Result<Process> {
 /// The person at the browser.
 struct Person {
     session: Session,
+    _driver: Process,
 }
 
 impl Person {
     /// Number of kinds of interactions.
     const KINDS: u32 = 4;
+
+    /// Starts the browser in its cgroup, with the page in front, and behind it a tab that grows to
+    /// `grow_mib`, if given.
+    fn open(app: &Cgroup, data: &str, grow_mib: Option<u32>) -> Result<(Process, Person)> {
+        let browser = start("chromium", &FLAGS, Some(app))?;
+        let driver = start("chromedriver", &[DRIVER.0], None)?;
+        let session = Session::attach(DRIVER.1, DEBUGGER.1, START_LIMIT).with_context(|| {
+            let [browser, driver] = ["chromium", "chromedriver"]
+                .map(|name| fs::read_to_string(log_path(name)).unwrap_or_default());
+            format!("chromium: {browser}\nchromedriver: {driver}")
+        })?;
+        let page = session.tab()?;
+        session.load(&format!("file://{data}/{}", PAGE.0))?;
+        session.open_tab()?;
+        session.load(&format!("file://{data}/{}", GROWING.0))?;
+        if let Some(mib) = grow_mib {
+            session.run(&format!("grow({mib})"))?;
+        }
+        session.switch_to(&page)?;
+        let person = Person {
+            session,
+            _driver: driver,
+        };
+        // Each kind of interaction once, as on a page that has been open for a while.
+        for step in 0..Person::KINDS {
+            person.interact(step)?;
+        }
+        Ok((browser, person))
+    }
 
     /// Does the next interaction; returns its duration in milliseconds, as the browser measures it.
     fn interact(&self, step: u32) -> Result<f64> {

@@ -359,7 +359,7 @@ pub struct Snapshot {
 
 /// Largest share of evictable memory that reservations may cover, in percent, unless the budget is
 /// set to more.
-const EVICTABLE_PERCENT: u64 = 75;
+const EVICTABLE_PERCENT: u64 = 88;
 
 impl Snapshot {
     /// The current time for the policy: the later of the snapshot's and the gauge's. The gauge may
