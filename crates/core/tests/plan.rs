@@ -509,15 +509,20 @@ fn reservation_covers_the_app_and_its_growth() {
     assert_eq!(reserve_of(&plan(&Event::Topmost, &viewer(usage, STEPS))), 0);
 }
 
-#[test]
-fn unreachable_memory_is_not_part_of_the_budget() {
+/// A viewer that uses and maps more than its budget in these tests.
+fn large_viewer() -> Snapshot {
     let usage = Usage {
         current: 500 * MIB,
         file: 400 * MIB,
         file_mapped: 400 * MIB,
         ..Usage::default()
     };
-    let mut snapshot = viewer(usage, 0);
+    viewer(usage, 0)
+}
+
+#[test]
+fn unreachable_memory_is_not_part_of_the_budget() {
+    let mut snapshot = large_viewer();
     assert_eq!(reserve_of(&plan(&Event::Topmost, &snapshot)), 600 * MIB);
     snapshot.memory.reachable = 400 * MIB;
     assert_eq!(reserve_of(&plan(&Event::Topmost, &snapshot)), 240 * MIB);
@@ -525,13 +530,7 @@ fn unreachable_memory_is_not_part_of_the_budget() {
 
 #[test]
 fn reservations_leave_memory_to_reclaim_where_zram_holds_the_rest() {
-    let usage = Usage {
-        current: 500 * MIB,
-        file: 400 * MIB,
-        file_mapped: 400 * MIB,
-        ..Usage::default()
-    };
-    let mut snapshot = viewer(usage, 0);
+    let mut snapshot = large_viewer();
     snapshot.memory.reachable = 400 * MIB;
     snapshot.memory.compressed = 100 * MIB;
     assert_eq!(reserve_of(&plan(&Event::Topmost, &snapshot)), 240 * MIB);
@@ -542,12 +541,6 @@ fn reservations_leave_memory_to_reclaim_where_zram_holds_the_rest() {
 
 #[test]
 fn age_shrinks_the_reservation_and_the_device_s_budget() {
-    let usage = Usage {
-        current: 500 * MIB,
-        file: 400 * MIB,
-        file_mapped: 400 * MIB,
-        ..Usage::default()
-    };
     let of_device = |snapshot: &Snapshot| {
         plan(&Event::Tick, snapshot)
             .into_iter()
@@ -558,7 +551,7 @@ fn age_shrinks_the_reservation_and_the_device_s_budget() {
     };
     let mut snapshot = Snapshot {
         device: true,
-        ..viewer(usage, 0)
+        ..large_viewer()
     };
     snapshot.settings.protect.ageing = true;
     for (age, percent) in [(0, 60), (1, 45), (2, 33), (9, 15)] {

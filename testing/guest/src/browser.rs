@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 
+use crate::boost::percentile;
 use crate::cgroup::Cgroup;
 use crate::counters::{keyed, Counters, ServingCpu};
-use crate::daemon::{self, focus, Daemon};
+use crate::daemon::{self, Daemon};
 use crate::dispatch::Stage;
 use crate::gallery_real::{
     graphical, load_name, load_script, log_path, wait_for_pressure, COPY_MIB, DISPLAY,
@@ -23,7 +24,6 @@ use crate::knobs;
 use crate::plan::Arm;
 use crate::process::{Process, Start};
 use crate::record::Reporter;
-use crate::response::quantile;
 use crate::rotation::rival::Rival;
 use crate::scenario::{Browser, RealLoad};
 use crate::store::Store;
@@ -36,7 +36,8 @@ const DRIVER: (&str, &str) = ("--port=9515", "http://127.0.0.1:9515");
 const DEBUGGER: (&str, &str) = ("--remote-debugging-port=9222", "127.0.0.1:9222");
 const PAGE: (&str, &str) = ("page.html", include_str!("browser/page.html"));
 const GROWING: (&str, &str) = ("growing.html", include_str!("browser/growing.html"));
-/// The browser's flags. The lab's programs run as root, for whom chromium has no sandbox.
+/// The browser's flags. `--no-sandbox`: chromium refuses to run as root with its sandbox, and the
+/// lab's programs run as root.
 const FLAGS: [&str; 8] = [
     "--no-sandbox",
     "--no-first-run",
@@ -58,8 +59,6 @@ const FILL_LIMIT: Duration = Duration::from_secs(120);
 /// Programs beside the browser.
 const LOADS: [RealLoad; 2] = [RealLoad::Copy, RealLoad::Index];
 const SETTLE: Duration = Duration::from_secs(3);
-/// Event Timing reports no shorter event than this one, in milliseconds.
-const SHORTEST_MS: f64 = 16.0;
 
 /// Runs the scenario.
 pub fn run(mut stage: Stage, work: &Browser) -> Result<()> {
@@ -99,9 +98,7 @@ pub fn run(mut stage: Stage, work: &Browser) -> Result<()> {
     let daemon = match stage.arm {
         Arm::LimelightOnDebian | Arm::Limelight => {
             daemon::write_config("")?;
-            let daemon = Daemon::start(&[browser.pid()])?;
-            focus(browser.pid())?;
-            Some(daemon)
+            Some(Daemon::start_with_topmost(browser.pid())?)
         }
         _ => None,
     };
@@ -139,11 +136,9 @@ pub fn run(mut stage: Stage, work: &Browser) -> Result<()> {
         .value("major_faults", faults()? - faults_before);
     serving.report(&mut stage.reporter.values);
     counters.report(&mut stage.reporter.values)?;
-    report(times, &mut stage.reporter);
+    report(&times, &mut stage.reporter);
     stage.reporter.value("browser_alive", browser.alive());
-    let alive = loads
-        .iter_mut()
-        .filter_map(|load| load.alive().then_some(1u64));
+    let alive = loads.iter_mut().map(|load| u64::from(load.alive()));
     stage.reporter.value("loads_alive", alive.sum::<u64>());
     drop(loads);
     if let Some(rival) = rival {
@@ -156,10 +151,9 @@ pub fn run(mut stage: Stage, work: &Browser) -> Result<()> {
 }
 
 /// Reports the durations of the interactions, in microseconds.
-fn report(mut times: Vec<f64>, reporter: &mut Reporter) {
-    times.sort_by(f64::total_cmp);
-    reporter.value("inp_us", quantile(&times, 0.98));
-    reporter.value("interaction_p50_us", quantile(&times, 0.5));
+fn report(times: &[f64], reporter: &mut Reporter) {
+    reporter.value("inp_us", percentile(times, 0.98));
+    reporter.value("interaction_p50_us", percentile(times, 0.5));
     let mean = times.iter().sum::<f64>() / times.len() as f64;
     reporter.value("interaction_mean_us", mean);
 }
@@ -248,7 +242,10 @@ impl Person {
                 return Ok(first.max(taken()?));
             }
             if Instant::now() > deadline {
-                return Ok(SHORTEST_MS);
+                bail!(
+                    "no frame within {FRAME_LIMIT:?} of an interaction, or one within 16 ms, which \
+                     Event Timing does not report"
+                );
             }
         }
     }

@@ -109,6 +109,13 @@ impl Daemon {
         Daemon::start_after(Before::now(pids)?)
     }
 
+    /// [`Daemon::start`] with this process's app in the foreground.
+    pub fn start_with_topmost(pid: i32) -> Result<Self> {
+        let daemon = Daemon::start(&[pid])?;
+        focus(pid)?;
+        Ok(daemon)
+    }
+
     /// Like [`Daemon::start`], but [`Daemon::stop`] compares with `before`, for example the state
     /// before a predecessor that was killed had started.
     pub fn start_after(before: Before) -> Result<Self> {

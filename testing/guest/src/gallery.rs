@@ -10,7 +10,7 @@ use anyhow::{bail, Context, Result};
 
 use crate::cgroup::Cgroup;
 use crate::counters::{Counters, ServingCpu};
-use crate::daemon::{self, write_config, Daemon};
+use crate::daemon::{write_config, Daemon};
 use crate::dispatch::Stage;
 use crate::guest_setup;
 use crate::knobs;
@@ -113,10 +113,7 @@ pub fn prepare_arm(arm: Arm, viewer: &Viewer) -> Result<Option<Daemon>> {
     knobs::check_damon(arm)?;
     match arm {
         Arm::LimelightOnDebian | Arm::Limelight => {
-            let pid = viewer.talk.process.pid();
-            let daemon = Daemon::start(&[pid])?;
-            daemon::focus(pid)?;
-            Ok(Some(daemon))
+            Daemon::start_with_topmost(viewer.talk.process.pid()).map(Some)
         }
         _ => Ok(None),
     }

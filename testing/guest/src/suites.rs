@@ -14,7 +14,7 @@ use crate::boost::percentile;
 use crate::cgroup::Cgroup;
 use crate::cold_start::programs::{copy_executables, TREE};
 use crate::counters::{Counters, ServingCpu};
-use crate::daemon::{self, focus, Daemon};
+use crate::daemon::{self, Daemon};
 use crate::dispatch::Stage;
 use crate::gallery::{Prepared, APP};
 use crate::guest_setup::{drop_caches, mount};
@@ -77,9 +77,7 @@ pub fn run(mut stage: Stage, work: &Suite) -> Result<()> {
     let daemon = match stage.arm {
         Arm::LimelightOnDebian | Arm::Limelight => {
             daemon::write_config("")?;
-            let daemon = Daemon::start(&[tool.pid()])?;
-            focus(tool.pid())?;
-            Some(daemon)
+            Some(Daemon::start_with_topmost(tool.pid())?)
         }
         Arm::Idle | Arm::Stock | Arm::BestStock => None,
         arm => bail!("suites does not support arm {arm:?}"),

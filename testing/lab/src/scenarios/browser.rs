@@ -3,7 +3,7 @@
 
 use limelight_apps::scenario::Browser;
 
-use super::rotation::{self, NOHANG, SYSTEMD_OOMD};
+use super::rotation;
 use super::terms::*;
 use crate::scenario::DiskSpeed;
 

@@ -22,9 +22,6 @@ use crate::scenario::{DiskSpeed, FlashSpeed};
 const KILL_ONLY: ArmOn = ArmOn::new(Arm::KillOnly, Kernel::Debian);
 const SWAP_ALL: ArmOn = ArmOn::new(Arm::SwapAll, Kernel::Debian);
 
-pub const NOHANG: ArmOn = ArmOn::new(Arm::Nohang, Kernel::Debian);
-pub const SYSTEMD_OOMD: ArmOn = ArmOn::new(Arm::SystemdOomd, Kernel::Debian);
-
 const SWAPS: [SwapKind; 3] = [SwapKind::Disk, SwapKind::Zram, SwapKind::None];
 
 const TASK: &str = "24-apps";

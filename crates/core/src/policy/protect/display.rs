@@ -10,6 +10,7 @@
 use super::reservation::round;
 use super::Step;
 use crate::model::pressure::STEPS;
+use crate::model::protected::contains;
 use crate::model::snapshot::{Reserved, ReservedDisplay, Snapshot};
 
 /// Reciprocal of the largest share of the budget that the display server gets.
@@ -23,12 +24,9 @@ pub(super) fn reserve(snapshot: &Snapshot, reserved: &Reserved) -> Option<Step> 
     let topmost = snapshot.topmost.as_ref()?;
     let home = topmost.app.own_home()?;
     let display = snapshot.display.as_ref()?;
-    let below = |path: &str, of: &str| {
-        let rest = path.strip_prefix(of);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
     // The app's reservation covers a server inside the app's cgroup.
-    if below(&display.home.path, &home.path) || below(&home.path, &display.home.path) {
+    let (server, app) = (&display.home.path, &home.path);
+    if contains(app, server) || contains(server, app) {
         return None;
     }
     let in_force = &snapshot.in_force;

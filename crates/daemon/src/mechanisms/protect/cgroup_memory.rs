@@ -7,6 +7,7 @@
 //! that the ancestor's other children use of their own reservations. The memory controller is
 //! enabled where it is missing.
 
+use limelight_core::model::protected::contains;
 use limelight_core::model::snapshot::{Knob, Reserved, ReservedDisplay};
 use limelight_core::model::{AppKey, Home};
 use limelight_core::policy::protect::GRAIN;
@@ -341,12 +342,10 @@ impl Reservation {
             }
         };
         let app = context.front.and_then(|app| app.own_home());
-        let holds_app = |cgroup: &CgroupPath| {
-            let app = app.and_then(|home| home.path.strip_prefix(cgroup.as_str()));
-            app.is_some_and(|rest| rest.starts_with('/'))
-        };
+        let app = app.map_or("", |home| &home.path);
         for target in &targets {
-            if holds_app(target.cgroup.path()) && target.found >= target.wanted {
+            let above_app = contains(target.cgroup.path().as_str(), app);
+            if above_app && target.found >= target.wanted {
                 continue;
             }
             let outcome = self.write(shared, target, knob);

@@ -282,10 +282,6 @@ impl Readahead {
                 }
             }
         }
-        let execs = Events {
-            own: 0,
-            others: execs,
-        };
         opens.spend(Events::default(), execs, false, now);
         if self.paused {
             return Vec::new();
@@ -345,7 +341,7 @@ impl Readahead {
                     false => opened.others += 1,
                 }
             }
-            opens.spend(opened, Events::default(), batch.lost, now);
+            opens.spend(opened, 0, batch.lost, now);
             if batch.events.is_empty() && !batch.lost {
                 break;
             }

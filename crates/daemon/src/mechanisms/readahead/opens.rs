@@ -219,8 +219,13 @@ impl Opens {
 
     /// Charges opens and executions to their budgets, and pauses a watch that exceeds a budget.
     /// Lost events count as a full burst of opens.
-    pub fn spend(&mut self, mut opens: Events, execs: Events, lost: bool, now: Duration) {
+    pub fn spend(&mut self, mut opens: Events, execs: u64, lost: bool, now: Duration) {
         opens.others += if lost { BURST } else { 0 };
+        // An execution may be the start of an app, so it is not yet known to belong to one.
+        let execs = Events {
+            own: 0,
+            others: execs,
+        };
         for (watch, events) in [(&mut self.opens, opens), (&mut self.execs, execs)] {
             if watch.spend(events, now) {
                 let pause = watch.resume.saturating_sub(now).as_secs();
