@@ -119,7 +119,7 @@ impl Daemon {
     /// Like [`Daemon::start`], but [`Daemon::stop`] compares with `before`, for example the state
     /// before a predecessor that was killed had started.
     pub fn start_after(before: Before) -> Result<Self> {
-        let log = File::create(LOG).with_context(|| format!("cannot create {LOG}"))?;
+        let log = open_log().with_context(|| format!("cannot create {LOG}"))?;
         let mut command = Command::new(LIMELIGHTD);
         command
             .stdin(Stdio::null())
@@ -463,25 +463,36 @@ pub struct Footprint {
     pub threads: u64,
 }
 
-/// What each thread of each running limelightd waits for (its kernel function, its system call with
-/// arguments), the memory that is left, and the end of the log: to explain a daemon that hangs.
+/// The end of the log, then what each thread of each running limelightd and watcher waits for (its
+/// system call with arguments, its kernel stack), and the memory that is left: to explain a daemon
+/// that hangs.
 pub fn state() -> String {
     let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
     let directories = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
     let daemons = directories(Path::new("/proc"))
         .map(|entry| entry.path())
-        .filter(|process| read(process.join("comm")).trim() == "limelightd");
+        .filter(|process| read(process.join("comm")).starts_with("limelight"));
     let threads = daemons.flat_map(|process| directories(&process.join("task")));
-    let mut text: String = threads
-        .map(|thread| {
-            let of = |name| read(thread.path().join(name)).trim().to_owned();
-            let [name, waits, call] = ["comm", "wchan", "syscall"].map(of);
-            format!("thread {name} waits in {waits}, system call {call}\n")
-        })
-        .collect();
+    let waits = threads.map(|thread| {
+        let of = |name| read(thread.path().join(name)).trim().to_owned();
+        let [name, call, stack] = ["comm", "syscall", "stack"].map(of);
+        let stack: Vec<&str> = stack.lines().map(str::trim).collect();
+        format!(
+            "thread {name}: system call {call}; stack {}\n",
+            stack.join(" ")
+        )
+    });
+    let waits: String = waits.collect();
     let memory = read(PathBuf::from("/proc/meminfo"));
-    text.extend(memory.lines().take(3).map(|line| format!("{line}\n")));
-    text + &log_tail()
+    let memory: Vec<&str> = memory.lines().take(3).collect();
+    format!("{}\n{waits}{}", log_tail(), memory.join("\n"))
+}
+
+/// Empties the log and opens it for appending: a killed predecessor's watcher may still write to
+/// it, too.
+fn open_log() -> std::io::Result<File> {
+    File::create(LOG)?;
+    File::options().append(true).open(LOG)
 }
 
 /// The last lines of the daemon's log.

@@ -23,11 +23,11 @@ const BARE_LIMIT: Duration = Duration::from_secs(300);
 /// Factor on [`BARE_LIMIT`] for the debug kernel.
 const DEBUG_FACTOR: u32 = 4;
 
-/// The number of passed tests, and each failed test with the observed values.
+/// The number of passed tests, and each failed test's name with the observed values.
 #[derive(Default)]
 pub(super) struct Tally {
     passed: usize,
-    failed: Vec<String>,
+    failed: Vec<(String, String)>,
 }
 
 impl Tally {
@@ -36,7 +36,7 @@ impl Tally {
         if passed {
             self.passed += 1;
         } else {
-            self.failed.push(format!("{name}: {seen}"));
+            self.failed.push((name, seen.to_owned()));
         }
     }
 
@@ -60,13 +60,16 @@ impl Tally {
         Ok(())
     }
 
-    /// Prints the failures and the counts.
+    /// Prints what the failed checks saw, then their names, then the counts. The names are last
+    /// because a check may print a whole log, and CI pages show the end of the output.
     pub(super) fn print(&self) {
+        for (name, seen) in &self.failed {
+            println!("\n---- {name} ----\n{seen}");
+        }
         if !self.failed.is_empty() {
             println!("\nfailures:");
-            self.failed
-                .iter()
-                .for_each(|failure| println!("    {failure}"));
+            let names = self.failed.iter().map(|(name, _)| name);
+            names.for_each(|name| println!("    {name}"));
         }
         println!("\n{} passed, {} failed", self.passed, self.failed.len());
     }
