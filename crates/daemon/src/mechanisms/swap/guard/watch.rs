@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use limelight_core::model::shortage::{Gauge, Level, Situation};
 use limelight_core::policy::swap::order::{pick, Candidate};
+use limelight_sys::clock::thread_time;
 use limelight_sys::gauge::{GaugeFiles, Memory, Paging};
 use limelight_sys::psi::Trigger;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 use crate::mechanisms::swap::guard::alarm::Alarm;
 use crate::mechanisms::swap::guard::pause::{
-    clock, falls, is_told, taken_in, told_within, Pause, HARDLY, OFTEN, SELDOM,
+    affordable, clock, falls, is_told, taken_in, told_within, Pause, HARDLY, OFTEN, SELDOM,
 };
 use crate::mechanisms::swap::guard::target::Target;
 use crate::mechanisms::swap::guard::{Shared, Spared, State, STACK};
@@ -65,6 +66,8 @@ pub struct Watch {
     looked: Duration,
     /// Time of the last search for a victim.
     searched: Duration,
+    /// The thread's CPU time at the last reading of memory.
+    spent: Duration,
 }
 
 impl Watch {
@@ -86,6 +89,7 @@ impl Watch {
             before: Duration::ZERO,
             looked: Duration::ZERO,
             searched: Duration::ZERO,
+            spent: Duration::ZERO,
         }
     }
 
@@ -100,6 +104,7 @@ impl Watch {
     /// Main loop of the thread.
     pub fn run(mut self) {
         let mut pause = Pause::Clock(Duration::ZERO);
+        self.spent = thread_time();
         loop {
             self.rest(pause);
             {
@@ -164,13 +169,15 @@ impl Watch {
         ];
         // A failed poll() only shortens the sleep.
         let _ = poll(&mut all, Some(&timeout));
-        let [_, trigger, rang] = all.map(|each| each.revents());
+        let [woken, trigger, rang] = all.map(|each| each.revents());
         let rang = alarm.is_some() && rang.contains(PollFlags::IN);
         if trigger.contains(PollFlags::ERR) {
             self.trigger = None;
         }
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&self.shared.wake, &mut count);
+        if woken.contains(PollFlags::IN) {
+            let mut count = [0; 8];
+            let _ = rustix::io::read(&self.shared.wake, &mut count);
+        }
         rang
     }
 
@@ -186,6 +193,9 @@ impl Watch {
     /// Reads the gauge and acts on it. Returns how the guard may sleep afterwards.
     fn turn(&mut self) -> Pause {
         let at = now();
+        let spent = thread_time();
+        // Includes the cost of the sleep and of the alarm.
+        let cost = spent.saturating_sub(std::mem::replace(&mut self.spent, spent));
         let Ok(memory) = self.files.memory() else {
             return Pause::Clock(OFTEN);
         };
@@ -202,7 +212,11 @@ impl Watch {
             .available
             .saturating_sub(kept.saturating_add(memory.pinned));
         let headroom = sure.saturating_sub(thresholds.kill);
-        let time = taken_in(headroom, memory.total);
+        let narrow = is_narrow(headroom, thresholds.kill);
+        let time = match taken_in(headroom, memory.total) {
+            time if narrow => time,
+            time => affordable(time, cost),
+        };
         let before = std::mem::replace(&mut self.headroom, headroom);
         let until_work = |most| match falls(before, headroom) {
             // Memory is being taken. Setting the alarm costs time; the clock is cheaper.
@@ -218,7 +232,6 @@ impl Watch {
                 false => until_work(HARDLY),
             };
         }
-        let narrow = is_narrow(headroom, thresholds.kill);
         let paging = self.paging(at, level, narrow);
         let level = self.observe(at, memory, paging);
         if level >= Level::Swap {
