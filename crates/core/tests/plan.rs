@@ -532,11 +532,20 @@ fn unreachable_memory_is_not_part_of_the_budget() {
 fn reservations_leave_memory_to_reclaim_where_zram_holds_the_rest() {
     let mut snapshot = large_viewer();
     snapshot.memory.reachable = 400 * MIB;
-    snapshot.memory.compressed = 100 * MIB;
+    snapshot.memory.compressed = 50 * MIB;
     assert_eq!(reserve_of(&plan(&Event::Topmost, &snapshot)), 240 * MIB);
-    // 60 % of 400 MiB would be all that reclaim can take, and more.
-    snapshot.memory.compressed = 200 * MIB;
-    assert_eq!(reserve_of(&plan(&Event::Topmost, &snapshot)), 176 * MIB);
+    // 60 % of 900 MiB would be nearly all that reclaim can take.
+    snapshot.memory.reachable = 900 * MIB;
+    snapshot.memory.compressed = 300 * MIB;
+    assert_eq!(reserve_of(&plan(&Event::Topmost, &snapshot)), 528 * MIB);
+    // 12 % of the rest is less than a sixteenth of the machine.
+    snapshot.memory.reachable = 400 * MIB;
+    snapshot.memory.compressed = 240 * MIB;
+    let sixteenth = snapshot.memory.total / 16;
+    assert_eq!(
+        reserve_of(&plan(&Event::Topmost, &snapshot)),
+        160 * MIB - sixteenth
+    );
 }
 
 #[test]

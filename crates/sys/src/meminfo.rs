@@ -30,6 +30,8 @@ pub struct MemInfo {
     /// Memory that reclaim can reach: free, on an LRU list, or reclaimable slab. All other memory
     /// is locked or in use by the kernel and its drivers.
     pub reachable_bytes: Option<u64>,
+    /// Anonymous memory and tmpfs on the LRU lists; locked memory is not on them.
+    pub anonymous_bytes: Option<u64>,
 }
 
 /// The fields that add up to [`MemInfo::reachable_bytes`].
@@ -42,11 +44,18 @@ const REACHABLE: [&str; 6] = [
     "SReclaimable",
 ];
 
+/// The fields that add up to [`MemInfo::anonymous_bytes`].
+const ANONYMOUS: [&str; 2] = ["Active(anon)", "Inactive(anon)"];
+
 impl MemInfo {
     /// Parses `/proc/meminfo`.
     pub fn parse(text: &str) -> Self {
         let values = Keyed::parse(text);
-        let bytes = |name| values.get(name).and_then(|kib| kib.checked_mul(1024));
+        let bytes = |name: &str| values.get(name).and_then(|kib| kib.checked_mul(1024));
+        let sum = |names: &[&str]| -> Option<u64> {
+            let mut names = names.iter();
+            names.try_fold(0u64, |sum, name| Some(sum.saturating_add(bytes(name)?)))
+        };
         MemInfo {
             total_bytes: bytes("MemTotal"),
             free_bytes: bytes("MemFree"),
@@ -58,9 +67,8 @@ impl MemInfo {
             shmem_bytes: bytes("Shmem"),
             swap_cache_bytes: bytes("SwapCached"),
             writeback_bytes: bytes("Writeback"),
-            reachable_bytes: REACHABLE
-                .iter()
-                .try_fold(0u64, |sum, name| Some(sum.saturating_add(bytes(name)?))),
+            reachable_bytes: sum(&REACHABLE),
+            anonymous_bytes: sum(&ANONYMOUS),
         }
     }
 }
@@ -130,11 +138,13 @@ mod tests {
     }
 
     #[test]
-    fn reachable_memory_is_the_sum_of_its_fields() {
+    fn reachable_and_anonymous_memory_are_sums_of_fields() {
         let text = "MemTotal: 500 kB\nMemFree: 1 kB\nActive(anon): 2 kB\nInactive(anon): 4 kB\n\
                     Active(file): 8 kB\nInactive(file): 16 kB\nUnevictable: 100 kB\n\
                     SReclaimable: 32 kB\nSUnreclaim: 64 kB\n";
-        assert_eq!(MemInfo::parse(text).reachable_bytes, Some(63 << 10));
+        let info = MemInfo::parse(text);
+        assert_eq!(info.reachable_bytes, Some(63 << 10));
+        assert_eq!(info.anonymous_bytes, Some(6 << 10));
     }
 
     #[test]

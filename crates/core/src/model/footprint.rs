@@ -29,9 +29,20 @@ impl Usage {
     /// from reclaim. Reclaim takes page cache first, so the reservation covers all other memory
     /// first.
     pub fn cache_within(&self, reserved: u64) -> u64 {
-        let cache = self.file.saturating_sub(self.shmem);
-        let rest = self.current.saturating_sub(cache);
-        cache.min(reserved.saturating_sub(rest))
+        self.cache().min(reserved.saturating_sub(self.rest()))
+    }
+
+    /// Bytes other than page cache that a reservation of `reserved` bytes keeps from reclaim.
+    pub fn rest_within(&self, reserved: u64) -> u64 {
+        self.rest().min(reserved)
+    }
+
+    fn cache(&self) -> u64 {
+        self.file.saturating_sub(self.shmem)
+    }
+
+    fn rest(&self) -> u64 {
+        self.current.saturating_sub(self.cache())
     }
 
     /// All memory except cached reads: heap, stacks, mappings, shared memory and kernel memory.
@@ -113,6 +124,9 @@ mod tests {
         };
         for (reserved, kept) in [(0, 0), (16, 0), (24, 8), (46, 30), (90, 30)] {
             assert_eq!(usage.cache_within(reserved * MIB), kept * MIB, "{reserved}");
+            let rest = usage.rest_within(reserved * MIB);
+            let both = rest + usage.cache_within(reserved * MIB);
+            assert_eq!(both, usage.current.min(reserved * MIB), "{reserved}");
         }
     }
 

@@ -4,7 +4,8 @@
 //! Stalls alone do not lower protection: a background load that thrashes on its own pages stalls
 //! all the time, and protection exists to keep the topmost app out of that thrashing. Protection is
 //! lowered only if there are stalls or OOM kills and the machine has *nothing else left*: no free
-//! memory, no memory that reclaim could take from other processes, and no free swap.
+//! memory, no memory that reclaim could take from other processes, and nothing that could still go
+//! to free swap.
 
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ pub struct Memory {
     pub reachable: u64,
     /// The part of `reachable` that is in zram: the compressed pages. Reclaim cannot free it.
     pub compressed: u64,
+    /// Anonymous memory and tmpfs that reclaim can reach; `None` if the kernel does not report it.
+    pub anonymous: Option<u64>,
     /// `SwapTotal`.
     pub swap_total: u64,
     /// `SwapFree`.
@@ -51,6 +54,8 @@ pub struct Reading {
     /// Page cache that protection keeps from reclaim, in bytes. [`Memory::available`] includes it
     /// although reclaim cannot take it.
     pub protected_cache: u64,
+    /// Anonymous memory that protection keeps from reclaim, in bytes.
+    pub protected_anonymous: u64,
     /// Time since boot in which all non-idle tasks waited for memory (PSI `full total`); `None` on
     /// a kernel without PSI.
     pub stalled: Option<Duration>,
@@ -122,13 +127,17 @@ impl Pressure {
     }
 }
 
-/// Bytes that processes other than the topmost app can still get.
+/// Bytes that processes other than the topmost app can still get. Free swap helps only as far as
+/// unprotected memory can go there.
 fn left_for_others(reading: &Reading) -> u64 {
-    reading
-        .memory
+    let memory = &reading.memory;
+    let swappable = memory.anonymous.map_or(memory.swap_free, |anonymous| {
+        anonymous.saturating_sub(reading.protected_anonymous)
+    });
+    memory
         .available
         .saturating_sub(reading.protected_cache)
-        .saturating_add(reading.memory.swap_free)
+        .saturating_add(memory.swap_free.min(swappable))
 }
 
 /// The machine has nothing left if fewer than this many bytes are left: 2 % of memory, at least
@@ -152,10 +161,12 @@ mod tests {
                 available,
                 reachable: 150 * MIB,
                 compressed: 0,
+                anonymous: None,
                 swap_total: 64 * MIB,
                 swap_free,
             },
             protected_cache: 0,
+            protected_anonymous: 0,
             stalled: Some(Duration::from_millis(stalled_ms)),
             waited: None,
             oom_kills: 0,
@@ -212,6 +223,20 @@ mod tests {
         };
         pressure.observe(with(0, 0));
         assert!(pressure.observe(with(500, 400)));
+    }
+
+    #[test]
+    fn free_swap_is_not_left_if_only_protected_memory_could_go_there() {
+        let with = |at, anonymous, stalled| {
+            let mut reading = reading(at, MIB, 40 * MIB, stalled);
+            reading.memory.anonymous = Some(anonymous);
+            reading.protected_anonymous = 30 * MIB;
+            reading
+        };
+        let mut pressure = Pressure::default();
+        pressure.observe(with(0, 50 * MIB, 0));
+        assert!(!pressure.observe(with(500, 50 * MIB, 400)));
+        assert!(pressure.observe(with(1000, 31 * MIB, 800)));
     }
 
     #[test]

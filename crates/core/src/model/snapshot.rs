@@ -360,6 +360,10 @@ pub struct Snapshot {
 /// Largest share of evictable memory that reservations may cover, in percent, unless the budget is
 /// set to more.
 const EVICTABLE_PERCENT: u64 = 88;
+/// The part of all memory that reservations leave evictable, unless the budget is set to more than
+/// [`EVICTABLE_PERCENT`]. Where zram holds most memory, a share of the rest would be less than the
+/// kernel itself keeps free.
+const EVICTABLE_PART: u64 = 16;
 
 impl Snapshot {
     /// The current time for the policy: the later of the snapshot's and the gauge's. The gauge may
@@ -397,7 +401,11 @@ impl Snapshot {
         // The other apps' pages in zram cannot be reclaimed again. If the reservations covered all
         // other memory, reclaim would find nothing, and the OOM killer would kill a process.
         let evictable = memory.saturating_sub(self.memory.compressed);
-        let most = part(evictable, percent.max(EVICTABLE_PERCENT));
+        let most = match percent > EVICTABLE_PERCENT {
+            true => part(evictable, percent),
+            false => part(evictable, EVICTABLE_PERCENT)
+                .min(evictable.saturating_sub(self.memory.total / EVICTABLE_PART)),
+        };
         let machine = part(memory, percent).min(most);
         let machine = machine.saturating_sub(self.protected_by_others);
         self.ceiling

@@ -410,6 +410,7 @@ mod tests {
             available,
             reachable: 800 * MIB,
             compressed: 0,
+            anonymous: None,
             swap_total: 0,
             swap_free: 0,
         };

@@ -31,8 +31,8 @@ impl Reconciler {
         let topmost = self.measure_topmost(members);
         let starting = self.measure_starting(topmost.as_ref());
         let boost = self.view_for_boost(topmost.as_ref(), starting.as_ref());
-        let kept_cache = self.measure_cache(topmost.as_ref());
-        let reading = pressure::reading(&self.system, &counters, now(), memory, kept_cache);
+        let protected_memory = self.measure_protected_memory(topmost.as_ref());
+        let reading = pressure::reading(&self.system, &counters, now(), memory, protected_memory);
         self.model.pressure.observe(reading);
         self.model.ageing.observe(reading.at, reading.waited);
         self.note_oom_kills(reading.oom_kills);
@@ -90,7 +90,7 @@ impl Reconciler {
             in_force: shared.in_force.clone(),
             apps: self.model.apps.by_use().into_iter().cloned().collect(),
             users_taken: self.model.apps.users.taken(),
-            kept_cache,
+            kept_cache: reading.protected_cache,
             unmapped_swap_cache: self.measure_swap_cache(now()),
             settled: self.is_settled(now()),
             previous: self.scan.previous(),
@@ -173,19 +173,19 @@ impl Reconciler {
         boost.view(&self.system, gate, topmost, starting, now())
     }
 
-    /// Bytes of page cache that are kept for the topmost app. Also passes them to the guard, which
-    /// does not count them as available.
-    fn measure_cache(&self, topmost: Option<&Measured>) -> u64 {
-        let cache = topmost.and_then(|topmost| {
+    /// Bytes of page cache and of other memory that are kept for the topmost app. Also passes the
+    /// page cache to the guard, which does not count it as available.
+    fn measure_protected_memory(&self, topmost: Option<&Measured>) -> (u64, u64) {
+        let kept = topmost.and_then(|topmost| {
             let usage = topmost.footprint?.usage;
             let app = &topmost.app;
-            Some(identify::protected_cache(&self.system, app, &usage))
+            Some(identify::protected_memory(&self.system, app, &usage))
         });
-        let cache = cache.unwrap_or(0);
+        let (cache, rest) = kept.unwrap_or_default();
         if let Some(guard) = &self.mechanisms.swap.guard {
             guard.set_kept(cache);
         }
-        cache
+        (cache, rest)
     }
 
     fn may_adopt(&self) -> bool {

@@ -100,6 +100,7 @@ pub fn memory(system: &System, counters: &Keyed) -> Memory {
             .reachable_bytes
             .map_or(0, |bytes| bytes.saturating_add(compressed)),
         compressed,
+        anonymous: info.anonymous_bytes,
         swap_total: info.swap_total_bytes.unwrap_or(0),
         swap_free: info.swap_free_bytes.unwrap_or(0),
     }
@@ -158,7 +159,7 @@ pub fn reading(
     counters: &Keyed,
     at: Duration,
     memory: Memory,
-    protected_cache: u64,
+    (protected_cache, protected_anonymous): (u64, u64),
 ) -> Reading {
     let pressure = Pressure::read(system.proc.dir(), FILE).ok();
     let stalled = pressure.as_ref().and_then(|pressure| pressure.full);
@@ -166,6 +167,7 @@ pub fn reading(
         at,
         memory,
         protected_cache,
+        protected_anonymous,
         stalled: stalled.map(|stall| Duration::from_micros(stall.total_us)),
         waited: pressure.map(|pressure| Duration::from_micros(pressure.some.total_us)),
         oom_kills: oom_kills(counters),

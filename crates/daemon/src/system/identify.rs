@@ -316,17 +316,19 @@ pub fn ceiling(system: &System, app: &App) -> Option<u64> {
     limits.flatten().min()
 }
 
-/// Page cache in the app's cgroup that its reservation keeps from reclaim, in bytes.
-pub fn protected_cache(system: &System, app: &App, usage: &Usage) -> u64 {
+/// Page cache and other memory in the app's cgroup that its reservation keeps from reclaim, in
+/// bytes.
+pub fn protected_memory(system: &System, app: &App, usage: &Usage) -> (u64, u64) {
     let Some(cgroup) = open_home(system, app) else {
-        return 0;
+        return (0, 0);
     };
     let bytes = |knob| match cgroup.limit(knob) {
         Ok(Limit::Bytes(bytes)) => bytes,
         Ok(Limit::Max) => u64::MAX,
         Err(_) => 0,
     };
-    usage.cache_within(bytes(MemoryKnob::Min).max(bytes(MemoryKnob::Low)))
+    let reserved = bytes(MemoryKnob::Min).max(bytes(MemoryKnob::Low));
+    (usage.cache_within(reserved), usage.rest_within(reserved))
 }
 
 #[cfg(test)]

@@ -109,6 +109,7 @@ impl Machine {
                 available: 1 << 40,
                 reachable: 1 << 40,
                 compressed: 0,
+                anonymous: None,
                 swap_total: 0,
                 swap_free: 0,
             },
