@@ -25,11 +25,6 @@ const TOLD_PART: u32 = 10;
 const FILLED: Duration = Duration::from_millis(160);
 const TAKEN: u64 = 4 << 30;
 
-/// Shortest time between two readings at which no kill is urgent, as a multiple of the CPU time
-/// from one reading to the next: the guard takes at most 3 % of one CPU. Where readings are slow,
-/// memory is taken slowly, too.
-const COST_PART: u32 = 32;
-
 /// What the guard relies on to end its sleep in time. A stall or the event loop may end it earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pause {
@@ -44,11 +39,6 @@ pub enum Pause {
 /// Shortest time in which `headroom` bytes can be taken, on a machine with `total` bytes of memory.
 pub fn taken_in(headroom: u64, total: u64) -> Duration {
     Duration::from_millis(headroom / per_ms(total))
-}
-
-/// `time`, or a longer time if a reading takes more than its share of CPU time.
-pub fn affordable(time: Duration, cost: Duration) -> Duration {
-    time.max(cost * COST_PART)
 }
 
 /// Clamps a time to the range of the clock's interval.
@@ -134,14 +124,6 @@ mod tests {
     fn headroom_falls_when_it_shrinks_by_more_than_a_sixteenth() {
         assert!(!falls(0, 0) && !falls(0, 100) && !falls(100, 100));
         assert!(!falls(160, 150) && falls(160, 149));
-    }
-
-    #[test]
-    fn costly_readings_are_further_apart() {
-        let us = Duration::from_micros;
-        assert_eq!(affordable(us(12_000), us(100)), us(12_000));
-        assert_eq!(affordable(us(12_000), us(800)), us(25_600));
-        assert_eq!(affordable(us(40_000), us(800)), us(40_000));
     }
 
     #[test]

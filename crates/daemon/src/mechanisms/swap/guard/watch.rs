@@ -10,14 +10,13 @@ use std::time::Duration;
 
 use limelight_core::model::shortage::{Gauge, Level, Situation};
 use limelight_core::policy::swap::order::{pick, Candidate};
-use limelight_sys::clock::thread_time;
 use limelight_sys::gauge::{GaugeFiles, Memory, Paging};
 use limelight_sys::psi::Trigger;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 use crate::mechanisms::swap::guard::alarm::Alarm;
 use crate::mechanisms::swap::guard::pause::{
-    affordable, clock, falls, is_told, taken_in, told_within, Pause, HARDLY, OFTEN, SELDOM,
+    clock, falls, is_told, taken_in, told_within, Pause, HARDLY, OFTEN, SELDOM,
 };
 use crate::mechanisms::swap::guard::target::Target;
 use crate::mechanisms::swap::guard::{Shared, Spared, State, STACK};
@@ -66,8 +65,6 @@ pub struct Watch {
     looked: Duration,
     /// Time of the last search for a victim.
     searched: Duration,
-    /// The thread's CPU time at the last reading of memory.
-    spent: Duration,
 }
 
 impl Watch {
@@ -89,7 +86,6 @@ impl Watch {
             before: Duration::ZERO,
             looked: Duration::ZERO,
             searched: Duration::ZERO,
-            spent: Duration::ZERO,
         }
     }
 
@@ -104,7 +100,6 @@ impl Watch {
     /// Main loop of the thread.
     pub fn run(mut self) {
         let mut pause = Pause::Clock(Duration::ZERO);
-        self.spent = thread_time();
         loop {
             self.rest(pause);
             {
@@ -193,9 +188,6 @@ impl Watch {
     /// Reads the gauge and acts on it. Returns how the guard may sleep afterwards.
     fn turn(&mut self) -> Pause {
         let at = now();
-        let spent = thread_time();
-        // Includes the cost of the sleep and of the alarm.
-        let cost = spent.saturating_sub(std::mem::replace(&mut self.spent, spent));
         let Ok(memory) = self.files.memory() else {
             return Pause::Clock(OFTEN);
         };
@@ -212,11 +204,7 @@ impl Watch {
             .available
             .saturating_sub(kept.saturating_add(memory.pinned));
         let headroom = sure.saturating_sub(thresholds.kill);
-        let narrow = is_narrow(headroom, thresholds.kill);
-        let time = match taken_in(headroom, memory.total) {
-            time if narrow => time,
-            time => affordable(time, cost),
-        };
+        let time = taken_in(headroom, memory.total);
         let before = std::mem::replace(&mut self.headroom, headroom);
         let until_work = |most| match falls(before, headroom) {
             // Memory is being taken. Setting the alarm costs time; the clock is cheaper.
@@ -232,6 +220,7 @@ impl Watch {
                 false => until_work(HARDLY),
             };
         }
+        let narrow = is_narrow(headroom, thresholds.kill);
         let paging = self.paging(at, level, narrow);
         let level = self.observe(at, memory, paging);
         if level >= Level::Swap {
