@@ -26,7 +26,6 @@ use limelight_core::model::pressure::Pressure;
 use limelight_core::model::topmost::{Holder, Rank, Shift, Topmost};
 use limelight_core::model::{App, AppKey, ProcessId, Snapshot};
 use limelight_core::policy::Event;
-use limelight_sys::clock::thread_time;
 use tracing::info;
 
 use crate::config::{Config, EvdevSource};
@@ -337,7 +336,6 @@ impl Reconciler {
 
     /// Plans because time has passed. `triggered`: a PSI trigger reports shortages.
     pub fn tick(&mut self, at: Duration, triggered: bool) {
-        let begun = thread_time();
         self.reconcile(Scope::All(Event::Tick));
         let Mechanisms {
             shared, protect, ..
@@ -357,8 +355,6 @@ impl Reconciler {
             Some(_) => self.config.settings.protect.interval * patience,
             None => HOUSEKEEPING * patience,
         };
-        self.ticks.took(thread_time().saturating_sub(begun));
-        let interval = self.ticks.affordable(interval);
         // Each tick renews the lease of the topmost set.
         let lease = self.mechanisms.shared.lease.call_within();
         self.ticks.next = now() + lease.map_or(interval, |lease| interval.min(lease));

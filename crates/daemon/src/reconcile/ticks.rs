@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! When the daemon plans because time has passed. A tick costs milliseconds of CPU time, which the
 //! topmost app could have used, and wakes a machine that is idle. Ticks without effect therefore
-//! become rare, and on a slow machine ticks are further apart.
+//! become rare.
 
 use std::time::Duration;
 
@@ -13,10 +13,6 @@ pub const HOUSEKEEPING: Duration = Duration::from_secs(5);
 /// and a memory shortage wakes the daemon anyway.
 const QUIET_TICKS: u32 = 2;
 const PATIENCE: [u32; 4] = [1, 4, 32, 256];
-
-/// Shortest interval between two ticks, as a multiple of a tick's CPU time: ticks take at most 2 %
-/// of one CPU.
-const COST_PART: u32 = 50;
 
 /// Largest factor while the user may change the tab of a terminal, or run another command in it.
 const TAB_PATIENCE: u32 = 4;
@@ -39,27 +35,12 @@ pub struct Ticks {
     pub next: Duration,
     /// Consecutive ticks without effect.
     quiet: u32,
-    /// CPU time of the last tick.
-    cost: Duration,
 }
 
 impl Ticks {
     /// The first tick is due at `at`.
     pub fn starting_at(at: Duration) -> Ticks {
-        Ticks {
-            next: at,
-            ..Ticks::default()
-        }
-    }
-
-    /// Notes the CPU time of a tick.
-    pub fn took(&mut self, cost: Duration) {
-        self.cost = cost;
-    }
-
-    /// `interval`, or a longer one if a tick takes more than its share of CPU time.
-    pub fn affordable(&self, interval: Duration) -> Duration {
-        interval.max(self.cost * COST_PART)
+        Ticks { next: at, quiet: 0 }
     }
 
     /// Counts a plan: whether it was a tick without effect.
@@ -86,7 +67,7 @@ impl Ticks {
     /// Ticks within `interval` from `at` on, and again and again: memory is short.
     pub fn hurry(&mut self, at: Duration, interval: Duration) {
         self.quiet = 0;
-        self.next = self.next.min(at + self.affordable(interval));
+        self.next = self.next.min(at + interval);
     }
 
     /// The user has used the topmost app, and may have changed its tab.
@@ -140,18 +121,6 @@ mod tests {
         assert_eq!(schedule.next, at + INTERVAL * 4);
         schedule.count(true);
         assert_eq!(schedule.patience(true, Tabs::Heard), 4);
-    }
-
-    #[test]
-    fn costly_ticks_are_further_apart_also_in_a_shortage() {
-        let ms = Duration::from_millis;
-        let mut schedule = Ticks::starting_at(ms(60_000));
-        schedule.took(ms(2));
-        assert_eq!(schedule.affordable(INTERVAL), INTERVAL);
-        schedule.took(ms(20));
-        assert_eq!(schedule.affordable(INTERVAL), ms(1000));
-        schedule.hurry(ms(10_000), INTERVAL);
-        assert_eq!(schedule.next, ms(11_000));
     }
 
     #[test]

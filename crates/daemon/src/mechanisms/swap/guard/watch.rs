@@ -164,15 +164,13 @@ impl Watch {
         ];
         // A failed poll() only shortens the sleep.
         let _ = poll(&mut all, Some(&timeout));
-        let [woken, trigger, rang] = all.map(|each| each.revents());
+        let [_, trigger, rang] = all.map(|each| each.revents());
         let rang = alarm.is_some() && rang.contains(PollFlags::IN);
         if trigger.contains(PollFlags::ERR) {
             self.trigger = None;
         }
-        if woken.contains(PollFlags::IN) {
-            let mut count = [0; 8];
-            let _ = rustix::io::read(&self.shared.wake, &mut count);
-        }
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.shared.wake, &mut count);
         rang
     }
 
