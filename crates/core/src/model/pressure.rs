@@ -127,13 +127,15 @@ impl Pressure {
     }
 }
 
-/// Bytes that processes other than the topmost app can still get. Free swap helps only as far as
-/// unprotected memory can go there.
+/// Bytes that processes other than the topmost app can still get. Beside a reservation, free swap
+/// helps only as far as unprotected memory can go there. `/dev/limelight` protects without one, and
+/// gives way by itself before an OOM kill.
 fn left_for_others(reading: &Reading) -> u64 {
     let memory = &reading.memory;
-    let swappable = memory.anonymous.map_or(memory.swap_free, |anonymous| {
-        anonymous.saturating_sub(reading.protected_anonymous)
-    });
+    let swappable = match (memory.anonymous, reading.protected_anonymous) {
+        (None, _) | (_, 0) => memory.swap_free,
+        (Some(anonymous), protected) => anonymous.saturating_sub(protected),
+    };
     memory
         .available
         .saturating_sub(reading.protected_cache)
@@ -237,6 +239,14 @@ mod tests {
         pressure.observe(with(0, 50 * MIB, 0));
         assert!(!pressure.observe(with(500, 50 * MIB, 400)));
         assert!(pressure.observe(with(1000, 31 * MIB, 800)));
+        // Without a reservation, as with the device.
+        let mut pressure = Pressure::default();
+        let free = |at, stalled| Reading {
+            protected_anonymous: 0,
+            ..with(at, MIB, stalled)
+        };
+        pressure.observe(free(0, 0));
+        assert!(!pressure.observe(free(500, 400)));
     }
 
     #[test]
