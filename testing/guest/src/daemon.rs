@@ -29,6 +29,9 @@ pub const CONFIG: &str = "/etc/limelight/limelight.toml";
 /// Path of the daemon's control socket.
 pub const SOCKET: &str = "/run/limelight/control.sock";
 
+/// Names of the daemon's and its watcher's processes.
+const DAEMONS: [&str; 2] = ["limelightd", "limelight-watch"];
+
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
@@ -471,7 +474,7 @@ pub fn state() -> String {
     let directories = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
     let daemons = directories(Path::new("/proc"))
         .map(|entry| entry.path())
-        .filter(|process| read(process.join("comm")).starts_with("limelight"));
+        .filter(|process| DAEMONS.contains(&read(process.join("comm")).trim()));
     let threads = daemons.flat_map(|process| directories(&process.join("task")));
     let waits = threads.map(|thread| {
         let of = |name| read(thread.path().join(name)).trim().to_owned();

@@ -54,7 +54,8 @@ pub struct Reading {
     /// Page cache that protection keeps from reclaim, in bytes. [`Memory::available`] includes it
     /// although reclaim cannot take it.
     pub protected_cache: u64,
-    /// Anonymous memory that protection keeps from reclaim, in bytes.
+    /// Anonymous memory that a reservation keeps from reclaim, in bytes. Includes tmpfs and the
+    /// kernel's memory for the app.
     pub protected_anonymous: u64,
     /// Time since boot in which all non-idle tasks waited for memory (PSI `full total`); `None` on
     /// a kernel without PSI.
