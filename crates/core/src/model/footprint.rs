@@ -25,16 +25,13 @@ impl Usage {
         self.file.saturating_sub(self.file_mapped.max(self.shmem))
     }
 
-    /// Bytes of page cache, without shared memory, that a reservation of `reserved` bytes keeps
-    /// from reclaim. Reclaim takes page cache first, so the reservation covers all other memory
-    /// first.
-    pub fn cache_within(&self, reserved: u64) -> u64 {
-        self.cache().min(reserved.saturating_sub(self.rest()))
-    }
-
-    /// Bytes other than page cache that a reservation of `reserved` bytes keeps from reclaim.
-    pub fn rest_within(&self, reserved: u64) -> u64 {
-        self.rest().min(reserved)
+    /// What a reservation of `reserved` bytes keeps from reclaim. Reclaim takes page cache first,
+    /// so the reservation covers all other memory first.
+    pub fn kept_by(&self, reserved: u64) -> Kept {
+        Kept {
+            cache: self.cache().min(reserved.saturating_sub(self.rest())),
+            rest: self.rest().min(reserved),
+        }
     }
 
     fn cache(&self) -> u64 {
@@ -52,6 +49,15 @@ impl Usage {
             .saturating_sub(self.cached_reads())
             .saturating_add(self.swapped)
     }
+}
+
+/// An app's memory that a reservation keeps from reclaim, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Page cache without shared memory.
+    pub cache: u64,
+    /// All other memory: anonymous and shared memory, and the kernel's memory for the app.
+    pub rest: u64,
 }
 
 /// Memory of an app: its last reading, and changes since earlier ones.
@@ -122,11 +128,11 @@ mod tests {
             shmem: 2 * MIB,
             ..Usage::default()
         };
-        for (reserved, kept) in [(0, 0), (16, 0), (24, 8), (46, 30), (90, 30)] {
-            assert_eq!(usage.cache_within(reserved * MIB), kept * MIB, "{reserved}");
-            let rest = usage.rest_within(reserved * MIB);
-            let both = rest + usage.cache_within(reserved * MIB);
-            assert_eq!(both, usage.current.min(reserved * MIB), "{reserved}");
+        for (reserved, cache) in [(0, 0), (16, 0), (24, 8), (46, 30), (90, 30)] {
+            let kept = usage.kept_by(reserved * MIB);
+            assert_eq!(kept.cache, cache * MIB, "{reserved}");
+            let all = kept.cache + kept.rest;
+            assert_eq!(all, usage.current.min(reserved * MIB), "{reserved}");
         }
     }
 

@@ -9,6 +9,8 @@
 
 use std::time::Duration;
 
+use super::footprint::Kept;
+
 /// Number of steps from full protection to none.
 pub const STEPS: u8 = 4;
 
@@ -51,12 +53,9 @@ pub struct Reading {
     pub at: Duration,
     /// The machine's memory.
     pub memory: Memory,
-    /// Page cache that protection keeps from reclaim, in bytes. [`Memory::available`] includes it
-    /// although reclaim cannot take it.
-    pub protected_cache: u64,
-    /// Anonymous memory that a reservation keeps from reclaim, in bytes. Includes tmpfs and the
-    /// kernel's memory for the app.
-    pub protected_anonymous: u64,
+    /// Memory that the topmost app's reservation keeps from reclaim. [`Memory::available`] includes
+    /// its page cache, although reclaim cannot take it.
+    pub kept: Kept,
     /// Time since boot in which all non-idle tasks waited for memory (PSI `full total`); `None` on
     /// a kernel without PSI.
     pub stalled: Option<Duration>,
@@ -133,13 +132,13 @@ impl Pressure {
 /// gives way by itself before an OOM kill.
 fn left_for_others(reading: &Reading) -> u64 {
     let memory = &reading.memory;
-    let swappable = match (memory.anonymous, reading.protected_anonymous) {
+    let swappable = match (memory.anonymous, reading.kept.rest) {
         (None, _) | (_, 0) => memory.swap_free,
-        (Some(anonymous), protected) => anonymous.saturating_sub(protected),
+        (Some(anonymous), kept) => anonymous.saturating_sub(kept),
     };
     memory
         .available
-        .saturating_sub(reading.protected_cache)
+        .saturating_sub(reading.kept.cache)
         .saturating_add(memory.swap_free.min(swappable))
 }
 
@@ -168,8 +167,7 @@ mod tests {
                 swap_total: 64 * MIB,
                 swap_free,
             },
-            protected_cache: 0,
-            protected_anonymous: 0,
+            kept: Kept::default(),
             stalled: Some(Duration::from_millis(stalled_ms)),
             waited: None,
             oom_kills: 0,
@@ -221,7 +219,10 @@ mod tests {
     fn protected_cache_does_not_count_as_left_for_others() {
         let mut pressure = Pressure::default();
         let with = |at, stalled| Reading {
-            protected_cache: 40 * MIB,
+            kept: Kept {
+                cache: 40 * MIB,
+                rest: 0,
+            },
             ..reading(at, 41 * MIB, 0, stalled)
         };
         pressure.observe(with(0, 0));
@@ -233,7 +234,7 @@ mod tests {
         let with = |at, anonymous, stalled| {
             let mut reading = reading(at, MIB, 40 * MIB, stalled);
             reading.memory.anonymous = Some(anonymous);
-            reading.protected_anonymous = 30 * MIB;
+            reading.kept.rest = 30 * MIB;
             reading
         };
         let mut pressure = Pressure::default();
@@ -243,7 +244,7 @@ mod tests {
         // Without a reservation, as with the device.
         let mut pressure = Pressure::default();
         let free = |at, stalled| Reading {
-            protected_anonymous: 0,
+            kept: Kept::default(),
             ..with(at, MIB, stalled)
         };
         pressure.observe(free(0, 0));

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use limelight_core::model::boost::View;
+use limelight_core::model::footprint::Kept;
 use limelight_core::model::shortage::Level;
 use limelight_core::model::snapshot::{DisplayServer, Measured};
 use limelight_core::model::{ProcessId, Snapshot};
@@ -31,8 +32,8 @@ impl Reconciler {
         let topmost = self.measure_topmost(members);
         let starting = self.measure_starting(topmost.as_ref());
         let boost = self.view_for_boost(topmost.as_ref(), starting.as_ref());
-        let protected_memory = self.measure_protected_memory(topmost.as_ref());
-        let reading = pressure::reading(&self.system, &counters, now(), memory, protected_memory);
+        let kept = self.measure_kept_memory(topmost.as_ref());
+        let reading = pressure::reading(&self.system, &counters, now(), memory, kept);
         self.model.pressure.observe(reading);
         self.model.ageing.observe(reading.at, reading.waited);
         self.note_oom_kills(reading.oom_kills);
@@ -90,7 +91,7 @@ impl Reconciler {
             in_force: shared.in_force.clone(),
             apps: self.model.apps.by_use().into_iter().cloned().collect(),
             users_taken: self.model.apps.users.taken(),
-            kept_cache: reading.protected_cache,
+            kept_cache: kept.cache,
             unmapped_swap_cache: self.measure_swap_cache(now()),
             settled: self.is_settled(now()),
             previous: self.scan.previous(),
@@ -173,19 +174,18 @@ impl Reconciler {
         boost.view(&self.system, gate, topmost, starting, now())
     }
 
-    /// Bytes of page cache and of other memory that are kept for the topmost app. Also passes the
-    /// page cache to the guard, which does not count it as available.
-    fn measure_protected_memory(&self, topmost: Option<&Measured>) -> (u64, u64) {
+    /// Memory that is kept for the topmost app. Also passes the page cache to the guard, which does
+    /// not count it as available.
+    fn measure_kept_memory(&self, topmost: Option<&Measured>) -> Kept {
         let kept = topmost.and_then(|topmost| {
             let usage = topmost.footprint?.usage;
-            let app = &topmost.app;
-            Some(identify::protected_memory(&self.system, app, &usage))
+            Some(identify::kept_memory(&self.system, &topmost.app, &usage))
         });
-        let (cache, rest) = kept.unwrap_or_default();
+        let kept = kept.unwrap_or_default();
         if let Some(guard) = &self.mechanisms.swap.guard {
-            guard.set_kept(cache);
+            guard.set_kept(kept.cache);
         }
-        (cache, rest)
+        kept
     }
 
     fn may_adopt(&self) -> bool {

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use limelight_core::model::footprint::Kept;
 use limelight_core::model::pressure::{Memory, Reading};
 use limelight_core::model::Lru;
 use limelight_proto::{MemoryThen, Stall, Stalls};
@@ -159,15 +160,14 @@ pub fn reading(
     counters: &Keyed,
     at: Duration,
     memory: Memory,
-    (protected_cache, protected_anonymous): (u64, u64),
+    kept: Kept,
 ) -> Reading {
     let pressure = Pressure::read(system.proc.dir(), FILE).ok();
     let stalled = pressure.as_ref().and_then(|pressure| pressure.full);
     Reading {
         at,
         memory,
-        protected_cache,
-        protected_anonymous,
+        kept,
         stalled: stalled.map(|stall| Duration::from_micros(stall.total_us)),
         waited: pressure.map(|pressure| Duration::from_micros(pressure.some.total_us)),
         oom_kills: oom_kills(counters),

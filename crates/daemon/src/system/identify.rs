@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Identifies the app of a process or a cgroup, and the processes and memory of an app.
 
-use limelight_core::model::footprint::Usage;
+use limelight_core::model::footprint::{Kept, Usage};
 use limelight_core::model::{unit, App, AppKey, Home, ProcessId};
 use limelight_proto::ErrorCode;
 use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob};
@@ -316,11 +316,10 @@ pub fn ceiling(system: &System, app: &App) -> Option<u64> {
     limits.flatten().min()
 }
 
-/// Page cache and other memory in the app's cgroup that its reservation keeps from reclaim, in
-/// bytes.
-pub fn protected_memory(system: &System, app: &App, usage: &Usage) -> (u64, u64) {
+/// What the reservation of the app's cgroup keeps from reclaim.
+pub fn kept_memory(system: &System, app: &App, usage: &Usage) -> Kept {
     let Some(cgroup) = open_home(system, app) else {
-        return (0, 0);
+        return Kept::default();
     };
     let bytes = |knob| match cgroup.limit(knob) {
         Ok(Limit::Bytes(bytes)) => bytes,
@@ -328,7 +327,7 @@ pub fn protected_memory(system: &System, app: &App, usage: &Usage) -> (u64, u64)
         Err(_) => 0,
     };
     let reserved = bytes(MemoryKnob::Min).max(bytes(MemoryKnob::Low));
-    (usage.cache_within(reserved), usage.rest_within(reserved))
+    usage.kept_by(reserved)
 }
 
 #[cfg(test)]
