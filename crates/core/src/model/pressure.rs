@@ -127,19 +127,19 @@ impl Pressure {
     }
 }
 
-/// Bytes that processes other than the topmost app can still get. Beside a reservation, free swap
-/// helps only as far as unprotected memory can go there. `/dev/limelight` protects without one, and
-/// gives way by itself before an OOM kill.
+/// Bytes that processes other than the topmost app can still get. Free swap helps only as far as
+/// unreserved memory can go there.
 fn left_for_others(reading: &Reading) -> u64 {
     let memory = &reading.memory;
-    let swappable = match (memory.anonymous, reading.kept.rest) {
-        (None, _) | (_, 0) => memory.swap_free,
-        (Some(anonymous), kept) => anonymous.saturating_sub(kept),
-    };
+    let swappable = memory.anonymous.map_or(memory.swap_free, |anonymous| {
+        anonymous
+            .saturating_sub(reading.kept.rest)
+            .min(memory.swap_free)
+    });
     memory
         .available
         .saturating_sub(reading.kept.cache)
-        .saturating_add(memory.swap_free.min(swappable))
+        .saturating_add(swappable)
 }
 
 /// The machine has nothing left if fewer than this many bytes are left: 2 % of memory, at least
@@ -241,14 +241,6 @@ mod tests {
         pressure.observe(with(0, 50 * MIB, 0));
         assert!(!pressure.observe(with(500, 50 * MIB, 400)));
         assert!(pressure.observe(with(1000, 31 * MIB, 800)));
-        // Without a reservation, as with the device.
-        let mut pressure = Pressure::default();
-        let free = |at, stalled| Reading {
-            kept: Kept::default(),
-            ..with(at, MIB, stalled)
-        };
-        pressure.observe(free(0, 0));
-        assert!(!pressure.observe(free(500, 400)));
     }
 
     #[test]

@@ -20,7 +20,12 @@ pub const PROTECT: Spec = Spec {
         (&[Lru::Mglru], &[SwapKind::Zram], &[GROW]),
     ],
     arms: &[STOCK, ON_DEBIAN, LIMELIGHT],
-    machine: |_| gallery::machine(256),
+    machine: |variant| match variant.swap {
+        // The viewer and the compressed hog need more than `machine` has free. One of them would
+        // have to lose its pages or its life.
+        SwapKind::Zram => gallery::comparable_machine(256),
+        _ => gallery::machine(256),
+    },
     tasks: |variant, _| {
         let work = gallery::brief(&variant.load);
         vec![Task::new(SWIPE, Work::GallerySynthetic(work))]
@@ -32,6 +37,7 @@ pub const PROTECT: Spec = Spec {
             for arm in OURS {
                 verdicts.extend(seen.faults_gone(IDLE, STOCK, arm));
                 verdicts.extend(seen.viewer_lives(arm));
+                verdicts.extend(seen.no_new_kills(STOCK, arm));
             }
             verdicts
         })
