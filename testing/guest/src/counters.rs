@@ -57,6 +57,13 @@ impl Counters {
             .sum()
     }
 
+    /// OOM kills from `self` to `later`.
+    pub fn oom_kills_until(&self, later: &Counters) -> f64 {
+        let kills = |counters: &Counters| counters.values.get("vmstat_oom_kill").copied();
+        let before = kills(self).unwrap_or(0);
+        kills(later).unwrap_or(0).saturating_sub(before) as f64
+    }
+
     /// Adds each counter's increase since `self` to `result`. Also adds `oom_kills`, and the
     /// elapsed time as `measured_us`, in microseconds.
     pub fn report(&self, result: &mut BTreeMap<String, f64>) -> Result<()> {
@@ -65,8 +72,7 @@ impl Counters {
             let before = self.values.get(name).copied().unwrap_or(0);
             result.insert(name.clone(), value.saturating_sub(before) as f64);
         }
-        let kills = result.get("vmstat_oom_kill").copied().unwrap_or(0.0);
-        result.insert("oom_kills".into(), kills);
+        result.insert("oom_kills".into(), self.oom_kills_until(&after));
         result.insert(
             "measured_us".into(),
             (after.at_ns - self.at_ns) as f64 / 1000.0,

@@ -476,7 +476,8 @@ pub enum Family {
 /// duration of a round of [`Load::Rounds`] without the rest), `response_us` (median over the swipes
 /// of the shortest pause), `response_mean_us`, `pause_<ms>_worst_us`,
 /// `resident_{photos,heap,thumbnails,library}_pages` after the last swipe and `footprint_pages`,
-/// `viewer_alive` (0 or 1), `oom_kills`, `load_{copy,index_read,index_mapping,grow}_kib_per_s` and
+/// `viewer_alive` (0 or 1), `oom_kills` (since the loads started),
+/// `load_{copy,index_read,index_mapping,grow}_kib_per_s` and
 /// `load_*_alive` (0 or 1), `daemon_cpu_us` and `kswapd_cpu_us` (CPU time within the measured
 /// time), `measured_us`, `vmstat_*` (differences over the measured time),
 /// `psi_{memory,io}_{some,full}_us`. Series, one sample per swipe: `pause_<ms>_response_us`,

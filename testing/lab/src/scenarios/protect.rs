@@ -37,7 +37,7 @@ pub const PROTECT: Spec = Spec {
             for arm in OURS {
                 verdicts.extend(seen.faults_gone(IDLE, STOCK, arm));
                 verdicts.extend(seen.viewer_lives(arm));
-                verdicts.extend(seen.no_new_kills(STOCK, arm));
+                verdicts.extend(seen.lives(arm, "load_grow_alive", "the hog"));
             }
             verdicts
         })

@@ -203,13 +203,19 @@ impl Seen<'_> {
 
     /// Verdict that the topmost app survived in all repetitions.
     pub fn viewer_lives(&self, arm: ArmOn) -> Option<Verdict> {
-        let alive = self.samples(arm, "viewer_alive");
+        self.lives(arm, "viewer_alive", "the foreground app")
+    }
+
+    /// Verdict that the process `who`, whose survival is the value `name`, survived in all
+    /// repetitions; `None` if it did not run.
+    pub fn lives(&self, arm: ArmOn, name: &str, who: &str) -> Option<Verdict> {
+        let alive = self.samples(arm, name);
         if alive.is_empty() {
             return None;
         }
         let died = alive.iter().filter(|&&alive| alive == 0.0).count();
         Some(self.verdict(
-            format!("{arm}: the foreground app is not killed"),
+            format!("{arm}: {who} is not killed"),
             died == 0,
             format!("it died in {died} of {} repetitions", alive.len()),
         ))
