@@ -17,7 +17,7 @@ use crate::memory::now_ns;
 use crate::plan::Arm;
 use crate::process::{Conversation, Process, Start};
 use crate::record::Reporter;
-use crate::response::median;
+use crate::response::{median, quantile};
 use crate::scenario::{Boost, Helper, Place, Spin};
 use crate::spin::{linpack_flops, Done, Spec};
 
@@ -213,7 +213,7 @@ fn report(done: &Done, spin: Spin, reporter: &mut Reporter) {
     if spin == Spin::Frames {
         for (name, all) in [("wake", us(&done.wake_ns)), ("frame", us(&done.frame_ns))] {
             for (label, part) in [("p50", 0.50), ("p99", 0.99)] {
-                reporter.value(format!("{name}_{label}_us"), percentile(&all, part));
+                reporter.value(format!("{name}_{label}_us"), quantile(&all, part));
             }
         }
         let missed = done.missed as f64 * 100.0 / done.frame_ns.len().max(1) as f64;
@@ -229,14 +229,6 @@ fn report(done: &Done, spin: Spin, reporter: &mut Reporter) {
     if spin == Spin::Linpack {
         reporter.value("mflops", linpack_flops() / mean);
     }
-}
-
-/// The percentile by the nearest-rank method.
-pub fn percentile(samples: &[f64], part: f64) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let rank = (sorted.len() as f64 * part).ceil() as usize;
-    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
 }
 
 /// Moves the focus back and forth. The daemon answers after it has set every value, so the time to
@@ -259,8 +251,8 @@ fn time_switches(pids: [i32; 2], reporter: &mut Reporter) -> Result<()> {
         all.push(us);
         sleep(Duration::from_millis(50));
     }
-    reporter.value("switch_p50_us", percentile(&all, 0.50));
-    reporter.value("switch_max_us", percentile(&all, 1.0));
+    reporter.value("switch_p50_us", quantile(&all, 0.50));
+    reporter.value("switch_max_us", quantile(&all, 1.0));
     Ok(())
 }
 
@@ -306,17 +298,4 @@ pub fn sleeper(cgroup: Option<&Cgroup>, session: bool) -> Result<Process> {
         session,
     }
     .program(command, "sleep")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::percentile;
-
-    #[test]
-    fn percentiles_are_samples() {
-        let samples = [5.0, 1.0, 2.0, 4.0, 3.0];
-        assert_eq!(percentile(&samples, 0.5), 3.0);
-        assert_eq!(percentile(&samples, 0.99), 5.0);
-        assert_eq!(percentile(&[], 0.5), 0.0);
-    }
 }

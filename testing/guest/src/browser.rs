@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 
-use crate::boost::percentile;
 use crate::cgroup::Cgroup;
 use crate::counters::{keyed, Counters, ServingCpu};
 use crate::daemon::{self, Daemon};
@@ -24,6 +23,7 @@ use crate::knobs;
 use crate::plan::Arm;
 use crate::process::{Process, Start};
 use crate::record::Reporter;
+use crate::response::quantile;
 use crate::rotation::rival::Rival;
 use crate::scenario::{Browser, RealLoad};
 use crate::store::Store;
@@ -152,8 +152,8 @@ pub fn run(mut stage: Stage, work: &Browser) -> Result<()> {
 
 /// Reports the durations of the interactions, in microseconds.
 fn report(times: &[f64], reporter: &mut Reporter) {
-    reporter.value("inp_us", percentile(times, 0.98));
-    reporter.value("interaction_p50_us", percentile(times, 0.5));
+    reporter.value("inp_us", quantile(times, 0.98));
+    reporter.value("interaction_p50_us", quantile(times, 0.5));
     let mean = times.iter().sum::<f64>() / times.len() as f64;
     reporter.value("interaction_mean_us", mean);
 }

@@ -12,6 +12,7 @@ use crate::counters::Counters;
 use crate::daemon::{self, focus, history, Daemon};
 use crate::dispatch::Stage;
 use crate::gallery::Prepared;
+use crate::response::quantile;
 use crate::scenario::KillLatency;
 use crate::swap_app::{App, Spec, CLASSES, DISPOSABLE, KEEP, NORMAL};
 
@@ -107,41 +108,20 @@ fn noted(name: &str) -> Result<Option<HistoryEntry>> {
 
 fn report(stage: &mut Stage, kills: &[HistoryEntry]) {
     let reporter = &mut stage.reporter;
-    let mut took: Vec<u64> = kills.iter().filter_map(|kill| kill.took_us).collect();
-    let mut freed: Vec<u64> = kills.iter().map(|kill| kill.bytes >> 10).collect();
+    let took: Vec<f64> = kills
+        .iter()
+        .filter_map(|kill| Some(kill.took_us? as f64))
+        .collect();
+    let freed: Vec<f64> = kills.iter().map(|kill| (kill.bytes >> 10) as f64).collect();
     for us in &took {
         reporter.sample("kill_us", *us);
     }
-    took.sort_unstable();
-    freed.sort_unstable();
     reporter.value("kills", took.len());
-    for (name, percent) in [("p50", 50), ("p99", 99), ("max", 100)] {
-        if let Some(us) = percentile(&took, percent) {
-            reporter.value(format!("kill_{name}_us"), us);
-        }
+    if took.is_empty() {
+        return;
     }
-    if let Some(kib) = percentile(&freed, 50) {
-        reporter.value("freed_p50_kib", kib);
+    for (name, part) in [("p50", 0.50), ("p99", 0.99), ("max", 1.0)] {
+        reporter.value(format!("kill_{name}_us"), quantile(&took, part));
     }
-}
-
-/// The percentile of a sorted list, by the nearest-rank method.
-fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
-    let rank = (sorted.len() * percent).div_ceil(100).max(1);
-    sorted.get(rank - 1).copied()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::percentile;
-
-    #[test]
-    fn percentiles_are_elements_of_the_list() {
-        let all: Vec<u64> = (1..=200).collect();
-        assert_eq!(percentile(&all, 50), Some(100));
-        assert_eq!(percentile(&all, 99), Some(198));
-        assert_eq!(percentile(&all, 100), Some(200));
-        assert_eq!(percentile(&[7], 1), Some(7));
-        assert_eq!(percentile(&[], 99), None);
-    }
+    reporter.value("freed_p50_kib", quantile(&freed, 0.50));
 }

@@ -72,11 +72,12 @@ pub fn median(samples: &mut [f64]) -> f64 {
     }
 }
 
-/// The `q`-quantile (`q` in 0..=1) by the nearest-rank method. There must be at least one sample,
-/// and the samples must be in ascending order.
-pub fn quantile(sorted: &[f64], q: f64) -> f64 {
+/// The `q`-quantile (`q` in 0..=1) by the nearest-rank method; 0 if there are no samples.
+pub fn quantile(samples: &[f64], q: f64) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
     let rank = (q * sorted.len() as f64).ceil() as usize;
-    sorted[rank.clamp(1, sorted.len()) - 1]
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
 }
 
 #[cfg(test)]
@@ -85,11 +86,12 @@ mod tests {
 
     #[test]
     fn quantile_is_a_sample() {
-        let sorted: Vec<f64> = (1..=20).map(f64::from).collect();
-        assert_eq!(quantile(&sorted, 0.95), 19.0);
-        assert_eq!(quantile(&sorted, 0.5), 10.0);
-        assert_eq!(quantile(&sorted, 1.0), 20.0);
+        let samples: Vec<f64> = (1..=20).rev().map(f64::from).collect();
+        assert_eq!(quantile(&samples, 0.95), 19.0);
+        assert_eq!(quantile(&samples, 0.5), 10.0);
+        assert_eq!(quantile(&samples, 1.0), 20.0);
         assert_eq!(quantile(&[7.0], 0.0), 7.0);
+        assert_eq!(quantile(&[], 0.5), 0.0);
     }
 
     #[test]

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 
-use crate::boost::percentile;
 use crate::cgroup::Cgroup;
 use crate::cold_start::programs::{copy_executables, TREE};
 use crate::counters::{Counters, ServingCpu};
@@ -21,6 +20,7 @@ use crate::guest_setup::{drop_caches, mount};
 use crate::memory::MIB;
 use crate::plan::Arm;
 use crate::process::{Process, Start};
+use crate::response::quantile;
 use crate::scenario::{Spin, Suite, Tool};
 
 /// The shell and the tools, below the root of the root file system.
@@ -206,9 +206,9 @@ fn wakeups(output: &str) -> Result<Vec<(&'static str, f64)>> {
         bail!("{} samples within the histogram's range", samples.len());
     }
     Ok(vec![
-        ("wake_p50_us", percentile(&samples, 0.50)),
-        ("wake_p99_us", percentile(&samples, 0.99)),
-        ("wake_max_us", percentile(&samples, 1.0)),
+        ("wake_p50_us", quantile(&samples, 0.50)),
+        ("wake_p99_us", quantile(&samples, 0.99)),
+        ("wake_max_us", quantile(&samples, 1.0)),
     ])
 }
 

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::boost::percentile;
 use crate::cgroup::Cgroup;
 use crate::daemon::{self, focus, Daemon, CONFIG};
 use crate::dispatch::Stage;
@@ -20,6 +19,7 @@ use crate::memory::now_ns;
 use crate::plan::Arm;
 use crate::process::{Conversation, Start};
 use crate::record::Reporter;
+use crate::response::quantile;
 use crate::scenario::{Place, Session, Typing};
 
 use parts::{built, Part, Program, Tab, FRAME_NS};
@@ -142,7 +142,7 @@ fn tabs(stage: &Stage, work: &Typing) -> Vec<Tab> {
 fn report(times_ns: &[u64], reporter: &mut Reporter) {
     let us: Vec<f64> = times_ns.iter().map(|ns| *ns as f64 / 1000.0).collect();
     for (label, part) in [("p50", 0.50), ("p95", 0.95), ("p99", 0.99)] {
-        reporter.value(format!("key_{label}_us"), percentile(&us, part));
+        reporter.value(format!("key_{label}_us"), quantile(&us, part));
     }
     let missed = times_ns.iter().filter(|ns| **ns > FRAME_NS).count();
     let percent = missed as f64 * 100.0 / times_ns.len().max(1) as f64;

@@ -11,6 +11,7 @@ use crate::daemon::{focus, Daemon};
 use crate::dispatch::Stage;
 use crate::gallery_real;
 use crate::process::{set_policy, Process, Start};
+use crate::response::quantile;
 use crate::scenario::{OracleDisplay, Spin, WindowOracle};
 use crate::window_sources::Desk;
 use crate::windows::{latency, start, Seen, PHOTOS, SPACE};
@@ -48,7 +49,7 @@ fn oracle_of_x11(mut stage: Stage, work: &WindowOracle) -> Result<()> {
     }
     realtime(false)?;
     drop(loads);
-    compare(&mut stage, stamped, heard, session.viewer.pid())?;
+    compare(&mut stage, &stamped, &heard, session.viewer.pid())?;
     drop(agent);
     daemon.stop(&stage.reporter)?;
     stage.reporter.finish()
@@ -90,7 +91,7 @@ fn oracle_of_kms(mut stage: Stage, work: &WindowOracle) -> Result<()> {
         heard.push(shown.heard_us.saturating_sub(pressed) as f64);
     }
     drop(loads);
-    compare(&mut stage, stamped, heard, desk.pid())?;
+    compare(&mut stage, &stamped, &heard, desk.pid())?;
     daemon.stop(&stage.reporter)?;
     stage.reporter.finish()
 }
@@ -105,7 +106,7 @@ fn loads(work: &WindowOracle) -> Result<Vec<Process>> {
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.50), ("p95", 0.95), ("max", 1.0)];
 
 /// Reports the daemon's figures of an app next to the oracle's.
-fn compare(stage: &mut Stage, mut oracle: Vec<f64>, mut heard: Vec<f64>, app: i32) -> Result<()> {
+fn compare(stage: &mut Stage, oracle: &[f64], heard: &[f64], app: i32) -> Result<()> {
     let keys = oracle.len() as u64;
     let seen = Seen::when(|seen| seen.answers() >= keys)?;
     let reporter = &mut stage.reporter;
@@ -114,37 +115,13 @@ fn compare(stage: &mut Stage, mut oracle: Vec<f64>, mut heard: Vec<f64>, app: i3
     let figures = latency(&app.to_string())?;
     let figure = |name: &str| figures[name].as_f64().unwrap_or(0.0);
     reporter.value("daemon_answers", figure("answers"));
-    for (name, quantile) in QUANTILES {
+    for (name, part) in QUANTILES {
         let reported = figure(&format!("{name}_us"));
-        let truth = at_quantile(&mut oracle, quantile);
+        let truth = quantile(oracle, part);
         reporter.value(format!("daemon_{name}_us"), reported);
         reporter.value(format!("oracle_{name}_us"), truth);
-        reporter.value(
-            format!("heard_{name}_us"),
-            at_quantile(&mut heard, quantile),
-        );
+        reporter.value(format!("heard_{name}_us"), quantile(heard, part));
         reporter.value(format!("off_{name}_us"), reported - truth);
     }
     Ok(())
-}
-
-/// The quantile by the nearest-rank method, as in a histogram.
-fn at_quantile(samples: &mut [f64], quantile: f64) -> f64 {
-    samples.sort_by(f64::total_cmp);
-    let rank = (samples.len() as f64 * quantile).ceil() as usize;
-    samples.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::at_quantile;
-
-    #[test]
-    fn quantiles_match_the_histogram_method() {
-        let mut samples = [4.0, 1.0, 3.0, 2.0];
-        assert_eq!(at_quantile(&mut samples, 0.5), 2.0);
-        assert_eq!(at_quantile(&mut samples, 0.95), 4.0);
-        assert_eq!(at_quantile(&mut samples, 1.0), 4.0);
-        assert_eq!(at_quantile(&mut [], 0.5), 0.0);
-    }
 }
