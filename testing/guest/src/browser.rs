@@ -141,9 +141,7 @@ pub fn run(mut stage: Stage, work: &Browser) -> Result<()> {
     let alive = loads.iter_mut().map(|load| u64::from(load.alive()));
     stage.reporter.value("loads_alive", alive.sum::<u64>());
     drop(loads);
-    if let Some(rival) = rival {
-        rival.stop(&stage.reporter)?;
-    }
+    Rival::end(rival, &stage.reporter)?;
     if let Some(daemon) = daemon {
         daemon.stop(&stage.reporter)?;
     }

@@ -176,8 +176,8 @@ fn rotate<C: Cast>(mut stage: Stage, work: &Rotation, cast: C, path: &Path) -> R
         stage.reporter.value("swap_block_hottest", summary.hottest);
     }
     launcher.finish(&mut stage.reporter)?;
-    if let Some(rival) = rival {
-        rival.stop(&stage.reporter)?;
+    if stage.machine.init == Init::Systemd {
+        Rival::end(rival, &stage.reporter)?;
     }
     if let Some(daemon) = daemon {
         daemon.stop(&stage.reporter)?;

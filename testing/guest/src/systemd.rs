@@ -2,7 +2,6 @@
 //! A guest with Debian's systemd as PID 1: a unit runs the plan.
 
 use std::fs;
-use std::io;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
@@ -51,8 +50,10 @@ const MASKED: [&str; 13] = [
     "systemd-timesyncd.service",
     "networking.service",
 ];
-/// OOM daemons that their packages enable on installation. Only their arm may start them.
-const RIVALS: [&str; 4] = [
+/// OOM daemons that their packages enable on installation. They are masked, so that only their arm
+/// starts them: systemd itself starts systemd-oomd for each slice with `ManagedOOMSwap=kill`, and
+/// Debian's root slice is one (systemd.resource-control(5)).
+pub const RIVALS: [&str; 4] = [
     "earlyoom.service",
     "nohang.service",
     "nohang-desktop.service",
@@ -65,16 +66,8 @@ pub fn furnish(root: &Path) -> Result<&'static str> {
     write(root, &format!("{UNITS}/{name}"), text)?;
     let wants = root.join(UNITS).join("multi-user.target.wants");
     fs::create_dir_all(&wants)?;
-    for rival in RIVALS {
-        match fs::remove_file(wants.join(rival)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("cannot disable {rival}"));
-            }
-            _ => {}
-        }
-    }
     symlink(format!("../{name}"), wants.join(name))?;
-    for unit in MASKED {
+    for unit in MASKED.iter().chain(&RIVALS) {
         let link = root.join(UNITS).join(unit);
         let _ = fs::remove_file(&link);
         symlink("/dev/null", &link).with_context(|| format!("cannot mask {unit}"))?;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use crate::plan::Arm;
 use crate::process::{run, Process, Start};
 use crate::record::Reporter;
-use crate::systemd::systemctl;
+use crate::systemd::{systemctl, RIVALS};
 
 /// Path of earlyoom in a guest without systemd.
 pub const EARLYOOM: &str = "/bin/earlyoom";
@@ -53,12 +53,29 @@ impl Rival {
             Arm::SystemdOomd => "systemd-oomd.service",
             _ => return Ok(None),
         };
+        systemctl(&["unmask", unit])?;
         systemctl(&["start", unit])?;
         Ok(Some(Rival { unit }))
     }
 
+    /// Checks that of all OOM daemons only the arm's own runs, then checks and stops that one.
+    pub fn end(rival: Option<Self>, reporter: &Reporter) -> Result<()> {
+        let mut running = Vec::new();
+        for unit in RIVALS {
+            let (code, _) = run("/bin/systemctl", &["is-active", "--quiet", unit])?;
+            running.extend((code == 0).then_some(unit));
+        }
+        let own: Vec<&str> = rival.iter().map(|rival| rival.unit).collect();
+        reporter.check(
+            "no OOM daemon runs that is not part of this arm",
+            running == own,
+            format!("{running:?} run"),
+        )?;
+        rival.map_or(Ok(()), |rival| rival.stop(reporter))
+    }
+
     /// Checks that the OOM daemon has run without interruption since [`Rival::of`], and stops it.
-    pub fn stop(self, reporter: &Reporter) -> Result<()> {
+    fn stop(self, reporter: &Reporter) -> Result<()> {
         let (_, text) = run(
             "/bin/systemctl",
             &["show", "--property=ActiveState,NRestarts", self.unit],
