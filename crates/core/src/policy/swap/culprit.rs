@@ -68,7 +68,7 @@ impl Culprits {
     /// The culprit for which this app would be closed in vain: the foreground app, a service, or
     /// another user.
     pub fn beside(&self, known: &Known) -> Option<Culprit> {
-        let other = self.user.filter(|uid| *uid != known.found.uid);
+        let other = self.user.filter(|uid| *uid != charged_user(known));
         self.machine.or(other.map(Culprit::User))
     }
 }
@@ -151,7 +151,7 @@ pub fn taker(snapshot: &Snapshot) -> Option<u32> {
     }
     for known in &snapshot.apps {
         if in_slice(&known.found.app.home).is_none() {
-            add(Some(known.found.uid), known.taken());
+            add(Some(charged_user(known)), known.taken());
         }
     }
     for service in &snapshot.services {
@@ -171,6 +171,14 @@ pub fn most_taken<T>(takers: impl Iterator<Item = (T, u64)> + Clone, total: u64)
     let all = growth.fold(0, |all: u64, taken| all.saturating_add(taken));
     let (taker, taken) = takers.max_by_key(|(_, taken)| *taken)?;
     (taken > leak(total) && taken > all / PART).then_some(taker)
+}
+
+/// The user whose growth this app's growth counts as: that of the user slice that contains it, else
+/// the owner of its processes. A program that a user started as root counts as the user's.
+pub fn charged_user(known: &Known) -> u32 {
+    let home = known.found.app.home.as_ref();
+    let user = home.and_then(|home| user_of(&home.path));
+    user.unwrap_or(known.found.uid)
 }
 
 /// User id of the user slice that contains this cgroup, if any.

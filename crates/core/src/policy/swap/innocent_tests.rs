@@ -299,6 +299,26 @@ fn healthy_app_is_not_killed_for_another_user() {
     assert_eq!(picked(&machine, &now), None);
 }
 
+/// A program that a user started as root takes part in the user's growth.
+#[test]
+fn root_s_app_in_a_user_s_slice_counts_as_the_user_s() {
+    let apps = [app(Class::Disposable, 30, 0)];
+    let mut machine = snapshot(&apps, 1, 0);
+    machine.users_taken = vec![(1000, 60 * MIB)];
+    let known = &mut machine.apps[0];
+    known.found.uid = 0;
+    let home = known.found.app.home.as_mut().unwrap();
+    home.path = "/user.slice/user-1000.slice/app".to_owned();
+    let now = Situation {
+        taker: Some(1000),
+        ..with_swap(Level::Exhausted, 0)
+    };
+    assert_eq!(picked(&machine, &now), Some(key(0)));
+    let home = machine.apps[0].found.app.home.as_mut().unwrap();
+    home.path = "/user.slice/user-1001.slice/app".to_owned();
+    assert_eq!(picked(&machine, &now), None);
+}
+
 /// The user's process is in no app that a scan has seen, or its app may not be killed.
 #[test]
 fn healthy_app_is_not_killed_for_another_user_who_grew_since_the_last_scan() {

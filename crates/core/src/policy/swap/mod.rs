@@ -464,7 +464,7 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
     };
     let taker = culprit::taker(snapshot);
     let first = |own: bool, dry: bool| {
-        let owned = |known: &&Known| !own || Some(known.found.uid) == taker;
+        let owned = |known: &&Known| !own || Some(culprit::charged_user(known)) == taker;
         let mut apps = snapshot.apps.iter().filter(worth).filter(owned);
         apps.find_map(|known| {
             let may = if dry { tight } else { outside(known) };
@@ -475,7 +475,7 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
     let turns = [(true, false), (true, true), (false, false), (false, true)];
     let mut turns = turns.into_iter();
     let (known, dry) = turns.find_map(|(own, dry)| first(own, dry))?;
-    let why = match Some(known.found.uid) == taker {
+    let why = match Some(culprit::charged_user(known)) == taker {
         true => "its user's apps took the most memory recently",
         false => "it was used longest ago",
     };
@@ -528,7 +528,7 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
     };
     // One user's growth does not freeze another user's apps.
     let taker = culprit::user(snapshot);
-    let owned = |known: &&Known| taker.is_none_or(|uid| uid == known.found.uid);
+    let owned = |known: &&Known| taker.is_none_or(|uid| uid == culprit::charged_user(known));
     let owners = order::Owners::of(snapshot);
     let (known, home) = snapshot.apps.iter().filter(owned).find_map(|known| {
         let previous = matches!(

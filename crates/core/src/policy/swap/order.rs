@@ -12,7 +12,7 @@ use crate::model::protected::{Harm, PREVIOUS_FOR};
 use crate::model::shortage::{Level, Situation};
 use crate::model::snapshot::Snapshot;
 
-use super::culprit::{Culprit, Culprits};
+use super::culprit::{self, Culprit, Culprits};
 use super::{cost, services, write_back};
 
 /// Reciprocal of the share of the leak threshold by which an app must have grown since the order
@@ -84,7 +84,7 @@ struct Rank {
 pub struct Candidate {
     /// The app.
     pub app: AppKey,
-    /// Its owner, by user id.
+    /// The user whose growth its growth counts as ([`culprit::charged_user`]).
     pub owner: u32,
     /// Its class.
     pub class: Class,
@@ -292,7 +292,7 @@ pub fn candidates(snapshot: &Snapshot) -> Vec<Candidate> {
             };
             let candidate = Candidate {
                 app: known.key(),
-                owner: known.found.uid,
+                owner: culprit::charged_user(known),
                 class,
                 leaks,
                 avoid,
