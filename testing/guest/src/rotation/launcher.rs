@@ -14,6 +14,7 @@ use crate::daemon::{cpu_by_thread, Line};
 use crate::memory::now_ns;
 use crate::process::Process;
 use crate::record::Reporter;
+use crate::systemd;
 
 use super::app::Launched;
 use super::killer::Killer;
@@ -211,8 +212,14 @@ impl<C: Cast> Launcher<C> {
         let life = self.started[index];
         let (name, _) = self.cast.part(index);
         let cgroup = Cgroup::create(&format!("{}/app-{name}-{life}.scope", self.slice))?;
+        let mut actor = self.cast.start(index, life, &cgroup, sent_ns)?;
+        if self.slice == systemd::APPS {
+            let file = format!("/proc/{}/oom_score_adj", C::process(&mut actor).pid());
+            fs::write(&file, systemd::APP_OOM_SCORE_ADJ)
+                .with_context(|| format!("cannot write {file}"))?;
+        }
         Ok(Life {
-            actor: self.cast.start(index, life, &cgroup, sent_ns)?,
+            actor,
             cgroup,
             charges: Charges::default(),
         })
