@@ -36,17 +36,12 @@ impl App {
         let cgroup = Cgroup::create(&format!("uid_10001/pid_{name}"))?;
         let process = sleeper(Some(&cgroup), true)?;
         let app = App { process };
-        app.set_score(CACHED)?;
+        app.process.set_oom_score_adj(CACHED)?;
         Ok(app)
     }
 
     fn pid(&self) -> i32 {
         self.process.pid()
-    }
-
-    fn set_score(&self, value: i32) -> Result<()> {
-        let path = format!("/proc/{}/oom_score_adj", self.pid());
-        fs::write(&path, value.to_string()).with_context(|| format!("cannot write {path}"))
     }
 }
 
@@ -141,7 +136,7 @@ pub fn run(stage: Stage) -> Result<()> {
         format!("woken {times} times"),
     )?;
 
-    a.set_score(FRONT)?;
+    a.process.set_oom_score_adj(FRONT)?;
     in_front(
         "a process whose oom_score_adj becomes 0 is in the foreground",
         &a,
@@ -169,8 +164,8 @@ pub fn run(stage: Stage) -> Result<()> {
         seen == first[0],
         format!("{seen}; before limelightd: {}", first[0]),
     )?;
-    a.set_score(CACHED)?;
-    a.set_score(FRONT)?;
+    a.process.set_oom_score_adj(CACHED)?;
+    a.process.set_oom_score_adj(FRONT)?;
     sleep(Duration::from_secs(1));
     in_front(
         "once an app is in top-app, oom_score_adj 0 of another app has no effect",
@@ -221,7 +216,7 @@ pub fn run(stage: Stage) -> Result<()> {
         format!("foreground PID and source: {:?}", topmost()?),
     )?;
     // The app's value from before the daemon's start.
-    a.set_score(CACHED)?;
+    a.process.set_oom_score_adj(CACHED)?;
     daemon.stop(reporter)?;
     let seen = standing(a.pid(), None)?;
     reporter.check(

@@ -255,6 +255,12 @@ impl Process {
         })
     }
 
+    /// Sets the process's `oom_score_adj`. Children that it starts later inherit it.
+    pub fn set_oom_score_adj(&self, value: i32) -> Result<()> {
+        let path = format!("/proc/{}/oom_score_adj", self.pid());
+        fs::write(&path, value.to_string()).with_context(|| format!("cannot write {path}"))
+    }
+
     /// Waits until the process ends; returns its exit code, or 128 plus the signal that killed it.
     /// A process that is still running after `limit` is an error.
     pub fn wait(&mut self, limit: Duration) -> Result<i32> {

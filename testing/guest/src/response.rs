@@ -91,6 +91,17 @@ mod tests {
         assert_eq!(quantile(&samples, 0.5), 10.0);
         assert_eq!(quantile(&samples, 1.0), 20.0);
         assert_eq!(quantile(&[7.0], 0.0), 7.0);
+        let samples = [5.0, 1.0, 2.0, 4.0, 3.0];
+        assert_eq!(quantile(&samples, 0.5), 3.0);
+        assert_eq!(quantile(&samples, 0.99), 5.0);
+        let samples = [4.0, 1.0, 3.0, 2.0];
+        assert_eq!(quantile(&samples, 0.5), 2.0);
+        assert_eq!(quantile(&samples, 0.95), 4.0);
+        assert_eq!(quantile(&samples, 1.0), 4.0);
+        let samples: Vec<f64> = (1..=200).map(f64::from).collect();
+        assert_eq!(quantile(&samples, 0.5), 100.0);
+        assert_eq!(quantile(&samples, 0.99), 198.0);
+        assert_eq!(quantile(&samples, 1.0), 200.0);
         assert_eq!(quantile(&[], 0.5), 0.0);
     }
 

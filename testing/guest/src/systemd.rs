@@ -12,7 +12,7 @@ use crate::process::run;
 
 /// `oom_score_adj` of apps that a user's service manager starts: 100 above its own, so that the OOM
 /// killer prefers an app (systemd-system.conf(5), `DefaultOOMScoreAdjust=`).
-pub const APP_OOM_SCORE_ADJ: &str = "200";
+pub const APP_OOM_SCORE_ADJ: i32 = 200;
 
 /// The slice of the user's apps, relative to the cgroup root.
 pub const APPS: &str = "user.slice/user-1000.slice/user@1000.service/app.slice";

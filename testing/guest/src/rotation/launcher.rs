@@ -214,9 +214,7 @@ impl<C: Cast> Launcher<C> {
         let cgroup = Cgroup::create(&format!("{}/app-{name}-{life}.scope", self.slice))?;
         let mut actor = self.cast.start(index, life, &cgroup, sent_ns)?;
         if self.slice == systemd::APPS {
-            let file = format!("/proc/{}/oom_score_adj", C::process(&mut actor).pid());
-            fs::write(&file, systemd::APP_OOM_SCORE_ADJ)
-                .with_context(|| format!("cannot write {file}"))?;
+            C::process(&mut actor).set_oom_score_adj(systemd::APP_OOM_SCORE_ADJ)?;
         }
         Ok(Life {
             actor,
