@@ -138,6 +138,15 @@ pub struct Throttled {
     pub raised: Duration,
 }
 
+impl InForce {
+    /// Size of all reservations in bytes.
+    pub fn reserved_bytes(&self) -> u64 {
+        let app = self.reserved.map_or(0, |reserved| reserved.bytes);
+        let display = self.reserved_display.map_or(0, |display| display.bytes);
+        app.saturating_add(display)
+    }
+}
+
 impl Swapping {
     /// Whether the app's pages are kept out of swap.
     pub fn is_exempt(&self, app: AppKey) -> bool {
@@ -357,10 +366,10 @@ pub struct Snapshot {
     pub in_force: InForce,
 }
 
-/// Largest share of evictable memory that reservations may cover, in percent, unless the budget is
-/// set to more.
+/// Largest share of evictable memory that Limelight may keep from reclaim, in percent, unless the
+/// budget is set to more.
 const EVICTABLE_PERCENT: u64 = 88;
-/// The part of all memory that reservations leave evictable, unless the budget is set to more than
+/// The part of all memory that stays evictable, unless the budget is set to more than
 /// [`EVICTABLE_PERCENT`]. Where zram holds most memory, a share of the rest would be less than the
 /// kernel itself keeps free.
 const EVICTABLE_PART: u64 = 16;
@@ -391,24 +400,40 @@ impl Snapshot {
     /// Maximum number of bytes to reserve for the topmost app.
     pub fn budget(&self) -> u64 {
         let percent = u64::from(self.budget_percent());
-        let part = |bytes: u64, percent: u64| bytes / 100 * percent + bytes % 100 * percent / 100;
-        // Memory held by the kernel, a driver or mlock() must not count: a share of it would let
-        // the reservation take the last pages of the other apps.
-        let memory = match self.memory.reachable {
-            0 => self.memory.total,
-            reachable => reachable.min(self.memory.total),
-        };
-        // The other apps' pages in zram cannot be reclaimed again. If the reservations covered all
-        // other memory, reclaim would find nothing, and the OOM killer would kill a process.
-        let evictable = memory.saturating_sub(self.memory.compressed);
         let most = match percent > EVICTABLE_PERCENT {
-            true => part(evictable, percent),
-            false => part(evictable, EVICTABLE_PERCENT)
-                .min(evictable.saturating_sub(self.memory.total / EVICTABLE_PART)),
+            true => part(self.evictable(), percent),
+            false => self.keepable(),
         };
-        let machine = part(memory, percent).min(most);
+        let machine = part(self.reachable(), percent).min(most);
         let machine = machine.saturating_sub(self.protected_by_others);
         self.ceiling
             .map_or(machine, |ceiling| machine.min(part(ceiling, percent)))
     }
+
+    /// Memory that Limelight may keep from reclaim, in bytes: the reservations and the memory of
+    /// apps that must not be swapped, together. If they covered all evictable memory, reclaim would
+    /// find nothing, and the OOM killer would kill a process although swap is free.
+    pub fn keepable(&self) -> u64 {
+        let evictable = self.evictable();
+        let rest = self.memory.total / EVICTABLE_PART;
+        part(evictable, EVICTABLE_PERCENT).min(evictable.saturating_sub(rest))
+    }
+
+    /// Memory that is free or that reclaim can free. The pages in zram cannot be reclaimed again.
+    fn evictable(&self) -> u64 {
+        self.reachable().saturating_sub(self.memory.compressed)
+    }
+
+    /// Memory that an app can get at all. Memory held by the kernel, a driver or mlock() must not
+    /// count: a share of it would let the reservation take the last pages of the other apps.
+    fn reachable(&self) -> u64 {
+        match self.memory.reachable {
+            0 => self.memory.total,
+            reachable => reachable.min(self.memory.total),
+        }
+    }
+}
+
+fn part(bytes: u64, percent: u64) -> u64 {
+    bytes / 100 * percent + bytes % 100 * percent / 100
 }

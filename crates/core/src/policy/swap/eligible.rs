@@ -24,8 +24,8 @@ use super::cost;
 pub const DISPOSABLE: &str = "disposable apps are not swapped";
 
 /// Reciprocal of a share of the memory that zram does not take. Apps that the storage cannot hold
-/// are exempt only until they and the disposable apps reach this share. More would leave reclaim
-/// nothing to take.
+/// are exempt only until all exempt apps reach this share. More would leave reclaim nothing to
+/// take.
 const KEPT_PART: u64 = 2;
 
 /// Reciprocal of the largest share of the same memory that all kept working sets together may take.
@@ -45,15 +45,14 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
     let low = snapshot.shortage.is_low(snapshot.now());
     let total = snapshot.shortage.thresholds().total;
     let bearable = snapshot.storage.bearable(total, settings.write_budget);
-    let most = left_by_swap(snapshot) / KEPT_PART;
+    let most = (left_by_swap(snapshot) / KEPT_PART).min(left_by_reservations(snapshot));
     let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
     let own = |known: &&Known| known.found.app.own_home().is_some();
     let disposable = |known: &Known| is_disposable(known, snapshot);
-    let held = |known: &Known| known.found.memory.anonymous;
-    let cheap = snapshot.apps.iter().filter(|known| disposable(known));
-    let mut kept: u64 = cheap.map(held).sum();
     let mut promised = 0u64;
     let retained = retained(snapshot);
+    let stays = |known: &&Known| disposable(known) || retained.contains(&known.key());
+    let mut kept = held(snapshot.apps.iter().filter(stays));
     let apps = snapshot.apps.iter().filter(move |_| there).filter(own);
     apps.filter_map(move |known| {
         if disposable(known) {
@@ -67,9 +66,9 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
         promised = promised.saturating_add(known.found.memory.allocated());
         // While memory is low, apps lose this exemption: an app that can be swapped need not be
         // killed.
-        let stays = promised > bearable && !low && !is_front;
+        let unbearable = promised > bearable && !low && !is_front;
         let room = kept.saturating_add(known.found.memory.allocated()) <= most;
-        (stays && room).then(|| {
+        (unbearable && room).then(|| {
             kept = kept.saturating_add(known.found.memory.allocated());
             let rule = format!(
                 "swap can hold {} MiB, which apps used longer ago take up",
@@ -90,6 +89,17 @@ pub(super) fn is_disposable(known: &Known, snapshot: &Snapshot) -> bool {
 fn left_by_swap(snapshot: &Snapshot) -> u64 {
     let total = snapshot.shortage.thresholds().total;
     total.saturating_sub(snapshot.storage.compressed.taken)
+}
+
+/// Anonymous memory of the apps, in bytes.
+fn held<'a>(apps: impl Iterator<Item = &'a Known>) -> u64 {
+    apps.map(|known| known.found.memory.anonymous).sum()
+}
+
+/// Memory that exempt apps may take beside the reservations, in bytes.
+fn left_by_reservations(snapshot: &Snapshot) -> u64 {
+    let reserved = snapshot.in_force.reserved_bytes();
+    snapshot.keepable().saturating_sub(reserved)
 }
 
 /// Apps that keep their working sets in memory. All of them are exempt, except the foreground app,
@@ -115,7 +125,9 @@ pub(super) fn retained(snapshot: &Snapshot) -> BTreeSet<AppKey> {
     let dear = |known: &&Known| known.found.class.class > Class::Disposable;
     let mut apps: Vec<&Known> = snapshot.apps.iter().filter(dear).filter(slim).collect();
     apps.sort_by_key(|known| Reverse((known.found.class.class, was(known), known.used())));
-    let most = left_by_swap(snapshot) / RETAINED_PART;
+    let disposable = held(snapshot.apps.iter().filter(|known| is_disposable(known, snapshot)));
+    let room = left_by_reservations(snapshot).saturating_sub(disposable);
+    let most = (left_by_swap(snapshot) / RETAINED_PART).min(room);
     let mut sum = 0u64;
     let fits = |known: &&Known| {
         let with = sum.saturating_add(known.found.memory.anonymous);

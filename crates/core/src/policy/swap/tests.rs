@@ -14,7 +14,7 @@ use crate::model::class::{Class, Reasoned};
 use crate::model::never::{Avoid, Exception, Exceptions, Never};
 use crate::model::protected::PREVIOUS_FOR;
 use crate::model::shortage::{derive_thresholds, Gauge, Shortage, Situation};
-use crate::model::snapshot::Measured;
+use crate::model::snapshot::{Knob, Measured, Reserved, ReservedDisplay};
 use crate::model::storage::{Area, Medium, Storage};
 
 pub(super) const MIB: u64 = 1 << 20;
@@ -594,6 +594,37 @@ fn working_sets_are_kept_as_far_as_there_is_room() {
     assert_eq!(exempt(&machine), [0, 3].map(key).into(), "it has grown");
     machine.shortage = snapshot(&apps, 5, 100).shortage;
     assert!(exempt(&machine).is_empty());
+}
+
+#[test]
+fn exempt_apps_and_reservations_leave_memory_to_reclaim() {
+    let apps = [one(Class::Keep, 1), one(Class::Keep, 2)];
+    let mut machine = snapshot(&apps, 100, 100);
+    machine.storage.areas[0].size = 1024 * MIB;
+    machine.in_force.swapping.working_sets = (0..2).map(|at| (key(at), 20 * MIB)).collect();
+    // Two kept working sets of 20 MiB. Of the 128 MiB that zram leaves, 16 are to stay evictable.
+    machine.storage.compressed.taken = 128 * MIB;
+    machine.memory.reachable = 256 * MIB;
+    machine.memory.compressed = 128 * MIB;
+    let exempt = |app_mib: u64, display_mib: u64| {
+        let mut machine = machine.clone();
+        let of = |mib: u64| Reserved {
+            app: key(9),
+            knob: Knob::Min,
+            bytes: mib * MIB,
+            carried: mib * MIB,
+        };
+        machine.in_force.reserved = Some(of(app_mib));
+        machine.in_force.reserved_display = Some(ReservedDisplay {
+            app: key(9),
+            inode: 1,
+            bytes: display_mib * MIB,
+        });
+        eligible::exempt(&machine).count()
+    };
+    assert_eq!(exempt(10, 10), 2);
+    assert_eq!(exempt(70, 10), 1);
+    assert_eq!(exempt(70, 30), 0);
 }
 
 #[test]
