@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Chooses the apps that are exempt from swap. Disposable apps are exempt, unless swapping costs
-//! less than closing them ([`cost`]). An app with only its working set left in memory is exempt as
+//! less than closing them ([`cost`]), or reclaim would find too little beside them. An app with only its working set left in memory is exempt as
 //! far as there is room. Of the other apps, only as many are swapped as the storage can hold, least
 //! recently used first. The more recently used apps stay in memory, because they are likely to be
 //! needed next.
@@ -48,14 +48,17 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
     let most = (left_by_swap(snapshot) / KEPT_PART).min(left_by_reservations(snapshot));
     let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
     let own = |known: &&Known| known.found.app.own_home().is_some();
-    let disposable = |known: &Known| is_disposable(known, snapshot);
     let mut promised = 0u64;
     let retained = retained(snapshot);
-    let stays = |known: &&Known| disposable(known) || retained.contains(&known.key());
+    let disposable = kept_disposable(snapshot, &retained);
+    let stays = |known: &&Known| {
+        let key = known.key();
+        disposable.contains(&key) || retained.contains(&key)
+    };
     let mut kept = held(snapshot.apps.iter().filter(stays));
     let apps = snapshot.apps.iter().filter(move |_| there).filter(own);
     apps.filter_map(move |known| {
-        if disposable(known) {
+        if disposable.contains(&known.key()) {
             return Some((known, DISPOSABLE.to_owned()));
         }
         let is_front = front == Some(known.key());
@@ -77,6 +80,28 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
             (known, rule)
         })
     })
+}
+
+/// Disposable apps that are kept out of swap: the most recently used ones that fit beside the
+/// reservations and the kept working sets. With SWAP's strict rule (`[swap] by_cost` off), all of
+/// them.
+fn kept_disposable(snapshot: &Snapshot, retained: &BTreeSet<AppKey>) -> BTreeSet<AppKey> {
+    let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
+    let is_retained = |known: &&Known| retained.contains(&known.key());
+    let sets = held(snapshot.apps.iter().filter(is_retained));
+    let mut room = left_by_reservations(snapshot).saturating_sub(sets);
+    let recent_first = snapshot.apps.iter().rev();
+    let disposable = recent_first.filter(|known| is_disposable(known, snapshot));
+    let fits = |known: &&Known| {
+        // The reservation covers the foreground app's memory.
+        if Some(known.key()) == front || !snapshot.settings.swap.by_cost {
+            return true;
+        }
+        let left = room.checked_sub(known.found.memory.anonymous);
+        room = left.unwrap_or(0);
+        left.is_some()
+    };
+    disposable.filter(fits).map(Known::key).collect()
 }
 
 /// Whether the app is disposable and not [dear](cost::is_dear).
@@ -125,9 +150,7 @@ pub(super) fn retained(snapshot: &Snapshot) -> BTreeSet<AppKey> {
     let dear = |known: &&Known| known.found.class.class > Class::Disposable;
     let mut apps: Vec<&Known> = snapshot.apps.iter().filter(dear).filter(slim).collect();
     apps.sort_by_key(|known| Reverse((known.found.class.class, was(known), known.used())));
-    let disposable = held(snapshot.apps.iter().filter(|known| is_disposable(known, snapshot)));
-    let room = left_by_reservations(snapshot).saturating_sub(disposable);
-    let most = (left_by_swap(snapshot) / RETAINED_PART).min(room);
+    let most = (left_by_swap(snapshot) / RETAINED_PART).min(left_by_reservations(snapshot));
     let mut sum = 0u64;
     let fits = |known: &&Known| {
         let with = sum.saturating_add(known.found.memory.anonymous);

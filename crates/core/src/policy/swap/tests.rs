@@ -606,7 +606,7 @@ fn exempt_apps_and_reservations_leave_memory_to_reclaim() {
     machine.storage.compressed.taken = 128 * MIB;
     machine.memory.reachable = 256 * MIB;
     machine.memory.compressed = 128 * MIB;
-    let exempt = |app_mib: u64, display_mib: u64| {
+    let exempt = |machine: &Snapshot, app_mib: u64, display_mib: u64| {
         let mut machine = machine.clone();
         let of = |mib: u64| Reserved {
             app: key(9),
@@ -622,9 +622,17 @@ fn exempt_apps_and_reservations_leave_memory_to_reclaim() {
         });
         eligible::exempt(&machine).count()
     };
-    assert_eq!(exempt(10, 10), 2);
-    assert_eq!(exempt(70, 10), 1);
-    assert_eq!(exempt(70, 30), 0);
+    assert_eq!(exempt(&machine, 10, 10), 2);
+    assert_eq!(exempt(&machine, 70, 10), 1);
+    assert_eq!(exempt(&machine, 70, 30), 0);
+    // Disposable apps get what kept working sets leave; by SWAP's rule, none is swapped.
+    for known in &mut machine.apps {
+        known.found.class.class = Class::Disposable;
+    }
+    assert_eq!(exempt(&machine, 10, 10), 2);
+    assert_eq!(exempt(&machine, 70, 10), 1);
+    machine.settings.swap.by_cost = false;
+    assert_eq!(exempt(&machine, 70, 30), 2);
 }
 
 #[test]
