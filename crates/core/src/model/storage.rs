@@ -94,6 +94,12 @@ impl Storage {
         self.areas.iter().any(|area| area.size > 0)
     }
 
+    /// Whether no page reaches a disk: all swap is zram without a backing device.
+    pub fn is_memory(&self) -> bool {
+        let is_zram = |area: &Area| area.medium == Medium::Zram;
+        !self.backed && self.areas.iter().all(is_zram)
+    }
+
     /// Compression ratio in tenths.
     fn ratio_tenths(&self) -> u64 {
         let Compressed { stored, taken } = self.compressed;

@@ -82,9 +82,10 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
     })
 }
 
-/// Disposable apps that are kept out of swap: the most recently used ones that fit beside the
-/// reservations and the kept working sets. With SWAP's strict rule (`[swap] by_cost` off), all of
-/// them.
+/// Disposable apps that are kept out of swap. Where swapping writes to a disk, and with SWAP's
+/// strict rule (`[swap] by_cost` off): all of them. With zram: the most recently used ones that fit
+/// beside the reservations and the kept working sets. SWAP's reason, the wear of flash, does not
+/// apply there, and reclaim has less memory to take, because zram holds part of it.
 fn kept_disposable(snapshot: &Snapshot, retained: &BTreeSet<AppKey>) -> BTreeSet<AppKey> {
     let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
     let is_retained = |known: &&Known| retained.contains(&known.key());
@@ -92,9 +93,10 @@ fn kept_disposable(snapshot: &Snapshot, retained: &BTreeSet<AppKey>) -> BTreeSet
     let mut room = left_by_reservations(snapshot).saturating_sub(sets);
     let recent_first = snapshot.apps.iter().rev();
     let disposable = recent_first.filter(|known| is_disposable(known, snapshot));
+    let strict = !snapshot.settings.swap.by_cost || !snapshot.storage.is_memory();
     let fits = |known: &&Known| {
         // The reservation covers the foreground app's memory.
-        if Some(known.key()) == front || !snapshot.settings.swap.by_cost {
+        if strict || Some(known.key()) == front {
             return true;
         }
         let left = room.checked_sub(known.found.memory.anonymous);
