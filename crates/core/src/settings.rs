@@ -243,8 +243,8 @@ pub struct SwapSettings {
     pub swap_percent: u8,
     /// Maximum number of bytes that swapping may write to flash per day; 0: no limit.
     pub write_budget: u64,
-    /// Whether a disposable app is swapped if that costs the user less than closing it; `false`:
-    /// never, as in the SWAP paper.
+    /// Whether a disposable app is swapped if that costs the user less than closing it, or if swap
+    /// is zram and reclaim would find too little else; `false`: never, as in the SWAP paper.
     pub by_cost: bool,
     /// Whether pages of background apps are written back from zram to its backing device before an
     /// app is closed.

@@ -34,7 +34,7 @@ impl fmt::Display for Unsqueezed<'_> {
         match self {
             Unsqueezed::Topmost => f.write_str("it is in the foreground"),
             Unsqueezed::Untouchable(why) => f.write_str(why),
-            Unsqueezed::Disposable => f.write_str(super::DISPOSABLE),
+            Unsqueezed::Disposable => f.write_str("limelightd swaps out no disposable app"),
             Unsqueezed::InUse(what) => write!(f, "it {}", what.clause()),
             Unsqueezed::Exempt => f.write_str("it is kept out of swap"),
             Unsqueezed::Protected(guarded) => guarded.fmt(f),

@@ -5,9 +5,10 @@
 //!
 //! 1. *Exempt*: disposable apps are not swapped, because they restore themselves from little data,
 //!    so swapping them out would cost the storage more than a new start. One whose start is known to
-//!    cost much more ([`cost`]) is swapped like the other apps, unless `[swap] by_cost` is off. Of all apps that
-//!    may be swapped, only as many are swapped as the storage can hold, least recently used first.
-//!    An app with only its working set in memory keeps the working set, as far as there is room.
+//!    cost much more ([`cost`]) is swapped like the other apps, unless `[swap] by_cost` is off. Of
+//!    all apps that may be swapped, only as many are swapped as the storage can hold, least recently
+//!    used first. An app with only its working set in memory keeps the working set, as far as there
+//!    is room.
 //! 2. *Ask*: listening apps are asked to free memory.
 //! 3. *Throttle*: an app that leaks in the background may grow only slowly.
 //! 4. *Squeeze*: pages of the least recently used app are reclaimed, before reclaim takes pages
