@@ -1104,6 +1104,6 @@ fn decision_accounts_for_every_app_once() {
     assert_eq!(accounts.len(), specs.len());
     let of = |number| accounts.iter().find(|one| one.app == key(number)).unwrap();
     assert!(of(2).chosen);
-    assert!(of(0).reason.contains("not swapped"), "{:?}", of(0));
+    assert!(of(0).reason.contains("swaps out no disposable"), "{:?}", of(0));
     assert!(of(4).reason.contains("compositor"), "{:?}", of(4));
 }
