@@ -136,6 +136,7 @@ pub fn run(mut stage: Stage, work: &Browser) -> Result<()> {
         .value("major_faults", faults()? - faults_before);
     serving.report(&mut stage.reporter.values);
     counters.report(&mut stage.reporter.values)?;
+    stage.report_all_oom_kills()?;
     report(&times, &mut stage.reporter);
     stage.reporter.value("browser_alive", browser.alive());
     let alive = loads.iter_mut().map(|load| u64::from(load.alive()));

@@ -3,6 +3,7 @@
 
 use anyhow::{bail, Context, Result};
 
+use crate::counters::Counters;
 use crate::init::{plan, REPORTED};
 use crate::plan::{Arm, Init, Record};
 use crate::record::{write, Reporter};
@@ -29,6 +30,8 @@ pub struct Stage {
     pub reporter: Reporter,
     /// The machine of this boot.
     pub machine: crate::plan::Machine,
+    /// The kernel's counters before anything of this cell started.
+    pub start: Counters,
 }
 
 /// Runs the plan's cell of this index; returns the process's exit code.
@@ -49,6 +52,7 @@ pub fn run(index: usize) -> Result<i32> {
         index,
         reporter: Reporter::new(&cell.id),
         machine: plan.machine,
+        start: Counters::now()?,
     };
     match perform(stage, cell.work) {
         Ok(()) => Ok(0),
@@ -162,6 +166,14 @@ impl Stage {
             Arm::Limelight | Arm::LimelightOnDebian => Ok(()),
             arm => bail!("{scenario} needs an arm with limelightd, not {arm:?}"),
         }
+    }
+
+    /// Reports the OOM kills since the start of the cell, instead of those since the start of the
+    /// measurement: an OOM kill while loads fill the memory harms the user, too.
+    pub fn report_all_oom_kills(&mut self) -> Result<()> {
+        let kills = self.start.oom_kills_until(&Counters::now()?);
+        self.reporter.value("oom_kills", kills);
+        Ok(())
     }
 
     /// The file store on this machine's data disk. On a device without a file system, the store

@@ -312,7 +312,6 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
     stage.reporter.value("footprint_pages", loaded.total());
     sleep(SETTLE);
 
-    let idle = Counters::now()?;
     let mut loads = prepared.start()?;
     sleep(Duration::from_millis(gallery.warm_up_ms.into()));
     let serving = ServingCpu::now(daemon.as_ref())?;
@@ -323,9 +322,7 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
     loads.report(&before, since_ns, &mut stage.reporter)?;
     serving.report(&mut stage.reporter.values);
     counters.report(&mut stage.reporter.values)?;
-    // A load may be killed while it warms up.
-    let kills = idle.oom_kills_until(&Counters::now()?);
-    stage.reporter.value("oom_kills", kills);
+    stage.report_all_oom_kills()?;
     for (name, count) in knobs::damon_counts(stage.arm) {
         stage.reporter.value(name, count as f64);
     }

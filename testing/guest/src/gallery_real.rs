@@ -104,6 +104,7 @@ pub fn run(mut stage: Stage, gallery: &RealGallery) -> Result<()> {
     let counters = Counters::now()?;
     press_keys(&session, gallery, &photos, &mut stage.reporter)?;
     counters.report(&mut stage.reporter.values)?;
+    stage.report_all_oom_kills()?;
     drop(loads);
     if let Some((daemon, agent)) = background {
         drop(agent);

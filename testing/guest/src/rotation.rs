@@ -142,8 +142,7 @@ fn rotate<C: Cast>(mut stage: Stage, work: &Rotation, cast: C, path: &Path) -> R
         }
         _ => None,
     };
-    let start = Counters::now()?;
-    let mut counters = start.clone();
+    let mut counters = Counters::now()?;
     let mut before = (disk.requests()?, requests(swap_disk.as_ref())?);
     for round in 0..work.rounds {
         if round == 1 {
@@ -162,9 +161,7 @@ fn rotate<C: Cast>(mut stage: Stage, work: &Rotation, cast: C, path: &Path) -> R
             .progress(format!("round {} of {}", round + 1, work.rounds))?;
     }
     counters.report(&mut stage.reporter.values)?;
-    // An OOM kill harms the user in the first round, too.
-    let oom_kills = start.oom_kills_until(&Counters::now()?);
-    stage.reporter.value("oom_kills", oom_kills);
+    stage.report_all_oom_kills()?;
     let (disk_now, swap_now) = (disk.requests()?, requests(swap_disk.as_ref())?);
     let used = disk_now.since(before.0);
     stage.reporter.value("files_read_kib", used.read_kib);

@@ -93,6 +93,7 @@ pub fn run(mut stage: Stage, work: &Suite) -> Result<()> {
     let code = tool.wait(LIMIT)?;
     serving.report(&mut stage.reporter.values);
     counters.report(&mut stage.reporter.values)?;
+    stage.report_all_oom_kills()?;
     drop((spinning, loads));
     let output = fs::read_to_string(format!("{TREE}{OUTPUT}"))?;
     if code != 0 {
