@@ -638,6 +638,41 @@ fn exempt_apps_and_reservations_leave_memory_to_reclaim() {
     assert_eq!(exempt(&machine, 70, 30), 2);
 }
 
+proptest! {
+    /// With zram, reservations and exempt apps together leave memory to reclaim, whatever the apps'
+    /// classes and sizes, unless the reservations alone exceed the limit.
+    #[test]
+    fn reclaim_always_finds_memory_with_zram(
+        sizes in prop::collection::vec((1u64..60, 0usize..3, any::<bool>()), 1..12),
+        reserved in 0u64..160,
+        stored in 0u64..160,
+        swap in 0u64..128,
+    ) {
+        let classes = [Class::Disposable, Class::Normal, Class::Keep];
+        let apps: Vec<Spec> = sizes.iter().zip(1..).map(|((mib, class, _), used)| {
+            Spec { mib: *mib, ..one(classes[*class], used) }
+        }).collect();
+        let mut machine = snapshot(&apps, 100, swap);
+        machine.storage.areas[0].medium = Medium::Zram;
+        machine.storage.compressed.taken = stored * MIB;
+        machine.memory.reachable = 256 * MIB;
+        machine.memory.compressed = stored * MIB;
+        let known_sets = sizes.iter().zip(0..).filter(|((_, _, known), _)| *known);
+        machine.in_force.swapping.working_sets =
+            known_sets.map(|((mib, _, _), number)| (key(number), mib * MIB)).collect();
+        machine.in_force.reserved = Some(Reserved {
+            app: key(99),
+            knob: Knob::Min,
+            bytes: reserved * MIB,
+            carried: reserved * MIB,
+        });
+        let exempt = eligible::exempt(&machine);
+        let kept: u64 = exempt.map(|(known, _)| known.found.memory.anonymous).sum();
+        let most = machine.keepable().max(reserved * MIB);
+        prop_assert!(kept + reserved * MIB <= most, "{} MiB kept", kept / MIB);
+    }
+}
+
 #[test]
 fn returning_app_gets_its_memory_back_once() {
     let apps = [one(Class::Normal, 1), one(Class::Normal, 2)];
@@ -1104,6 +1139,10 @@ fn decision_accounts_for_every_app_once() {
     assert_eq!(accounts.len(), specs.len());
     let of = |number| accounts.iter().find(|one| one.app == key(number)).unwrap();
     assert!(of(2).chosen);
-    assert!(of(0).reason.contains("swaps out no disposable"), "{:?}", of(0));
+    assert!(
+        of(0).reason.contains("swaps out no disposable"),
+        "{:?}",
+        of(0)
+    );
     assert!(of(4).reason.contains("compositor"), "{:?}", of(4));
 }
