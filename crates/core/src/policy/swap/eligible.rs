@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Chooses the apps that are exempt from swap. Disposable apps are exempt, unless swapping costs
-//! less than closing them ([`cost`]), or reclaim would find too little beside them. An app with only its working set left in memory is exempt as
-//! far as there is room. Of the other apps, only as many are swapped as the storage can hold, least
-//! recently used first. The more recently used apps stay in memory, because they are likely to be
-//! needed next.
+//! less than closing them ([`cost`]), or reclaim would find too little beside them. An app with only
+//! its working set left in memory is exempt as far as there is room. Of the other apps, only as many
+//! are swapped as the storage can hold, least recently used first. The more recently used apps stay
+//! in memory, because they are likely to be needed next.
 //!
 //! LRU is the wrong order for apps that are used in turn and together exceed memory: each app would
 //! lose its pages shortly before it needs them. So some apps keep their working sets, and always
@@ -55,7 +55,8 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
         let key = known.key();
         disposable.contains(&key) || retained.contains(&key)
     };
-    let mut kept = held(snapshot.apps.iter().filter(stays));
+    let kept = snapshot.apps.iter().filter(stays);
+    let mut kept: u64 = kept.map(|known| beside(known, snapshot)).sum();
     let apps = snapshot.apps.iter().filter(move |_| there).filter(own);
     apps.filter_map(move |known| {
         if disposable.contains(&known.key()) {
@@ -89,17 +90,17 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
 fn kept_disposable(snapshot: &Snapshot, retained: &BTreeSet<AppKey>) -> BTreeSet<AppKey> {
     let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
     let is_retained = |known: &&Known| retained.contains(&known.key());
-    let sets = held(snapshot.apps.iter().filter(is_retained));
+    let sets = snapshot.apps.iter().filter(is_retained);
+    let sets: u64 = sets.map(|known| beside(known, snapshot)).sum();
     let mut room = left_by_reservations(snapshot).saturating_sub(sets);
     let recent_first = snapshot.apps.iter().rev();
     let disposable = recent_first.filter(|known| is_disposable(known, snapshot));
     let strict = !snapshot.settings.swap.by_cost || !snapshot.storage.is_memory();
     let fits = |known: &&Known| {
-        // The reservation covers the foreground app's memory.
         if strict || Some(known.key()) == front {
             return true;
         }
-        let left = room.checked_sub(known.found.memory.anonymous);
+        let left = room.checked_sub(beside(known, snapshot));
         room = left.unwrap_or(0);
         left.is_some()
     };
@@ -118,15 +119,23 @@ fn left_by_swap(snapshot: &Snapshot) -> u64 {
     total.saturating_sub(snapshot.storage.compressed.taken)
 }
 
-/// Anonymous memory of the apps, in bytes.
-fn held<'a>(apps: impl Iterator<Item = &'a Known>) -> u64 {
-    apps.map(|known| known.found.memory.anonymous).sum()
-}
-
 /// Memory that exempt apps may take beside the reservations, in bytes.
 fn left_by_reservations(snapshot: &Snapshot) -> u64 {
     let reserved = snapshot.in_force.reserved_bytes();
-    snapshot.keepable().saturating_sub(reserved)
+    let others = snapshot.protected_by_others;
+    snapshot
+        .keepable()
+        .saturating_sub(reserved.saturating_add(others))
+}
+
+/// Anonymous memory that the app holds beside the reservations, in bytes: none if a reservation
+/// covers it.
+fn beside(known: &Known, snapshot: &Snapshot) -> u64 {
+    let reserved = snapshot.in_force.reserved;
+    match reserved.is_some_and(|reserved| reserved.app == known.key()) {
+        true => 0,
+        false => known.found.memory.anonymous,
+    }
 }
 
 /// Apps that keep their working sets in memory. All of them are exempt, except the foreground app,
@@ -152,13 +161,15 @@ pub(super) fn retained(snapshot: &Snapshot) -> BTreeSet<AppKey> {
     let dear = |known: &&Known| known.found.class.class > Class::Disposable;
     let mut apps: Vec<&Known> = snapshot.apps.iter().filter(dear).filter(slim).collect();
     apps.sort_by_key(|known| Reverse((known.found.class.class, was(known), known.used())));
-    let most = (left_by_swap(snapshot) / RETAINED_PART).min(left_by_reservations(snapshot));
-    let mut sum = 0u64;
+    let most = left_by_swap(snapshot) / RETAINED_PART;
+    let room = left_by_reservations(snapshot);
+    let (mut sum, mut taken) = (0u64, 0u64);
     let fits = |known: &&Known| {
         let with = sum.saturating_add(known.found.memory.anonymous);
-        let fits = with <= most;
+        let then = taken.saturating_add(beside(known, snapshot));
+        let fits = with <= most && then <= room;
         if fits {
-            sum = with;
+            (sum, taken) = (with, then);
         }
         fits
     };

@@ -597,6 +597,29 @@ fn working_sets_are_kept_as_far_as_there_is_room() {
 }
 
 #[test]
+fn reserved_app_does_not_count_twice() {
+    let apps = [one(Class::Keep, 1), one(Class::Keep, 2)];
+    let mut machine = with_topmost(snapshot(&apps, 100, 100), 1);
+    machine.storage.areas[0].size = 1024 * MIB;
+    machine.in_force.swapping.working_sets = (0..2).map(|at| (key(at), 20 * MIB)).collect();
+    machine.in_force.swapping.lifted = Some(key(1));
+    machine.storage.compressed.taken = 128 * MIB;
+    machine.memory.reachable = 256 * MIB;
+    machine.memory.compressed = 128 * MIB;
+    // 112 MiB may be kept: 80 are reserved for the foreground app, and 20 are left for the other.
+    machine.in_force.reserved = Some(Reserved {
+        app: key(1),
+        knob: Knob::Min,
+        bytes: 80 * MIB,
+        carried: 80 * MIB,
+    });
+    let exempt: Vec<AppKey> = eligible::exempt(&machine)
+        .map(|(known, _)| known.key())
+        .collect();
+    assert_eq!(exempt, [key(0)]);
+}
+
+#[test]
 fn exempt_apps_and_reservations_leave_memory_to_reclaim() {
     let apps = [one(Class::Keep, 1), one(Class::Keep, 2)];
     let mut machine = snapshot(&apps, 100, 100);
@@ -625,6 +648,10 @@ fn exempt_apps_and_reservations_leave_memory_to_reclaim() {
     assert_eq!(exempt(&machine, 10, 10), 2);
     assert_eq!(exempt(&machine, 70, 10), 1);
     assert_eq!(exempt(&machine, 70, 30), 0);
+    // What others reserved counts, too.
+    machine.protected_by_others = 20 * MIB;
+    assert_eq!(exempt(&machine, 70, 0), 1);
+    machine.protected_by_others = 0;
     // Disposable apps get what kept working sets leave, but by SWAP's rule and where swap is on
     // flash, none is swapped.
     for known in &mut machine.apps {
