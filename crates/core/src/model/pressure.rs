@@ -46,6 +46,18 @@ pub struct Memory {
     pub swap_free: u64,
 }
 
+impl Memory {
+    /// Memory that apps can get at all; all memory if the kernel does not report it. Memory held by
+    /// the kernel, a driver or mlock() does not count: a share of it would let a reservation take
+    /// the last pages of the other apps.
+    pub fn usable(&self) -> u64 {
+        match self.reachable {
+            0 => self.total,
+            reachable => reachable.min(self.total),
+        }
+    }
+}
+
 /// Measurements of one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reading {

@@ -138,15 +138,6 @@ pub struct Throttled {
     pub raised: Duration,
 }
 
-impl InForce {
-    /// Size of all reservations in bytes.
-    pub fn reserved_bytes(&self) -> u64 {
-        let app = self.reserved.map_or(0, |reserved| reserved.bytes);
-        let display = self.reserved_display.map_or(0, |display| display.bytes);
-        app.saturating_add(display)
-    }
-}
-
 impl Swapping {
     /// Whether the app's pages are kept out of swap.
     pub fn is_exempt(&self, app: AppKey) -> bool {
@@ -214,6 +205,15 @@ pub struct InForce {
     pub adopted: Vec<AppKey>,
     /// State of `swap`.
     pub swapping: Swapping,
+}
+
+impl InForce {
+    /// Size of all reservations in bytes.
+    pub fn reserved_bytes(&self) -> u64 {
+        let app = self.reserved.map_or(0, |reserved| reserved.bytes);
+        let display = self.reserved_display.map_or(0, |display| display.bytes);
+        app.saturating_add(display)
+    }
 }
 
 /// The foreground app, with measurements.
@@ -404,7 +404,7 @@ impl Snapshot {
             true => part(self.evictable(), percent),
             false => self.keepable(),
         };
-        let machine = part(self.reachable(), percent).min(most);
+        let machine = part(self.memory.usable(), percent).min(most);
         let machine = machine.saturating_sub(self.protected_by_others);
         self.ceiling
             .map_or(machine, |ceiling| machine.min(part(ceiling, percent)))
@@ -421,16 +421,7 @@ impl Snapshot {
 
     /// Memory that is free or that reclaim can free. The pages in zram cannot be reclaimed again.
     fn evictable(&self) -> u64 {
-        self.reachable().saturating_sub(self.memory.compressed)
-    }
-
-    /// Memory that an app can get at all. Memory held by the kernel, a driver or mlock() must not
-    /// count: a share of it would let the reservation take the last pages of the other apps.
-    fn reachable(&self) -> u64 {
-        match self.memory.reachable {
-            0 => self.memory.total,
-            reachable => reachable.min(self.memory.total),
-        }
+        self.memory.usable().saturating_sub(self.memory.compressed)
     }
 }
 

@@ -200,13 +200,7 @@ impl Reconciler {
     }
 
     fn thresholds(&self) -> Thresholds {
-        // Memory held by the kernel, a driver or mlock() is never available to an app, so it does
-        // not count.
-        let memory = pressure::memory_now(&self.system);
-        let total = match memory.reachable {
-            0 => memory.total,
-            reachable => reachable.min(memory.total),
-        };
+        let total = pressure::memory_now(&self.system).usable();
         thresholds(&self.system, &self.config.settings.swap, total)
     }
 

@@ -55,8 +55,7 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
         let key = known.key();
         disposable.contains(&key) || retained.contains(&key)
     };
-    let kept = snapshot.apps.iter().filter(stays);
-    let mut kept: u64 = kept.map(|known| beside(known, snapshot)).sum();
+    let mut kept = all_beside(snapshot, stays);
     let apps = snapshot.apps.iter().filter(move |_| there).filter(own);
     apps.filter_map(move |known| {
         if disposable.contains(&known.key()) {
@@ -84,14 +83,13 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
 }
 
 /// Disposable apps that are kept out of swap. Where swapping writes to a disk, and with SWAP's
-/// strict rule (`[swap] by_cost` off): all of them. With zram: the most recently used ones that fit
-/// beside the reservations and the kept working sets. SWAP's reason, the wear of flash, does not
+/// strict rule (`[swap] by_cost` off): all of them. Where all swap is zram without a backing device:
+/// the most recently used ones that fit beside the reservations and the kept working sets. SWAP's reason, the wear of flash, does not
 /// apply there, and reclaim has less memory to take, because zram holds part of it.
 fn kept_disposable(snapshot: &Snapshot, retained: &BTreeSet<AppKey>) -> BTreeSet<AppKey> {
     let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
     let is_retained = |known: &&Known| retained.contains(&known.key());
-    let sets = snapshot.apps.iter().filter(is_retained);
-    let sets: u64 = sets.map(|known| beside(known, snapshot)).sum();
+    let sets = all_beside(snapshot, is_retained);
     let mut room = left_by_reservations(snapshot).saturating_sub(sets);
     let recent_first = snapshot.apps.iter().rev();
     let disposable = recent_first.filter(|known| is_disposable(known, snapshot));
@@ -136,6 +134,12 @@ fn beside(known: &Known, snapshot: &Snapshot) -> u64 {
         true => 0,
         false => known.found.memory.anonymous,
     }
+}
+
+/// [`beside`] of all these apps together.
+fn all_beside(snapshot: &Snapshot, which: impl FnMut(&&Known) -> bool) -> u64 {
+    let apps = snapshot.apps.iter().filter(which);
+    apps.map(|known| beside(known, snapshot)).sum()
 }
 
 /// Apps that keep their working sets in memory. All of them are exempt, except the foreground app,
