@@ -596,6 +596,22 @@ fn working_sets_are_kept_as_far_as_there_is_room() {
     assert!(exempt(&machine).is_empty());
 }
 
+fn reserved_for(number: u64, mib: u64) -> Reserved {
+    Reserved {
+        app: key(number),
+        knob: Knob::Min,
+        bytes: mib * MIB,
+        carried: mib * MIB,
+    }
+}
+
+/// zram takes `mib` of the 256 MiB that apps can get.
+fn zram_takes(machine: &mut Snapshot, mib: u64) {
+    machine.storage.compressed.taken = mib * MIB;
+    machine.memory.reachable = 256 * MIB;
+    machine.memory.compressed = mib * MIB;
+}
+
 #[test]
 fn reserved_app_does_not_count_twice() {
     let apps = [one(Class::Keep, 1), one(Class::Keep, 2)];
@@ -603,16 +619,9 @@ fn reserved_app_does_not_count_twice() {
     machine.storage.areas[0].size = 1024 * MIB;
     machine.in_force.swapping.working_sets = (0..2).map(|at| (key(at), 20 * MIB)).collect();
     machine.in_force.swapping.lifted = Some(key(1));
-    machine.storage.compressed.taken = 128 * MIB;
-    machine.memory.reachable = 256 * MIB;
-    machine.memory.compressed = 128 * MIB;
+    zram_takes(&mut machine, 128);
     // 112 MiB may be kept: 80 are reserved for the foreground app, and 20 are left for the other.
-    machine.in_force.reserved = Some(Reserved {
-        app: key(1),
-        knob: Knob::Min,
-        bytes: 80 * MIB,
-        carried: 80 * MIB,
-    });
+    machine.in_force.reserved = Some(reserved_for(1, 80));
     let exempt: Vec<AppKey> = eligible::exempt(&machine)
         .map(|(known, _)| known.key())
         .collect();
@@ -626,18 +635,10 @@ fn exempt_apps_and_reservations_leave_memory_to_reclaim() {
     machine.storage.areas[0].size = 1024 * MIB;
     machine.in_force.swapping.working_sets = (0..2).map(|at| (key(at), 20 * MIB)).collect();
     // Two kept working sets of 20 MiB. Of the 128 MiB that zram leaves, 16 are to stay evictable.
-    machine.storage.compressed.taken = 128 * MIB;
-    machine.memory.reachable = 256 * MIB;
-    machine.memory.compressed = 128 * MIB;
+    zram_takes(&mut machine, 128);
     let exempt = |machine: &Snapshot, app_mib: u64, display_mib: u64| {
         let mut machine = machine.clone();
-        let of = |mib: u64| Reserved {
-            app: key(9),
-            knob: Knob::Min,
-            bytes: mib * MIB,
-            carried: mib * MIB,
-        };
-        machine.in_force.reserved = Some(of(app_mib));
+        machine.in_force.reserved = Some(reserved_for(9, app_mib));
         machine.in_force.reserved_display = Some(ReservedDisplay {
             app: key(9),
             inode: 1,
@@ -681,18 +682,11 @@ proptest! {
         }).collect();
         let mut machine = snapshot(&apps, 100, swap);
         machine.storage.areas[0].medium = Medium::Zram;
-        machine.storage.compressed.taken = stored * MIB;
-        machine.memory.reachable = 256 * MIB;
-        machine.memory.compressed = stored * MIB;
+        zram_takes(&mut machine, stored);
         let known_sets = sizes.iter().zip(0..).filter(|((_, _, known), _)| *known);
         machine.in_force.swapping.working_sets =
             known_sets.map(|((mib, _, _), number)| (key(number), mib * MIB)).collect();
-        machine.in_force.reserved = Some(Reserved {
-            app: key(99),
-            knob: Knob::Min,
-            bytes: reserved * MIB,
-            carried: reserved * MIB,
-        });
+        machine.in_force.reserved = Some(reserved_for(99, reserved));
         let exempt = eligible::exempt(&machine);
         let kept: u64 = exempt.map(|(known, _)| known.found.memory.anonymous).sum();
         let most = machine.keepable().max(reserved * MIB);
