@@ -5,6 +5,7 @@
 //!   of memory. The daemon's sources update it.
 //! * [`policy`]: pure functions that compute actions from that state, one file per mechanism.
 //! * [`settings`]: the administrator's configuration.
+//! * [`rate`] and [`text`]: small tools that both the policy and the daemon use.
 //!
 //! Nothing here reads a clock: times are passed in as a [`std::time::Duration`] since boot.
 
@@ -21,5 +22,6 @@
 
 pub mod model;
 pub mod policy;
+pub mod rate;
 pub mod settings;
 pub mod text;

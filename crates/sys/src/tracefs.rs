@@ -151,14 +151,19 @@ impl Instance {
         self.dir.write("buffer_size_kb", &kib.to_string())
     }
 
-    /// Takes all complete lines without blocking. An empty result is not an error.
-    pub fn lines(&mut self) -> Result<Vec<String>> {
+    /// Takes complete lines without blocking, and stops after about `most` bytes: whoever causes
+    /// events may cause them faster than they can be read. An empty result is not an error.
+    pub fn lines(&mut self, most: usize) -> Result<Taken> {
         let mut buffer = [0u8; 8192];
+        let mut bytes = 0;
         if let Some(pipe) = &self.pipe {
-            loop {
+            while bytes < most {
                 match rustix::io::read(pipe, &mut buffer) {
                     Ok(0) | Err(Errno::AGAIN) => break,
-                    Ok(count) => self.rest.extend_from_slice(&buffer[..count]),
+                    Ok(count) => {
+                        bytes += count;
+                        self.rest.extend_from_slice(&buffer[..count]);
+                    }
                     Err(Errno::INTR) => {}
                     Err(errno) => {
                         return Err(Error::new(
@@ -170,8 +175,20 @@ impl Instance {
                 }
             }
         }
-        Ok(take_lines(&mut self.rest))
+        Ok(Taken {
+            lines: take_lines(&mut self.rest),
+            all: bytes < most,
+        })
     }
+}
+
+/// Lines of a trace, oldest first for each processor.
+#[derive(Debug, Clone, Default)]
+pub struct Taken {
+    /// The lines.
+    pub lines: Vec<String>,
+    /// Whether there were no more.
+    pub all: bool,
 }
 
 /// Removes all complete lines from the front of the buffer and returns them. Also clears the buffer
@@ -410,6 +427,46 @@ mod tests {
         assert_eq!(take_lines(&mut buffer), ["three"]);
         buffer = vec![b'x'; LINE_MAX_BYTES + 1];
         assert!(take_lines(&mut buffer).is_empty() && buffer.is_empty());
+    }
+
+    /// A user can write `/proc/self/oom_score_adj` in a loop, faster than the lines are read.
+    #[test]
+    fn lines_that_never_end_are_taken_in_parts() {
+        use std::io::Write;
+        use std::sync::atomic::{AtomicBool, Ordering};
+        const MOST: usize = 64 << 10;
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("trace_pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+        let dir = Dir::open(temp.path()).unwrap();
+        let pipe = dir.open_at("trace_pipe", OFlags::RDONLY | OFlags::NONBLOCK, "read");
+        let mut writer = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let mut instance = Instance {
+            parent: Dir::open(temp.path()).unwrap(),
+            dir,
+            name: "absent".to_owned(),
+            pipe: Some(pipe.unwrap()),
+            rest: Vec::new(),
+        };
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let _ = writer.write_all(&b"a line\n".repeat(1000));
+                }
+            });
+            let mut largest = 0;
+            for _ in 0..100 {
+                let taken = instance.lines(MOST).unwrap();
+                largest = largest.max(taken.lines.len() * b"a line\n".len());
+            }
+            done.store(true, Ordering::Relaxed);
+            // The writer may be blocked.
+            while !instance.lines(MOST).unwrap().all {}
+            instance.pipe = None;
+            assert!(largest <= MOST + 2 * 8192, "{largest}");
+        });
+        let _ = writer;
     }
 
     #[test]

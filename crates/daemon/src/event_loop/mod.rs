@@ -184,8 +184,9 @@ impl Daemon {
                 self.take(Input::Pressure);
             }
             Token::Trace => {
-                let ledger = &self.reconciler.mechanisms.shared.ledger;
-                let inputs = self.sources.traced_scores(&self.reconciler.system, ledger);
+                let ledger = &mut self.reconciler.mechanisms.shared.ledger;
+                let system = &self.reconciler.system;
+                let inputs = self.sources.traced_scores(system, ledger, now());
                 self.take_all(inputs);
                 // Android changes a process's score when it moves the process to another cpuset.
                 self.look_at_top_app();

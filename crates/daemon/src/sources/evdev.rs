@@ -14,7 +14,7 @@ use limelight_core::model::frames::Flips;
 use limelight_sys::dir::Dir;
 use limelight_sys::evdev::{InputDevice, Stroke};
 use limelight_sys::inotify::Inotify;
-use limelight_sys::tracefs::Line;
+use limelight_sys::tracefs::{Line, Taken};
 use rustix::event::epoll::EventFlags;
 use rustix::fs::inotify::WatchFlags;
 use tracing::{debug, info, warn};
@@ -35,6 +35,9 @@ const INSTANCE: &str = "limelight-frames";
 /// Size of each processor's trace buffer. It holds the frames of more than one second, and is first
 /// read when a response window opens.
 const BUFFER_KIB: u32 = 8;
+
+/// Bytes of text that are read at once.
+const FRAMES_MAX_BYTES: usize = 256 << 10;
 
 /// The display's frames, as traced by the kernel.
 #[derive(Debug)]
@@ -234,16 +237,20 @@ impl Evdev {
         let Some(frames) = &mut self.frames else {
             return Vec::new();
         };
-        let lines = frames.traced.instance.lines().unwrap_or_else(|error| {
+        let taken = frames.traced.instance.lines(FRAMES_MAX_BYTES);
+        let taken = taken.unwrap_or_else(|error| {
             debug!("{error}");
-            Vec::new()
+            Taken::default()
         });
-        let times = lines.iter().filter_map(|line| match Line::parse(line) {
-            Some(Line::Event(event)) if event.name == EVENT => {
-                Duration::try_from_secs_f64(event.seconds).ok()
-            }
-            _ => None,
-        });
+        let times = taken
+            .lines
+            .iter()
+            .filter_map(|line| match Line::parse(line) {
+                Some(Line::Event(event)) if event.name == EVENT => {
+                    Duration::try_from_secs_f64(event.seconds).ok()
+                }
+                _ => None,
+            });
         // The frames come from one buffer per processor, so they are not in order of time.
         let mut times: Vec<Duration> = times.collect();
         times.sort_unstable();

@@ -64,9 +64,13 @@ fn offset(at: Duration) -> Duration {
 
 impl Sources {
     /// Processes whose `oom_score_adj` became 0 according to the trace, oldest first.
-    pub fn traced_scores(&mut self, system: &System, ledger: &Ledger) -> Vec<Input> {
-        let lowered = ledger.lowered_scores();
-        let fronts = self.oom_score_adj.take_traced(system, &lowered);
+    pub fn traced_scores(
+        &mut self,
+        system: &System,
+        ledger: &mut Ledger,
+        at: Duration,
+    ) -> Vec<Input> {
+        let fronts = self.oom_score_adj.take_traced(system, ledger, at);
         self.by_score(fronts)
     }
 

@@ -10,6 +10,9 @@
 //! A scan reads every process, so no scan is made while its results would not count, for example
 //! while a session reports the foreground.
 //!
+//! Any process may write its own value, as often as it wants. So the trace has a budget of events;
+//! beyond it, values are scanned for a minute.
+//!
 //! The kernel permits two kinds of writers: root and the process's owner. A write by root counts;
 //! one by the owner is a claim of that user and needs permission like any other claim. A scan does
 //! not see the writer, so each of its results needs that permission.
@@ -18,6 +21,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use limelight_core::model::ProcessId;
+use limelight_core::rate::Rate;
 use limelight_sys::process::{Process, Status};
 use limelight_sys::tracefs::{parse_oom_score_adj, Instance, Line};
 use tracing::{debug, info, warn};
@@ -42,12 +46,20 @@ const KNOWN_MAX: usize = 8192;
 /// have been short.
 const RETRY: Duration = Duration::from_secs(60);
 
+/// Bytes of the trace that are read at once, about 600 events. The event loop calls again while
+/// there are more.
+const TAKE_MAX_BYTES: usize = 64 << 10;
+
+/// Events that may come at once, and per second on average. Each costs the daemon some tens of
+/// microseconds. An activity manager writes some dozens when the foreground changes.
+const EVENTS_BURST: u64 = 4000;
+const EVENTS_PER_SECOND: u64 = 200;
+
 /// How changes of the value are detected.
 #[derive(Debug)]
 enum Way {
     Trace(Traced),
     Scan {
-        interval: Duration,
         /// When the next scan is due; `None` while its results would not count.
         next: Option<Duration>,
         /// When the tracepoint is tried again.
@@ -73,6 +85,10 @@ pub struct Zeroed {
 #[derive(Debug)]
 pub struct OomScoreAdj {
     way: Way,
+    /// Interval of scans.
+    interval: Duration,
+    /// Limits the traced events.
+    rate: Rate,
     detail: String,
     /// The last known value of each process, without this daemon's changes.
     known: HashMap<ProcessId, i16>,
@@ -88,15 +104,10 @@ impl OomScoreAdj {
         now: Duration,
     ) -> OomScoreAdj {
         let scan = |retry| Way::Scan {
-            interval,
             next: Some(now + interval),
             retry,
         };
-        let scan_detail = format!(
-            "scan of {} every {} ms, which counts only apps whose user may claim the foreground",
-            system.roots.proc.display(),
-            interval.as_millis()
-        );
+        let scan_detail = scan_detail(system, interval);
         let (way, detail) = match wanted {
             OomScoreAdjSource::Off => {
                 let off = "switched off by the configuration ([sources] oom_score_adj)";
@@ -122,6 +133,8 @@ impl OomScoreAdj {
         };
         let mut source = OomScoreAdj {
             way,
+            interval,
+            rate: Rate::new(EVENTS_PER_SECOND, EVENTS_BURST, now),
             detail,
             known: HashMap::new(),
         };
@@ -175,13 +188,19 @@ impl OomScoreAdj {
         true
     }
 
-    /// Reads the trace, and returns the processes whose value became 0, oldest first.
-    pub fn take_traced(&mut self, system: &System, lowered: &[Lowered]) -> Vec<Zeroed> {
-        let Way::Trace(Traced { instance, .. }) = &mut self.way else {
+    /// Reads a part of the trace, and returns the processes whose value became 0, oldest first. With
+    /// more events than the budget allows, the trace ends and values are scanned.
+    pub fn take_traced(
+        &mut self,
+        system: &System,
+        ledger: &mut Ledger,
+        now: Duration,
+    ) -> Vec<Zeroed> {
+        let Way::Trace(traced) = &mut self.way else {
             return Vec::new();
         };
-        let lines = match instance.lines() {
-            Ok(lines) => lines,
+        let taken = match traced.instance.lines(TAKE_MAX_BYTES) {
+            Ok(taken) => taken,
             Err(error) => {
                 warn!("the oom_score_adj tracepoint failed and is no longer used: {error}");
                 self.detail = error.to_string();
@@ -189,23 +208,67 @@ impl OomScoreAdj {
                 return Vec::new();
             }
         };
+        let (fronts, within_budget) = self.evaluate(&taken.lines, system, ledger, now);
+        if !within_budget {
+            self.flooded(system, ledger, now);
+        }
+        fronts
+    }
+
+    /// Evaluates lines of the trace until the budget is used up. Returns the processes whose value
+    /// became 0, and whether the budget sufficed.
+    fn evaluate(
+        &mut self,
+        lines: &[String],
+        system: &System,
+        ledger: &Ledger,
+        now: Duration,
+    ) -> (Vec<Zeroed>, bool) {
+        let lowered = ledger.lowered_scores();
         let mut fronts = Vec::new();
-        for line in &lines {
+        let mut lost = 0;
+        for line in lines {
             match Line::parse(line) {
                 Some(Line::Event(event)) if event.name == EVENT => {
                     let Some((pid, value)) = parse_oom_score_adj(event.fields) else {
                         continue;
                     };
-                    fronts.extend(self.written(system, lowered, event.tid, pid, value));
+                    if self.rate.take(1, now) == 0 {
+                        return (fronts, false);
+                    }
+                    fronts.extend(self.written(system, &lowered, event.tid, pid, value));
                 }
-                Some(Line::Lost { events }) => {
-                    debug!("{events} oom_score_adj events were lost");
-                    self.resync(system, lowered);
-                }
+                Some(Line::Lost { events }) => lost += events.max(1),
                 _ => {}
             }
         }
-        fronts
+        if lost > 0 {
+            debug!("{lost} oom_score_adj events were lost");
+            self.resync(system, &lowered);
+        }
+        (fronts, true)
+    }
+
+    /// Replaces the trace by scans, until the tracepoint is tried again.
+    fn flooded(&mut self, system: &System, ledger: &mut Ledger, now: Duration) {
+        let scan = Way::Scan {
+            next: Some(now + self.interval),
+            retry: Some(now + RETRY),
+        };
+        warn!(
+            "processes write oom_score_adj more than {EVENTS_PER_SECOND} times a second; scanning \
+             the values for {} s",
+            RETRY.as_secs()
+        );
+        self.detail = format!(
+            "{}; processes wrote the values more than {EVENTS_PER_SECOND} times a second, which is \
+             too often to trace",
+            scan_detail(system, self.interval)
+        );
+        if let Way::Trace(traced) = std::mem::replace(&mut self.way, scan) {
+            traced.stop(ledger);
+        }
+        self.resync(system, &ledger.lowered_scores());
     }
 
     /// Handles the write of a value. Returns the process if that puts it in the foreground.
@@ -259,7 +322,7 @@ impl OomScoreAdj {
         heard: bool,
         now: Duration,
     ) -> Vec<Zeroed> {
-        let Way::Scan { interval, next, .. } = &mut self.way else {
+        let Way::Scan { next, .. } = &mut self.way else {
             return Vec::new();
         };
         if !heard {
@@ -269,7 +332,7 @@ impl OomScoreAdj {
         if next.is_some_and(|due| due > now) {
             return Vec::new();
         }
-        let rested = next.replace(now + *interval).is_none();
+        let rested = next.replace(now + self.interval).is_none();
         if rested {
             self.resync(system, lowered);
             return Vec::new();
@@ -335,6 +398,14 @@ fn without_us(lowered: &[Lowered], id: ProcessId, value: i16) -> i16 {
         .iter()
         .find(|(known, _, ours)| *known == id && *ours == value);
     ours.map_or(value, |(_, original, _)| *original)
+}
+
+fn scan_detail(system: &System, interval: Duration) -> String {
+    format!(
+        "scan of {} every {} ms, which counts only apps whose user may claim the foreground",
+        system.roots.proc.display(),
+        interval.as_millis()
+    )
 }
 
 fn traced_detail() -> String {

@@ -24,10 +24,11 @@ impl Fixture {
         let system = System::open(Roots::below(temp.path())).unwrap();
         let source = OomScoreAdj {
             way: Way::Scan {
-                interval: Duration::from_secs(1),
                 next: Some(Duration::from_secs(1)),
                 retry: None,
             },
+            interval: Duration::from_secs(1),
+            rate: Rate::new(EVENTS_PER_SECOND, EVENTS_BURST, Duration::ZERO),
             detail: String::new(),
             known: HashMap::new(),
         };
@@ -293,4 +294,54 @@ fn without_tracefs_the_source_scans_or_is_off() {
     assert!(auto.is_on() && auto.detail().contains("scan"), "{auto:?}");
     assert!(!start(OomScoreAdjSource::Tracepoint).is_on());
     assert!(!start(OomScoreAdjSource::Off).is_on());
+}
+
+/// Any process may write its own value in a loop.
+#[test]
+fn flood_of_writes_replaces_the_trace_by_scans() {
+    let mut fixture = Fixture::new();
+    let mut ledger = Ledger::open(&fixture.temp.path().join("run"), String::new());
+    fixture.set(APP, 7);
+    fixture.source.resync(&fixture.system, &[]);
+    let head = format!("{:>16}-{MANAGER:<7} [000] d..2.   1.000000: {EVENT}: ", "x");
+    let line = |pid: i32, value: i16| format!("{head}pid={pid} comm=x oom_score_adj={value}");
+    let (source, system) = (&mut fixture.source, &fixture.system);
+    let at = Duration::from_secs(1);
+    let own = vec![line(CHILD, 7); EVENTS_BURST as usize - 1];
+    assert_eq!(source.evaluate(&own, system, &ledger, at), (vec![], true));
+    let more = [line(APP, 0), line(CHILD, 7)];
+    let (fronts, within_budget) = source.evaluate(&more, system, &ledger, at);
+    assert_eq!(fronts.len(), 1, "the last event within the budget counts");
+    assert!(!within_budget);
+    source.flooded(system, &mut ledger, at);
+    assert_eq!(source.next_scan(), Some(Duration::from_secs(2)));
+    assert!(source.detail().contains("too often"), "{}", source.detail());
+    // A later foreground app is found by a scan.
+    fixture.set(APP, 7);
+    let scan = |fixture: &mut Fixture, s| {
+        let at = Duration::from_secs(s);
+        let found = fixture.source.take_scanned(&fixture.system, &[], true, at);
+        found.len()
+    };
+    assert_eq!(scan(&mut fixture, 2), 0);
+    fixture.set(APP, 0);
+    assert_eq!(scan(&mut fixture, 3), 1);
+    let source = &mut fixture.source;
+    assert!(
+        source
+            .evaluate(&own[..200], &fixture.system, &ledger, at * 2)
+            .1
+    );
+}
+
+#[test]
+fn after_lost_events_all_values_are_read_again() {
+    let mut fixture = Fixture::new();
+    let ledger = Ledger::open(&fixture.temp.path().join("run"), String::new());
+    fixture.source.resync(&fixture.system, &[]);
+    fixture.set(APP, 7);
+    let lines = vec!["CPU:1 [LOST 42 EVENTS]".to_owned(); 2];
+    let (source, system) = (&mut fixture.source, &fixture.system);
+    source.evaluate(&lines, system, &ledger, Duration::ZERO);
+    assert!(fixture.wrote(MANAGER, APP, 0), "the value was 7 before");
 }

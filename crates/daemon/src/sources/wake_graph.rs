@@ -38,6 +38,10 @@ const INSTANCE: &str = "limelight-wakes";
 /// of 40 bytes each.
 const BUFFER_KIB: u32 = 32;
 
+/// Bytes of text that are read at once. With more wakeups than that, it is unknown whom the display
+/// server woke after an input.
+const WAKES_MAX_BYTES: usize = 1 << 20;
+
 /// How long tracing stays on after an input: longer than usual pauses while typing.
 const SPAN: Duration = Duration::from_secs(2);
 
@@ -324,9 +328,14 @@ impl WakeGraphSource {
         let Some(traced) = &mut self.traced else {
             return Ok(());
         };
-        let lines = traced.instance.lines().map_err(|error| error.to_string())?;
+        let taken = traced.instance.lines(WAKES_MAX_BYTES);
+        let taken = taken.map_err(|error| error.to_string())?;
+        if !taken.all {
+            // The lines that are left may be the wakeup of any client.
+            self.inputs.clear();
+        }
         let before = self.graph.front();
-        self.take(&lines, until, system, helpers);
+        self.take(&taken.lines, until, system, helpers);
         // A display server that started in the meantime is not an app; it is traced from the next
         // input on.
         let new = self.graph.front().filter(|_| self.graph.front() != before);

@@ -22,7 +22,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use limelight_core::policy::readahead::Rate;
+use limelight_core::rate::Rate;
 use limelight_sys::fanotify::{Batch, Fanotify, Kind};
 use limelight_sys::mountinfo::Mount;
 use tracing::{debug, info, warn};

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use limelight_core::model::ProcessId;
-use limelight_core::policy::readahead::{Rate, Stream};
+use limelight_core::policy::readahead::Stream;
+use limelight_core::rate::Rate;
 use limelight_core::settings::ReadaheadSettings;
 use limelight_sys::fanotify::Fanotify;
 use limelight_sys::files::{FileKind, FileStat};
