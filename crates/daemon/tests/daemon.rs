@@ -315,6 +315,33 @@ fn reservation_lost_to_a_reload_is_set_again_three_times() {
     daemon.stop();
 }
 
+/// A reload of systemd resets the slices above an app, but not the app's scope, which belongs to
+/// the user's own service manager.
+#[test]
+fn reservation_of_an_app_ends_with_its_focus_although_a_slice_was_reset() {
+    for next in ["another app", "no app"] {
+        let (machine, a, b) = two_apps();
+        let mut daemon = machine.start();
+        daemon.focus(a.pid);
+        assert_eq!(machine.mib(&format!("{A}/memory.min")), 125);
+        machine.write("cgroup/u/memory.min", "0\n");
+        let expected = match next {
+            "another app" => {
+                daemon.focus(b.pid);
+                50
+            }
+            _ => {
+                daemon.focus_none();
+                0
+            }
+        };
+        assert_eq!(machine.mib(&format!("{A}/memory.min")), 0, "{next}");
+        assert_eq!(machine.mib(&format!("{B}/memory.min")), expected);
+        assert_eq!(machine.mib("u/memory.min"), expected, "{next}");
+        daemon.stop();
+    }
+}
+
 #[test]
 fn ended_app_leaves_nothing_behind() {
     let (machine, a, _b) = two_apps();

@@ -376,8 +376,14 @@ impl Reservation {
         });
         if disturbed {
             self.disturbances = self.disturbances.saturating_add(1);
-            shared.in_force.reserved = None;
-            shared.in_force.reserved_display = None;
+            // Nothing is certain to be reserved. The app stays known, so that a plan for another
+            // app takes back what is left of its reservation.
+            if let Some(reserved) = &mut shared.in_force.reserved {
+                (reserved.bytes, reserved.carried) = (0, 0);
+            }
+            if let Some(display) = &mut shared.in_force.reserved_display {
+                display.bytes = 0;
+            }
         }
     }
 
