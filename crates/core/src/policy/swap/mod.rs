@@ -518,9 +518,14 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
     let last = in_force.frozen.iter().map(|(_, at)| *at).max();
     let lately = last.is_some_and(|at| now.saturating_sub(at) < FREEZE_AGAIN);
     let waits = services::pending(snapshot).is_some() || write_back::is_pending(snapshot);
-    if cheap || lately || waits {
+    // A frozen app frees nothing until it is squeezed, and apps are squeezed one at a time.
+    if cheap || lately || waits || in_force.squeezing.is_some() {
         return None;
     }
+    let settings = &snapshot.settings.swap;
+    let total = shortage.thresholds().total;
+    let room = snapshot.storage.room(total, settings.write_budget);
+    let bytes = |known: &Known| known.found.memory.anonymous.min(room);
     let recent = |at: Duration| now.saturating_sub(at) < FROZEN_AGAIN;
     let frozen = |key: AppKey| {
         let mut thawed = in_force.thawed.iter();
@@ -539,7 +544,8 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
         let guarded = snapshot.protected.within(known, Harm::Freeze).is_some();
         let may = !previous && !guarded && !frozen(known.key());
         let home = known.found.app.own_home()?;
-        (may && is_squeezable(known, snapshot)).then_some((known, home))
+        let gains = bytes(known) >= SQUEEZE_LEAST;
+        (may && gains && is_squeezable(known, snapshot)).then_some((known, home))
     })?;
     let rule = format!(
         "{} MiB available, and {}; it was used longest ago",
@@ -549,27 +555,21 @@ fn freeze(snapshot: &Snapshot) -> Option<Vec<Step>> {
             false => "no app may be closed",
         }
     );
-    let mut steps = vec![Step::Freeze {
-        app: known.key(),
-        home: home.clone(),
-        rule: rule.clone(),
-    }];
-    let settings = &snapshot.settings.swap;
-    let room = snapshot
-        .storage
-        .room(snapshot.shortage.thresholds().total, settings.write_budget);
-    let bytes = known.found.memory.anonymous.min(room);
-    if bytes >= SQUEEZE_LEAST && in_force.squeezing.is_none() {
-        steps.push(Step::Squeeze {
+    Some(vec![
+        Step::Freeze {
+            app: known.key(),
+            home: home.clone(),
+            rule: rule.clone(),
+        },
+        Step::Squeeze {
             app: known.key(),
             home: Some(home.clone()),
             members: known.found.members.clone(),
-            bytes,
+            bytes: bytes(known),
             dry: true,
             rule,
-        });
-    }
-    Some(steps)
+        },
+    ])
 }
 
 /// Bytes that reclaim may swap out when memory is short: the anonymous memory of all apps that are

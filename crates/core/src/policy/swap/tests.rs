@@ -541,6 +541,34 @@ fn app_is_frozen_only_without_a_cheaper_victim_and_thaws_when_topmost() {
     assert_eq!(withdraw(&Event::Stop, &machine).len(), 1);
 }
 
+/// A frozen app that is not squeezed frees nothing.
+#[test]
+fn only_an_app_that_is_squeezed_at_once_is_frozen() {
+    let frozen = |machine: &Snapshot| {
+        let steps = grant(&Event::Tick, machine).into_iter();
+        let mut frozen = steps.filter_map(|step| match step {
+            Step::Freeze { app, .. } => Some(app),
+            _ => None,
+        });
+        frozen.next()
+    };
+    let small = Spec {
+        mib: 0,
+        ..one(Class::Normal, 1)
+    };
+    let mut machine = snapshot(&[small, one(Class::Keep, 2)], 5, 100);
+    assert_eq!(
+        frozen(&machine),
+        Some(key(1)),
+        "the first one has no memory"
+    );
+    machine.in_force.swapping.squeezing = Some(key(1));
+    assert_eq!(frozen(&machine), None);
+    machine.in_force.swapping.squeezing = None;
+    machine.storage.areas[0].used = machine.storage.areas[0].size;
+    assert_eq!(frozen(&machine), None, "swap is full");
+}
+
 #[test]
 fn app_is_frozen_beside_a_cheaper_one_if_no_app_may_be_killed() {
     let apps = [one(Class::Normal, 1), one(Class::Disposable, 2)];
