@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 
 use crate::error::{Error, Result};
 use crate::process::Process;
@@ -149,6 +149,25 @@ impl Process {
         Ok(FileStat::new(&stat))
     }
 
+    /// Whether one of its descriptors is open for reading or writing. An `O_PATH` descriptor is not:
+    /// any user can get one of any file that they can see. False if the descriptor refers to
+    /// another file than `seen`, which [`Process::descriptor`] returned.
+    pub fn has_access(&self, number: i32, seen: &FileStat) -> Result<bool> {
+        // The process may replace the file behind the descriptor between two calls. `fdinfo` is
+        // read in one piece, and inode and mount identify the file that its flags belong to.
+        let text = self.dir().read_text(format!("fdinfo/{number}"))?;
+        let Some(opened) = Opened::parse(&text).filter(|opened| !opened.only_path) else {
+            return Ok(false);
+        };
+        let name = format!("fd/{number}");
+        let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
+        let stat = rustix::fs::statx(self.dir(), &name, AtFlags::empty(), wanted)
+            .map_err(|errno| self.failed("stat", &name, errno))?;
+        let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+        let same = (device, stat.stx_ino) == (seen.id.device, seen.id.inode);
+        Ok(same && (opened.inode, opened.mount) == (stat.stx_ino, stat.stx_mnt_id))
+    }
+
     /// Target of one of its descriptors: a path, or a name such as `socket:[4242]`.
     pub fn descriptor_target(&self, number: i32) -> Result<PathBuf> {
         let name = format!("fd/{number}");
@@ -199,16 +218,42 @@ fn to_path(bytes: std::ffi::CString) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(bytes.into_bytes()))
 }
 
+/// The value of a key of `fdinfo`.
+fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key));
+    line.map(str::trim)
+}
+
+/// The flags in `fdinfo`.
+fn flags(text: &str) -> Option<u32> {
+    u32::from_str_radix(value(text, "flags:")?, 8).ok()
+}
+
+/// What `fdinfo` says about an open file.
+struct Opened {
+    /// The descriptor only names the file.
+    only_path: bool,
+    inode: u64,
+    /// Id of the mount.
+    mount: u64,
+}
+
+impl Opened {
+    fn parse(text: &str) -> Option<Opened> {
+        Some(Opened {
+            only_path: flags(text)? & libc::O_PATH as u32 != 0,
+            inode: value(text, "ino:")?.parse().ok()?,
+            mount: value(text, "mnt_id:")?.parse().ok()?,
+        })
+    }
+}
+
 impl Position {
     /// Parses `fdinfo`; `None` if the position or the flags are missing.
     pub fn parse(text: &str) -> Option<Self> {
-        let value = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name));
-            line.map(str::trim)
-        };
-        let flags = u32::from_str_radix(value("flags:")?, 8).ok()?;
+        let flags = flags(text)?;
         Some(Position {
-            offset: value("pos:")?.parse().ok()?,
+            offset: value(text, "pos:")?.parse().ok()?,
             cached_reads: flags & libc::O_ACCMODE as u32 != libc::O_WRONLY as u32
                 && flags & (libc::O_DIRECT | libc::O_PATH) as u32 == 0,
         })
@@ -276,6 +321,58 @@ mod tests {
         again.read_to_end(&mut text).unwrap();
         assert_eq!(text.len(), 10_000);
         assert_eq!(own.position(number).unwrap().offset, 48);
+    }
+
+    #[test]
+    fn descriptor_that_only_names_a_file_has_no_access() {
+        use std::os::fd::AsRawFd;
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("device");
+        std::fs::write(&path, "").unwrap();
+        let open = |flags| rustix::fs::open(&path, flags, Mode::empty()).unwrap();
+        for (flags, expected) in [
+            (OFlags::PATH, false),
+            (OFlags::RDONLY, true),
+            (OFlags::WRONLY, true),
+            (OFlags::RDWR, true),
+        ] {
+            let file = open(flags);
+            let seen = own().descriptor(file.as_raw_fd()).unwrap();
+            let access = own().has_access(file.as_raw_fd(), &seen).unwrap();
+            assert_eq!(access, expected, "{flags:?}");
+        }
+        let other = File::open("/dev/null").unwrap();
+        let seen = FileStat::at(&path).unwrap();
+        assert!(!own().has_access(other.as_raw_fd(), &seen).unwrap());
+    }
+
+    /// A user could show the inode number of a device with a file of their own.
+    #[test]
+    fn descriptor_replaced_by_a_readable_file_never_has_access_to_the_first() {
+        use std::os::fd::AsRawFd;
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let temp = tempfile::tempdir().unwrap();
+        let (device, own_file) = (temp.path().join("device"), temp.path().join("own"));
+        std::fs::write(&device, "").unwrap();
+        std::fs::write(&own_file, "").unwrap();
+        let named = rustix::fs::open(&device, OFlags::PATH, Mode::empty()).unwrap();
+        let read = rustix::fs::open(&own_file, OFlags::RDONLY, Mode::empty()).unwrap();
+        let seen = FileStat::of(&named).unwrap();
+        let mut changing = rustix::fs::open(&device, OFlags::PATH, Mode::empty()).unwrap();
+        let number = changing.as_raw_fd();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    rustix::io::dup2(&read, &mut changing).unwrap();
+                    rustix::io::dup2(&named, &mut changing).unwrap();
+                }
+            });
+            let process = own();
+            let access = (0..20_000).any(|_| process.has_access(number, &seen).unwrap_or(false));
+            done.store(true, Ordering::Relaxed);
+            assert!(!access);
+        });
     }
 
     /// Number of opens of the watched file since the last call.

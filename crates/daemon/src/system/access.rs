@@ -175,14 +175,17 @@ fn nodes(directory: &Path, prefix: &str) -> Vec<FileStat> {
     nodes.take(NODES_MAX).collect()
 }
 
-/// Whether a process has one of these devices open. Devices are compared by identity, because any
+/// Whether a process has one of these devices open, for reading or writing. Devices are compared by identity, because any
 /// user can create a file with the same name.
 fn has_one(process: &Process, nodes: &[FileStat]) -> bool {
     let numbers = process.descriptors(DESCRIPTORS_MAX).unwrap_or_default();
-    let mut files = numbers
-        .into_iter()
-        .filter_map(|number| process.descriptor(number).ok());
-    files.any(|file| nodes.iter().any(|node| node.same_device(&file)))
+    numbers.into_iter().any(|number| {
+        let file = process.descriptor(number).ok();
+        file.is_some_and(|file| {
+            nodes.iter().any(|node| node.same_device(&file))
+                && process.has_access(number, &file).unwrap_or(false)
+        })
+    })
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 //! Permission to claim the foreground without logind: root, the group of `[access]`, and the user
 //! of a process that has the screen or an input device open.
 
-use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
 
 use limelight_proto::{ErrorCode, Response};
@@ -91,11 +90,26 @@ fn file_named_like_a_device_is_not_a_display() {
         let file = world.machine.path(path);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(&file, "").unwrap();
-        let fd = format!("proc/{}/fd", world.strange.pid);
-        std::fs::create_dir_all(world.machine.path(&fd)).unwrap();
-        let number = fd.clone() + "/" + &path.len().to_string();
-        symlink(&file, world.machine.path(&number)).unwrap();
+        world.machine.open_file(&world.strange, &file, "0100002");
     }
+    let mut daemon = world.start(false);
+    let mut stranger = daemon.connect_as(STRANGER);
+    let message = claim(world.strange.pid, true);
+    refusal(&mut daemon, &mut stranger, &message);
+    daemon.stop();
+}
+
+/// Any user can open any device with `O_PATH`.
+#[test]
+fn descriptor_that_only_names_a_device_is_not_a_display() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    let device = world.machine.path("dev-input/event0");
+    assert!(device.exists());
+    world
+        .machine
+        .open_file(&world.strange, &device, "012000000");
     let mut daemon = world.start(false);
     let mut stranger = daemon.connect_as(STRANGER);
     let message = claim(world.strange.pid, true);

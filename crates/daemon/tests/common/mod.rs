@@ -19,6 +19,7 @@ use limelight_daemon::event_loop::{Daemon, Options};
 use limelight_daemon::restore::{Entry, Ledger};
 use limelight_daemon::system::Roots;
 use limelight_proto::{Explain, Response, Status};
+use rustix::fs::{AtFlags, StatxFlags, CWD};
 
 /// Longer than any successful operation takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -190,10 +191,22 @@ impl Machine {
         let device = self.path(device);
         fs::create_dir_all(device.parent().unwrap()).unwrap();
         fs::write(&device, "").unwrap();
+        self.open_file(app, &device, "0100002");
+    }
+
+    /// Gives the app's process a descriptor of a file, with these flags (octal).
+    pub fn open_file(&self, app: &App, file: &Path, flags: &str) {
         let descriptors = self.path(&format!("proc/{}/fd", app.pid));
         fs::create_dir_all(&descriptors).unwrap();
         let number = fs::read_dir(&descriptors).unwrap().count();
-        symlink(device, descriptors.join(number.to_string())).unwrap();
+        symlink(file, descriptors.join(number.to_string())).unwrap();
+        let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
+        let stat = rustix::fs::statx(CWD, file, AtFlags::empty(), wanted).unwrap();
+        let info = format!(
+            "pos:\t0\nflags:\t{flags}\nmnt_id:\t{}\nino:\t{}\n",
+            stat.stx_mnt_id, stat.stx_ino
+        );
+        self.write(&format!("proc/{}/fdinfo/{number}", app.pid), &info);
     }
 
     /// Kills a process and removes its entry.
