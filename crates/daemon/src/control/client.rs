@@ -17,12 +17,16 @@ pub(super) struct Client {
     /// All groups of the process that connected.
     pub groups: Vec<u32>,
     pub unread: Vec<u8>,
+    /// Where the first line of `unread` ends. Kept, so that each byte is searched only once.
+    pub line_end: Option<usize>,
     pub unsent: Vec<u8>,
     /// Time of the last transfer of bytes, in either direction.
     pub last_line: Duration,
     pub holds_claim: bool,
     /// The client has announced processes as in use.
     pub announces: bool,
+    /// The user had permission to report the foreground app while the client held something.
+    pub permitted: bool,
     /// The client receives notices about memory shortages.
     pub listens: bool,
     /// The client also receives a notice when the foreground app changes.
@@ -35,26 +39,43 @@ pub(super) struct Client {
 impl Client {
     /// Whether the connection may stay open while the client sends nothing.
     pub fn stays(&self) -> bool {
-        self.holds_claim || self.announces || self.listens
+        self.holds() || self.listens
     }
 
-    /// Reads what the client has sent.
-    pub fn receive(&mut self, now: Duration) {
+    /// Whether the client holds a claim, rules or announcements.
+    pub fn holds(&self) -> bool {
+        self.holds_claim || self.announces
+    }
+
+    /// Whether more input of this client may be buffered.
+    pub fn has_room(&self) -> bool {
+        !self.closing && self.unread.len() < LINE_MAX
+    }
+
+    /// Reads what the client has sent. Returns whether that was only a part of a line.
+    pub fn receive(&mut self, now: Duration) -> bool {
         if self.closing {
-            return;
+            return false;
         }
         let mut buffer = [0u8; 16 * 1024];
         match self.stream.read(&mut buffer) {
             Ok(0) => self.closing = true,
             Ok(count) => {
-                self.unread
-                    .extend_from_slice(buffer.get(..count).unwrap_or_default());
+                let searched = self.unread.len();
+                let fresh = buffer.get(..count).unwrap_or_default();
+                self.unread.extend_from_slice(fresh);
                 self.last_line = now;
+                if self.line_end.is_none() {
+                    let end = newline(fresh);
+                    self.line_end = end.map(|end| searched + end);
+                }
+                return self.line_end.is_none();
             }
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(_) => self.hang_up(),
         }
+        false
     }
 
     /// Sends pending answers until all are sent or the socket's buffer is full.
@@ -75,18 +96,18 @@ impl Client {
 
     /// The next line without its newline; an overlong line ends the connection.
     pub fn take_line(&mut self) -> Option<Vec<u8>> {
-        let end = self.unread.iter().position(|&byte| byte == b'\n');
-        if end.unwrap_or(self.unread.len()) >= LINE_MAX {
+        if self.line_end.unwrap_or(self.unread.len()) >= LINE_MAX {
             self.refuse_long_line();
             return None;
         }
-        let mut line: Vec<u8> = self.unread.drain(..=end?).collect();
+        let mut line: Vec<u8> = self.unread.drain(..=self.line_end?).collect();
         line.pop();
+        self.line_end = newline(&self.unread);
         Some(line)
     }
 
     fn refuse_long_line(&mut self) {
-        self.unread.clear();
+        self.forget_unread();
         self.closing = true;
         self.unsent.extend_from_slice(&encode(&Response::Error {
             code: ErrorCode::BadRequest,
@@ -99,9 +120,18 @@ impl Client {
     /// Drops buffered input and pending answers, so that the connection closes at once.
     fn hang_up(&mut self) {
         self.closing = true;
-        self.unread.clear();
+        self.forget_unread();
         self.unsent.clear();
     }
+
+    fn forget_unread(&mut self) {
+        self.unread.clear();
+        self.line_end = None;
+    }
+}
+
+fn newline(bytes: &[u8]) -> Option<usize> {
+    bytes.iter().position(|&byte| byte == b'\n')
 }
 
 /// Encodes one line of the protocol.

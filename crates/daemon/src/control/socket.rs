@@ -4,7 +4,7 @@
 //! Any user may connect, so nothing here waits for a client. Reads and writes never block. Line
 //! length, pending answers, idle time and the number of clients are bounded, and clients take turns
 //! after each request. When all slots are taken, a new client replaces a client of the user with
-//! the most connections.
+//! the most connections. Parts of lines and new connections have rate limits, as requests do.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
@@ -13,7 +13,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use limelight_proto::{ErrorCode, Notice, Response, LINE_MAX, SOCKET_NAME};
+use limelight_core::rate::Rate;
+use limelight_proto::{ErrorCode, Notice, Response, SOCKET_NAME};
 use limelight_sys::peercred::{peer, peer_groups, PeerCred};
 use rustix::event::epoll::EventFlags;
 use tracing::{debug, warn};
@@ -43,6 +44,13 @@ const STUCK: Duration = Duration::from_secs(10);
 /// wait.
 const WAITING_MAX: usize = 256 * 1024;
 
+/// Connections that are accepted at once, and per second. One costs about as much as a request.
+const ACCEPT_BURST: u64 = 256;
+const ACCEPT_PER_SECOND: u64 = 1000;
+
+/// Pause after too many connections.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
 /// A request line from a client.
 #[derive(Debug)]
 pub struct RequestLine {
@@ -70,6 +78,9 @@ pub struct ControlSource {
     /// The group whose members receive all notices.
     group: Option<u32>,
     limiter: Limiter,
+    accepts: Rate,
+    /// When connections are accepted again.
+    paused_until: Option<Duration>,
 }
 
 impl ControlSource {
@@ -99,6 +110,8 @@ impl ControlSource {
             displaced: Vec::new(),
             group: None,
             limiter: Limiter::default(),
+            accepts: Rate::new(ACCEPT_PER_SECOND, ACCEPT_BURST, Duration::ZERO),
+            paused_until: None,
         })
     }
 
@@ -121,10 +134,18 @@ impl ControlSource {
 
     /// Accepts waiting clients.
     pub fn accept(&mut self, reactor: &Reactor, now: Duration) {
+        if self.paused_until.is_some() {
+            return;
+        }
         // Bounded, so that a flood of connections cannot occupy the loop.
         for _ in 0..CLIENTS_MAX {
             match self.listener.accept() {
-                Ok((stream, _)) => self.admit(stream, reactor, now),
+                Ok((stream, _)) => {
+                    self.admit(stream, reactor, now);
+                    if self.accepts.take(1, now) == 0 {
+                        return self.pause(reactor, now);
+                    }
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
@@ -132,6 +153,26 @@ impl ControlSource {
                     self.turn_away();
                 }
             }
+        }
+    }
+
+    /// Accepts nothing for a moment. Waiting clients keep their order, so others are only delayed.
+    fn pause(&mut self, reactor: &Reactor, now: Duration) {
+        match reactor.modify(&self.listener, Token::Listener, EventFlags::empty()) {
+            Ok(()) => self.paused_until = Some(now + ACCEPT_PAUSE),
+            Err(error) => warn!("epoll_ctl failed for the control socket: {error}"),
+        }
+    }
+
+    /// Ends a pause that is over.
+    fn resume(&mut self, reactor: &Reactor, now: Duration) {
+        if self.paused_until.is_none_or(|until| until > now) {
+            return;
+        }
+        self.paused_until = Some(now + ACCEPT_PAUSE);
+        match reactor.modify(&self.listener, Token::Listener, EventFlags::IN) {
+            Ok(()) => self.paused_until = None,
+            Err(error) => warn!("epoll_ctl failed for the control socket: {error}"),
         }
     }
 
@@ -191,10 +232,12 @@ impl ControlSource {
             peer,
             groups,
             unread: Vec::new(),
+            line_end: None,
             unsent: Vec::new(),
             last_line: now,
             holds_claim: false,
             announces: false,
+            permitted: false,
             listens: false,
             hears_foreground: false,
             closing: false,
@@ -205,8 +248,8 @@ impl ControlSource {
 
     /// Makes a slot for another client; `false` if none can be freed. If necessary it disconnects a
     /// client. A limit per user is not enough, because one person may have thousands of uids
-    /// (`/etc/subuid`). Root's clients stay. Clients with claims or announcements stay too, because
-    /// claims and announcements need permission.
+    /// (`/etc/subuid`). Root's clients stay. Clients that hold something stay too, if their user had
+    /// permission to report the foreground app.
     fn make_room(&mut self, reactor: &Reactor) -> bool {
         if self.clients.len() < CLIENTS_MAX {
             return true;
@@ -218,10 +261,13 @@ impl ControlSource {
         let displaceable = self
             .clients
             .iter()
-            .filter(|(_, client)| client.peer.uid != 0 && !client.holds_claim && !client.announces);
-        // Among one user's clients, the oldest is chosen.
+            .filter(|(_, client)| client.peer.uid != 0 && !(client.holds() && client.permitted));
+        // Among one user's clients, the oldest one that holds nothing is chosen.
         let chosen = displaceable
-            .max_by_key(|(&id, client)| (of_user.get(&client.peer.uid), std::cmp::Reverse(id)))
+            .max_by_key(|(&id, client)| {
+                let most = of_user.get(&client.peer.uid);
+                (most, !client.holds(), std::cmp::Reverse(id))
+            })
             .map(|(&id, _)| id);
         let Some((id, client)) = chosen.and_then(|id| self.clients.remove_entry(&id)) else {
             return false;
@@ -244,7 +290,10 @@ impl ControlSource {
             .flags
             .intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR)
         {
-            client.receive(now);
+            let part = client.receive(now);
+            if part {
+                self.limiter.was_work(client.peer.uid, 1, now);
+            }
         }
         client.send(now);
     }
@@ -281,7 +330,7 @@ impl ControlSource {
         let waiting = self
             .clients
             .values()
-            .filter(|client| client.unsent.len() < WAITING_MAX && client.unread.contains(&b'\n'));
+            .filter(|client| client.unsent.len() < WAITING_MAX && client.line_end.is_some());
         let due = waiting.map(|client| self.limiter.may_read(client.peer.uid, now));
         due.map(|due| due.err().unwrap_or(now)).min()
     }
@@ -312,6 +361,19 @@ impl ControlSource {
     pub fn set_holding(&mut self, id: u64) {
         if let Some(client) = self.clients.get_mut(&id) {
             client.holds_claim = true;
+        }
+    }
+
+    /// Whether this client holds something, and its user is not known to have permission.
+    pub fn needs_permission(&self, id: u64) -> bool {
+        let client = self.clients.get(&id);
+        client.is_some_and(|client| client.holds() && !client.permitted)
+    }
+
+    /// Records that this client's user may report the foreground app.
+    pub fn set_permitted(&mut self, id: u64) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.permitted = true;
         }
     }
 
@@ -403,11 +465,11 @@ impl ControlSource {
     /// Disconnects clients that have closed, are idle or do not read their answers, and updates the
     /// epoll events of the remaining clients. Returns the ids of the disconnected clients.
     pub fn tidy(&mut self, reactor: &Reactor, now: Duration) -> Vec<u64> {
+        self.resume(reactor, now);
         let mut gone = std::mem::take(&mut self.displaced);
         for (&id, client) in &mut self.clients {
             let silent = now.saturating_sub(client.last_line);
-            let over =
-                client.closing && client.unsent.is_empty() && !client.unread.contains(&b'\n');
+            let over = client.closing && client.unsent.is_empty() && client.line_end.is_none();
             let idle = !client.stays() && client.unsent.is_empty() && silent >= IDLE;
             let stuck = !client.unsent.is_empty() && silent >= STUCK;
             if over || idle || stuck {
@@ -416,8 +478,10 @@ impl ControlSource {
                 continue;
             }
             let mut wanted = EventFlags::empty();
-            // Input is not read while `LINE_MAX` bytes of the client's requests are buffered.
-            if !client.closing && client.unread.len() < LINE_MAX {
+            // Input is not read while `LINE_MAX` bytes of the client's requests are buffered, or the
+            // user has no tokens.
+            let may_read = || self.limiter.may_read(client.peer.uid, now).is_ok();
+            if client.has_room() && may_read() {
                 wanted |= EventFlags::IN;
             }
             if !client.unsent.is_empty() {
@@ -439,16 +503,24 @@ impl ControlSource {
         gone
     }
 
-    /// When the next client may time out.
-    pub fn next_deadline(&self) -> Option<Duration> {
-        self.clients
-            .values()
-            .filter_map(|client| match (client.unsent.is_empty(), client.stays()) {
+    /// When the next client may time out or be read from again.
+    pub fn next_deadline(&self, now: Duration) -> Option<Duration> {
+        let ends = self.clients.values().filter_map(|client| {
+            match (client.unsent.is_empty(), client.stays()) {
                 (false, _) => Some(client.last_line + STUCK),
                 (true, false) => Some(client.last_line + IDLE),
                 (true, true) => None,
-            })
-            .min()
+            }
+        });
+        let unarmed = self
+            .clients
+            .values()
+            .filter(|client| client.has_room() && !client.armed.contains(EventFlags::IN));
+        let reads = unarmed.map(|client| {
+            let may_read = self.limiter.may_read(client.peer.uid, now);
+            may_read.err().unwrap_or(now)
+        });
+        ends.chain(reads).chain(self.paused_until).min()
     }
 }
 

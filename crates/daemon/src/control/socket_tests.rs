@@ -17,6 +17,10 @@ impl Fixture {
         let temp = tempfile::tempdir().unwrap();
         let source = ControlSource::bind(temp.path()).unwrap();
         let reactor = Reactor::new().unwrap();
+        let listener = source.listener();
+        reactor
+            .add(listener, Token::Listener, EventFlags::IN)
+            .unwrap();
         let path = temp.path().join(SOCKET_NAME);
         Fixture {
             _temp: temp,
@@ -147,7 +151,7 @@ fn client_that_reads_no_answers_is_stalled_then_disconnected() {
     other.write_all(b"hello\n").unwrap();
     fixture.turn();
     assert!(line(&other).contains("\"5\""));
-    let deadline = fixture.source.next_deadline().unwrap();
+    let deadline = fixture.source.next_deadline(NOW).unwrap();
     assert_eq!(deadline, NOW + STUCK);
     assert_eq!(fixture.source.tidy(&fixture.reactor, deadline), [0]);
 }
@@ -229,5 +233,116 @@ fn notices_of_an_app_go_to_its_owner_root_and_the_group() {
         let mut text = [0; 1024];
         let heard = stream.read(&mut text).is_ok_and(|count| count > 0);
         assert_eq!(heard, hears, "listener {number}");
+    }
+}
+
+/// Connects as this user.
+fn connect_as(fixture: &mut Fixture, uid: u32) -> (UnixStream, u64) {
+    let path = fixture.source.path.clone();
+    let connected = std::thread::spawn(move || {
+        rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(uid)).unwrap();
+        UnixStream::connect(path).unwrap()
+    });
+    let stream = connected.join().unwrap();
+    fixture.source.accept(&fixture.reactor, NOW);
+    (stream, fixture.source.next - 1)
+}
+
+/// One person may have thousands of uids, and any user may hold something without permission.
+#[test]
+fn client_that_holds_something_without_permission_makes_room_for_others() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: speaking as other users requires root");
+    }
+    let mut fixture = Fixture::new();
+    let (_agent, agent) = connect_as(&mut fixture, 1000);
+    fixture.source.set_holding(agent);
+    assert!(fixture.source.needs_permission(agent));
+    fixture.source.set_permitted(agent);
+    assert!(!fixture.source.needs_permission(agent));
+    let mut crowd = Vec::new();
+    for uid in 100_000..100_000 + CLIENTS_MAX as u32 - 1 {
+        let (stream, id) = connect_as(&mut fixture, uid);
+        fixture.source.set_holding(id);
+        crowd.push(stream);
+    }
+    for uid in [1001, 0] {
+        let (stream, id) = connect_as(&mut fixture, uid);
+        assert!(fixture.source.clients.contains_key(&id), "uid {uid}");
+        crowd.push(stream);
+    }
+    assert!(fixture.source.clients.contains_key(&agent));
+    assert_eq!(fixture.source.clients.len(), CLIENTS_MAX);
+}
+
+#[test]
+fn parts_of_lines_have_a_rate_limit() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: speaking as other users requires root");
+    }
+    let mut fixture = Fixture::new();
+    let (mut stream, _) = connect_as(&mut fixture, 1000);
+    let mut parts = 0;
+    while fixture.source.limiter.may_read(1000, NOW).is_ok() {
+        stream.write_all(b"x").unwrap();
+        fixture.turn();
+        parts += 1;
+        assert!(parts < 1000);
+    }
+    stream.write_all(b"\n").unwrap();
+    let client = fixture.source.clients.values().next().unwrap();
+    assert_eq!(
+        (client.unread.len(), client.armed),
+        (parts, EventFlags::empty())
+    );
+    let due = fixture.source.next_deadline(NOW).unwrap();
+    assert!(due > NOW && due < NOW + Duration::from_secs(1), "{due:?}");
+    fixture.source.tidy(&fixture.reactor, due);
+    let client = fixture.source.clients.values().next().unwrap();
+    assert_eq!(client.armed, EventFlags::IN);
+}
+
+#[test]
+fn connections_have_a_rate_limit() {
+    let mut fixture = Fixture::new();
+    for _ in 0..=ACCEPT_BURST {
+        drop(fixture.connect());
+        fixture.turn();
+    }
+    let mut waiting = fixture.connect();
+    waiting.write_all(b"hello\n").unwrap();
+    fixture.turn();
+    assert!(fixture.source.clients.is_empty());
+    let due = fixture.source.next_deadline(NOW).unwrap();
+    assert_eq!(due, NOW + ACCEPT_PAUSE);
+    fixture.source.tidy(&fixture.reactor, due);
+    fixture.source.accept(&fixture.reactor, due);
+    fixture.turn();
+    assert!(line(&waiting).contains("\"5\""));
+}
+
+/// Lines that arrive in parts, several at once, and behind others.
+#[test]
+fn end_of_a_line_is_found_wherever_it_arrives() {
+    let mut fixture = Fixture::new();
+    let mut stream = fixture.connect();
+    for (part, answers) in [
+        (&b"one"[..], 0),
+        (b"\ntwo\nthr", 2),
+        (b"ee", 0),
+        (b"\n\nfour\n", 3),
+    ] {
+        stream.write_all(part).unwrap();
+        let mut lengths = Vec::new();
+        for _ in 0..4 {
+            for ready in fixture.reactor.wait(Some(Duration::ZERO)).unwrap() {
+                if let Token::Client(id) = ready.token {
+                    fixture.source.transfer(id, ready, NOW);
+                }
+            }
+            let lines = fixture.source.take_lines(NOW);
+            lengths.extend(lines.iter().map(|line| line.text.len()));
+        }
+        assert_eq!(lengths.len(), answers, "{lengths:?}");
     }
 }

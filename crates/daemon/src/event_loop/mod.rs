@@ -161,7 +161,7 @@ impl Daemon {
             self.reconciler.next_deadline(),
             self.sources.oom_score_adj.next_scan(),
             self.sources.wake_graph.next_deadline(),
-            self.control.next_deadline(),
+            self.control.next_deadline(now()),
             self.control.next_line(now()),
             self.service.next_deadline(),
             self.watcher.next_deadline(),

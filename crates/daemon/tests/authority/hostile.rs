@@ -120,32 +120,43 @@ fn thousands_of_connections_of_one_user_do_not_lock_out_others() {
     is_served(&mut daemon);
 }
 
-/// One person may have thousands of uids (`/etc/subuid`), so a limit per uid is not enough.
+/// One person may have thousands of uids (`/etc/subuid`), so a limit per uid is not enough. None of
+/// these requests needs permission, and all keep the connection open.
 #[test]
 fn connections_of_many_users_do_not_lock_out_others() {
     if !root() {
         return;
     }
-    let machine = Machine::new();
-    let mut daemon = machine.start();
-    let mut kept = Vec::new();
-    for uid in 0..8 {
-        let path = socket(&machine);
-        let crowd = thread::spawn(move || {
-            become_user(100_000 + uid);
-            let connect = |_| UnixStream::connect(&path).unwrap();
-            let mut streams: Vec<UnixStream> = (0..16).map(connect).collect();
-            for stream in &mut streams {
-                let _ = stream.write_all(b"{\"op\":\"listen\"}\n");
-            }
-            streams
-        });
-        kept.extend(serve(&mut daemon, crowd));
+    for request in [
+        r#"{"op":"listen"}"#,
+        r#"{"op":"agent","source":null,"detail":"x"}"#,
+        r#"{"op":"never","file":"/f","text":"[never]\nclose = [\"*\"]"}"#,
+    ] {
+        let machine = Machine::new();
+        let mut daemon = machine.start();
+        let mut kept = Vec::new();
+        for uid in 0..8 {
+            let path = socket(&machine);
+            let crowd = thread::spawn(move || {
+                become_user(100_000 + uid);
+                let connect = |_| UnixStream::connect(&path).unwrap();
+                let mut streams: Vec<UnixStream> = (0..16).map(connect).collect();
+                for stream in &mut streams {
+                    let _ = writeln!(stream, "{request}");
+                }
+                streams
+            });
+            kept.extend(serve(&mut daemon, crowd));
+        }
+        is_served(&mut daemon);
+        let mut user = daemon.connect_as(STRANGER);
+        let answer = daemon.ask_over(&mut user, r#"{"op":"status"}"#);
+        assert!(
+            matches!(answer, Response::Status(_)),
+            "{request}: {answer:?}"
+        );
+        daemon.stop();
     }
-    is_served(&mut daemon);
-    let mut user = daemon.connect_as(STRANGER);
-    let answer = daemon.ask_over(&mut user, r#"{"op":"status"}"#);
-    assert!(matches!(answer, Response::Status(_)), "{answer:?}");
 }
 
 #[test]

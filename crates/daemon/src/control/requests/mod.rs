@@ -112,6 +112,12 @@ impl Desk<'_> {
                 refusal.into()
             });
         debug_assert!(keeps_promise(shows, &response));
+        if self.control.needs_permission(line.client) {
+            let (system, access) = (&self.reconciler.system, &self.reconciler.access);
+            if authorization::may_speak(system, access, speaker).is_ok() {
+                self.control.set_permitted(line.client);
+            }
+        }
         response
     }
 
