@@ -74,13 +74,30 @@ impl Dir {
         .map_err(|errno| Error::new(action, self.path.join(relative), errno))
     }
 
+    /// Another handle of the same directory.
+    pub fn try_clone(&self) -> Result<Self> {
+        let fd = self.fd.try_clone().map_err(|error| {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            Error::new("open", &self.path, errno)
+        })?;
+        Ok(Dir {
+            fd,
+            path: self.path.clone(),
+        })
+    }
+
     /// Reads a whole file below this directory (truncated at 16 MiB).
     pub fn read(&self, relative: impl AsRef<Path>) -> Result<Vec<u8>> {
+        self.read_start(relative, FILE_MAX_BYTES)
+    }
+
+    /// Reads the first bytes of a file below this directory, at most this many.
+    pub fn read_start(&self, relative: impl AsRef<Path>, most: u64) -> Result<Vec<u8>> {
         let relative = relative.as_ref();
         let fd = self.open_at(relative, OFlags::RDONLY, "read")?;
         let mut contents = Vec::with_capacity(FILE_USUAL_BYTES);
         match std::fs::File::from(fd)
-            .take(FILE_MAX_BYTES)
+            .take(most)
             .read_to_end(&mut contents)
         {
             Ok(_) => Ok(contents),

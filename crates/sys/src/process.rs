@@ -12,6 +12,13 @@ use rustix::thread::CapabilitySet;
 use crate::dir::Dir;
 use crate::error::{Error, Result};
 
+/// Bytes that are read of a process's arguments or environment. A process can make either as large
+/// as it wants (`prctl(PR_SET_MM_MAP)`).
+const OWN_MAX_BYTES: u64 = 128 << 10;
+
+/// Number of arguments that are read.
+const ARGUMENTS_MAX: usize = 64;
+
 /// An open `/proc/PID`.
 #[derive(Debug)]
 pub struct Process {
@@ -74,6 +81,14 @@ impl Process {
         Process { pid, dir }
     }
 
+    /// Another handle of the same process.
+    pub fn try_clone(&self) -> Result<Self> {
+        Ok(Process {
+            pid: self.pid,
+            dir: self.dir.try_clone()?,
+        })
+    }
+
     /// Its pid.
     pub fn pid(&self) -> i32 {
         self.pid
@@ -126,22 +141,34 @@ impl Process {
         Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
     }
 
-    /// Its command line arguments; empty for kernel threads and zombies.
+    /// Its first command line arguments; empty for kernel threads and zombies. The process may have
+    /// changed them. Waits while the process keeps its memory map locked.
     pub fn cmdline(&self) -> Result<Vec<String>> {
-        let text = self.read("cmdline")?;
+        let text = self.read_own("cmdline")?;
         let text = text.strip_suffix('\0').unwrap_or(&text);
         Ok(match text {
             "" => Vec::new(),
-            text => text.split('\0').map(str::to_owned).collect(),
+            text => {
+                let arguments = text.split('\0').take(ARGUMENTS_MAX);
+                arguments.map(str::to_owned).collect()
+            }
         })
     }
 
-    /// A variable of the environment with which it was started; `None` if the variable is not set.
+    /// A variable of the environment with which it was started; `None` if the variable is not set
+    /// in the environment's first 128 KiB. The process may have changed it. Waits while the process
+    /// keeps its memory map locked.
     pub fn environment(&self, name: &str) -> Result<Option<String>> {
-        let text = self.read("environ")?;
+        let text = self.read_own("environ")?;
         let mut variables = text.split('\0').filter_map(|line| line.split_once('='));
         let found = variables.find(|(variable, _)| *variable == name);
         Ok(found.map(|(_, value)| value.to_owned()))
+    }
+
+    /// Reads the start of a file whose contents are the process's own memory.
+    fn read_own(&self, file: &str) -> Result<String> {
+        let start = self.dir.read_start(file, OWN_MAX_BYTES)?;
+        Ok(String::from_utf8_lossy(&start).into_owned())
     }
 
     /// Path of its cgroup in the v2 hierarchy, such as `/user.slice/app.scope`. The path is

@@ -6,6 +6,7 @@ pub mod access;
 pub mod authorization;
 pub mod identify;
 pub mod lock;
+pub mod own_memory;
 pub mod own_scope;
 pub mod self_tuning;
 pub mod unusable;

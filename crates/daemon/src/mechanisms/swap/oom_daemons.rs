@@ -11,10 +11,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use limelight_sys::proc::Proc;
-use limelight_sys::process::Process;
 use limelight_sys::tree::ProcessTree;
 
-use crate::system::System;
+use crate::system::{own_memory, System};
 
 /// Another program that acts on memory shortages: it kills, frees or reserves memory, or notifies.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +55,9 @@ impl OomDaemons {
         }
     }
 }
+
+/// Number of daemons that are reported. Any user can give a process any of the names.
+const FOUND_MAX: usize = 16;
 
 /// Those of [`KNOWN`] that end no process.
 const HARMLESS: [&str; 2] = ["psi-notify", "uresourced"];
@@ -108,8 +110,8 @@ fn of_tree(proc: &Proc, tree: &ProcessTree, root: &Path) -> Vec<Killer> {
             let does = match *name {
                 "systemd-oomd" => oomd(root),
                 "earlyoom" => {
-                    let process = proc.process(stat.pid);
-                    let arguments = process.and_then(|process: Process| process.cmdline());
+                    let process = proc.process(stat.pid).ok();
+                    let arguments = process.and_then(|process| own_memory::arguments(&process));
                     earlyoom(&arguments.unwrap_or_default())
                 }
                 _ => (*does).to_owned(),
@@ -121,6 +123,7 @@ fn of_tree(proc: &Proc, tree: &ProcessTree, root: &Path) -> Vec<Killer> {
                 does,
             })
         })
+        .take(FOUND_MAX)
         .collect()
 }
 
@@ -183,10 +186,11 @@ fn earlyoom(arguments: &[String]) -> String {
         let value = value.or_else(|| arguments.iter().find(|word| word.starts_with(option)));
         let value = value.map(|value| value.trim_start_matches(option));
         let value = value.and_then(|value| value.split(',').next());
+        // The arguments may be any user's.
+        let value = value.and_then(|value| value.parse().ok());
         value
-            .filter(|value| !value.is_empty())
-            .unwrap_or("10")
-            .to_owned()
+            .filter(|percent: &f32| (0.0..=100.0).contains(percent))
+            .unwrap_or(10.0)
     };
     format!(
         "kills the process with the largest oom_score when less than {} % of memory and {} % of swap are available",
@@ -241,6 +245,20 @@ mod tests {
         system.process(9, "psi-notify", "x\0");
         let harmless = system.found().split_off(2);
         assert!(harmless.iter().all(|other| !other.kills), "{harmless:?}");
+    }
+
+    /// Any user can start processes with this name and any arguments.
+    #[test]
+    fn forged_daemons_add_little_text() {
+        let system = Fixture(tempfile::tempdir().unwrap());
+        let long = format!("x\0-m\0{}\0-s\0nan\0", "9".repeat(100_000));
+        for pid in 10..110 {
+            system.process(pid, "earlyoom", &long);
+        }
+        let found = system.found();
+        assert_eq!(found.len(), FOUND_MAX);
+        let does = &found[0].does;
+        assert!(does.contains("10 % of memory and 10 % of swap"), "{does}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use limelight_sys::process::Process;
 
 use crate::sources::apps::desktop::{Desktop, Entry};
 use crate::sources::apps::sight::Sighted;
+use crate::system::own_memory;
 
 /// The environment variable and the cgroup attribute by which an app asks for a class.
 const ASKS_VARIABLE: &str = "LIMELIGHT_CLASS";
@@ -82,12 +83,8 @@ pub fn executable(process: &Process) -> Option<String> {
 /// name.
 pub fn package(process: &Process, executable: Option<&str>) -> Option<String> {
     let zygote = executable?.rsplit('/').next()?.starts_with("app_process");
-    let name = process
-        .cmdline()
-        .ok()
-        .filter(|_| zygote)?
-        .into_iter()
-        .next()?;
+    let arguments = zygote.then(|| own_memory::arguments(process)).flatten()?;
+    let name = arguments.into_iter().next()?;
     // Android services run in processes of their own: `PACKAGE:SERVICE`.
     let package = name.split(':').next()?.to_owned();
     (package.contains('.') && !package.contains('/')).then_some(package)
@@ -144,7 +141,7 @@ pub fn oom_preference(group: Option<&Cgroup>, uid: u32) -> OomPreference {
 
 /// The class that the process's environment asks for.
 pub fn variable(process: &Process) -> Option<Class> {
-    word(&process.environment(ASKS_VARIABLE).ok()??)
+    word(&own_memory::variable(process, ASKS_VARIABLE)?)
 }
 
 /// The class that a word names; `None` if it names no class.

@@ -13,7 +13,7 @@ use crate::reconcile::gate::session::{
     self, is_multiplexer, leaders, locked_users, runs_installed,
 };
 use crate::sources::pressure::memory_now;
-use crate::system::System;
+use crate::system::{own_memory, System};
 
 use crate::sources::apps::sight::{Member, Sighted};
 
@@ -158,7 +158,7 @@ fn program_of(comm: &str) -> &str {
 /// Whether a login started this shell: its first argument then begins with a dash.
 fn is_login(system: &System, member: &Member) -> bool {
     let process = system.same_process(member.id);
-    let arguments = process.and_then(|process| process.cmdline().ok());
+    let arguments = process.and_then(|process| own_memory::arguments(&process));
     let name = arguments.and_then(|arguments| arguments.into_iter().next());
     name.is_some_and(|name| name.starts_with('-'))
 }
