@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Reads what a process shows of its own memory: its arguments and its environment.
+//! Reads what a process shows of its own memory: its arguments, its environment and its mappings.
 //!
 //! Such a read waits for the lock of the process's memory map. A process can hold that lock as long
 //! as it wants, for example in a page fault on a FUSE file that its own file server does not
-//! answer. So each read runs in a thread of its own. If the answer is late, the read counts as
-//! failed and the thread is left behind.
+//! answer. So another thread reads. If its answer is late, the read counts as failed, the thread is
+//! left behind, and the next read gets a new one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{channel, sync_channel, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use limelight_sys::files::MappedFile;
+use limelight_sys::maps::ReadMapping;
 use limelight_sys::process::Process;
 use tracing::warn;
 
@@ -21,53 +24,103 @@ const LATE_MAX: usize = 8;
 
 const STACK: usize = 128 << 10;
 
-/// Threads that have not ended.
-static RUNNING: AtomicUsize = AtomicUsize::new(0);
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The thread that reads.
+#[derive(Debug)]
+struct Reader {
+    /// Jobs for the thread; `None`: there is no thread. A thread ends when its queue is gone.
+    jobs: Option<Sender<Job>>,
+    /// Threads that were left behind and have not ended.
+    late: Option<Arc<AtomicUsize>>,
+}
+
+static READER: Mutex<Reader> = Mutex::new(Reader::new());
 
 /// The first arguments of a process ([`Process::cmdline`]); `None` if they cannot be read in time.
 pub fn arguments(process: &Process) -> Option<Vec<String>> {
-    read(process, &RUNNING, |process| process.cmdline().ok())
+    read(&READER, process, |process| process.cmdline().ok())
 }
 
 /// A variable of a process's environment ([`Process::environment`]); `None` if it is not set or
 /// cannot be read in time.
 pub fn variable(process: &Process, name: &'static str) -> Option<String> {
-    read(process, &RUNNING, |process| {
+    read(&READER, process, |process| {
         process.environment(name).ok().flatten()
     })
 }
 
-/// The result of `reading` in a thread; `None` if it is late, or if too many threads are.
+/// The files that a process maps ([`Process::mapped_files`]); none if they cannot be read in time.
+pub fn mapped_files(process: &Process) -> Vec<MappedFile> {
+    read(&READER, process, |process| process.mapped_files().ok()).unwrap_or_default()
+}
+
+/// A process's mappings of files ([`Process::read_mappings`]); none if they cannot be read in time.
+pub fn mappings(process: &Process) -> Vec<ReadMapping> {
+    read(&READER, process, |process| process.read_mappings().ok()).unwrap_or_default()
+}
+
+/// The result of `reading` in the reader's thread; `None` if it is late, or if too many threads
+/// are.
 fn read<T: Send + 'static>(
+    reader: &Mutex<Reader>,
     process: &Process,
-    running: &'static AtomicUsize,
     reading: impl FnOnce(&Process) -> Option<T> + Send + 'static,
 ) -> Option<T> {
-    if running.load(Ordering::Acquire) >= LATE_MAX {
-        return None;
-    }
-    let pid = process.pid();
-    let process = process.try_clone().ok()?;
-    let (sender, receiver) = sync_channel(1);
-    running.fetch_add(1, Ordering::AcqRel);
-    let thread = std::thread::Builder::new()
-        .name("ll-own-memory".to_owned())
-        .stack_size(STACK)
-        .spawn(move || {
-            let found = reading(&process);
-            running.fetch_sub(1, Ordering::AcqRel);
-            // Fails if nobody waits any more.
-            let _ = sender.send(found);
-        });
-    if let Err(error) = thread {
-        running.fetch_sub(1, Ordering::AcqRel);
-        warn!("cannot start a thread to read the arguments of pid {pid}: {error}");
-        return None;
-    }
-    receiver.recv_timeout(PATIENCE).unwrap_or_else(|_| {
-        warn!("pid {pid} keeps its memory locked, so its arguments and environment are unknown");
+    let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
+    let (pid, process) = (process.pid(), process.try_clone().ok()?);
+    let (answer, found) = sync_channel(1);
+    // The send fails if nobody waits any more.
+    let job: Job = Box::new(move || drop(answer.send(reading(&process))));
+    reader.jobs()?.send(job).ok()?;
+    found.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+        warn!("pid {pid} keeps its memory map locked, so it cannot be examined");
+        reader.leave_behind();
         None
     })
+}
+
+impl Reader {
+    const fn new() -> Reader {
+        Reader {
+            jobs: None,
+            late: None,
+        }
+    }
+
+    /// The queue of the thread, which is started if there is none.
+    fn jobs(&mut self) -> Option<&Sender<Job>> {
+        if self.jobs.is_none() {
+            let late = self.late.get_or_insert_default();
+            if late.load(Ordering::Acquire) >= LATE_MAX {
+                return None;
+            }
+            let (jobs, queue) = channel();
+            let late = late.clone();
+            std::thread::Builder::new()
+                .name("ll-own-memory".to_owned())
+                .stack_size(STACK)
+                .spawn(move || work(&queue, &late))
+                .inspect_err(|error| warn!("cannot start a thread to examine processes: {error}"))
+                .ok()?;
+            self.jobs = Some(jobs);
+        }
+        self.jobs.as_ref()
+    }
+
+    fn leave_behind(&mut self) {
+        if let Some(late) = &self.late {
+            late.fetch_add(1, Ordering::AcqRel);
+        }
+        self.jobs = None;
+    }
+}
+
+fn work(queue: &Receiver<Job>, late: &AtomicUsize) {
+    while let Ok(job) = queue.recv() {
+        job();
+    }
+    late.fetch_sub(1, Ordering::AcqRel);
 }
 
 #[cfg(test)]
@@ -123,30 +176,32 @@ mod tests {
 
     #[test]
     fn process_that_keeps_its_memory_locked_delays_no_more_than_a_few_reads() {
-        static STUCK: AtomicUsize = AtomicUsize::new(0);
         let fixture = Fixture::new();
         let process = fixture.process();
-        let (release, wait) = std::sync::mpsc::channel::<()>();
-        let wait = std::sync::Arc::new(std::sync::Mutex::new(wait));
+        let reader = Mutex::new(Reader::new());
+        let (release, wait) = channel::<()>();
+        let wait = Arc::new(Mutex::new(wait));
         let begun = Instant::now();
         for _ in 0..100 {
             let wait = wait.clone();
-            let found: Option<()> = read(&process, &STUCK, move |_| {
+            let found: Option<()> = read(&reader, &process, move |_| {
                 let _ = wait.lock().unwrap().recv();
                 None
             });
             assert_eq!(found, None);
         }
-        assert_eq!(STUCK.load(Ordering::Acquire), LATE_MAX);
+        let late = reader.lock().unwrap().late.clone().unwrap();
+        assert_eq!(late.load(Ordering::Acquire), LATE_MAX);
         let most = PATIENCE * (LATE_MAX as u32 + 2);
         assert!(begun.elapsed() < most, "{:?}", begun.elapsed());
         // The processes have ended.
         drop(release);
         let begun = Instant::now();
-        while STUCK.load(Ordering::Acquire) > 0 {
+        while late.load(Ordering::Acquire) > 0 {
             assert!(begun.elapsed() < Duration::from_secs(10));
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(read(&process, &STUCK, |_| Some(())), Some(()));
+        assert_eq!(read(&reader, &process, |_| Some(1)), Some(1));
+        assert_eq!(read(&reader, &process, |_| Some(2)), Some(2));
     }
 }

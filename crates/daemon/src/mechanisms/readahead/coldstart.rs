@@ -22,7 +22,7 @@ use limelight_core::settings::ReadaheadSettings;
 use limelight_sys::files::{FileKind, FileStat};
 
 use crate::mechanisms::readahead::replay::{self, Candidate, Recording, Replay};
-use crate::system::System;
+use crate::system::{own_memory, System};
 
 /// Maximum number of programs that are followed at once.
 const YOUNG_MAX: usize = 256;
@@ -457,7 +457,8 @@ impl ColdStart {
         // Files that were opened before the execution event arrived are not in `opened`; those that
         // are still mapped are found here.
         for pid in family {
-            let mapped = system.proc.process(*pid).and_then(|p| p.mapped_files());
+            let process = system.proc.process(*pid).ok();
+            let mapped = process.map(|process| own_memory::mapped_files(&process));
             for file in mapped.unwrap_or_default() {
                 files.entry((file.key.1, file.path)).or_insert(0);
             }

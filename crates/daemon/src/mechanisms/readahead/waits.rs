@@ -28,7 +28,7 @@ use tracing::debug;
 use crate::mechanisms::readahead::reader::Reader;
 use crate::mechanisms::readahead::streams::Streams;
 use crate::system::unusable::Unusable;
-use crate::system::System;
+use crate::system::{own_memory, System};
 
 const SYSTEM: &str = "filemap";
 const EVENT: &str = "mm_filemap_add_to_page_cache";
@@ -342,7 +342,7 @@ impl List {
         let Some(process) = system.same_process(id) else {
             return;
         };
-        for mapped in process.read_mappings().unwrap_or_default() {
+        for mapped in own_memory::mappings(&process) {
             self.files
                 .entry(mapped.file)
                 .or_insert(Where::Mapped(id, mapped));
