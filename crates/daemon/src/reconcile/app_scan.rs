@@ -23,7 +23,7 @@ use crate::reconcile::history::Note;
 use crate::reconcile::loading::Loading;
 use crate::reconcile::scope::Scope;
 use crate::reconcile::{Model, Reconciler};
-use crate::sources::apps::{AppsSource, LOOK_EVERY};
+use crate::sources::apps::{Affected, AppsSource, LOOK_EVERY};
 use crate::sources::new_units::NewUnits;
 use crate::sources::oom::{OomKills, Seen};
 use crate::sources::pressure;
@@ -175,20 +175,28 @@ impl Reconciler {
 
     /// Puts the exceptions in force that a user's connection has sent.
     pub(crate) fn set_user_rules(&mut self, client: u64, uid: u32, rules: Rules) {
-        if self.scan.source.set_user_rules(client, uid, rules) {
-            self.apply_rules();
-        }
+        let affected = self.scan.source.set_user_rules(client, uid, rules);
+        self.apply_rules(affected);
     }
 
     /// Drops the exceptions that a closed connection has sent.
     pub(super) fn release_user_rules(&mut self, client: u64) {
-        if self.scan.source.release_rules(client) {
-            self.apply_rules();
-        }
+        let affected = self.scan.source.release_rules(client);
+        self.apply_rules(affected);
     }
 
     /// Acts on changed exceptions: for the foreground app at once, for other apps at the next scan.
-    fn apply_rules(&mut self) {
+    /// Any user may send exceptions as often as the rate limit allows, so exceptions that concern no
+    /// app cause no plan.
+    fn apply_rules(&mut self, affected: Affected) {
+        let front = self.model.topmost.front();
+        let is_new = front.is_some_and(|front| !self.scan.source.knows(front.app.key));
+        let to_come = is_new || self.model.starting.is_some();
+        match affected {
+            Affected::KnownApps => {}
+            Affected::AppsToCome if to_come => {}
+            Affected::AppsToCome | Affected::Nothing => return,
+        }
         self.scan.next_look = Some(now());
         self.reconcile(Scope::All(Event::Settings));
     }

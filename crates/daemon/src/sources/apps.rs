@@ -95,6 +95,17 @@ pub struct AppsSource {
     looked_at: Option<Duration>,
 }
 
+/// Which apps a change of a user's exceptions concerns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Affected {
+    /// None: the exceptions are the same as before.
+    Nothing,
+    /// Apps that no scan has found yet, at most.
+    AppsToCome,
+    /// Apps that the last scan found.
+    KnownApps,
+}
+
 impl AppsSource {
     /// A source that has not scanned yet.
     pub fn new(system: &System, classes: Classes) -> AppsSource {
@@ -124,32 +135,38 @@ impl AppsSource {
         self.renew_exceptions();
     }
 
-    /// Replaces the exceptions that a user's connection has sent. Returns whether they differ.
-    pub fn set_user_rules(&mut self, client: u64, uid: u32, rules: Rules) -> bool {
-        let changed = self.rules.set_user(client, uid, rules);
-        if changed {
-            self.renew_exceptions();
+    /// Replaces the exceptions that a user's connection has sent.
+    pub fn set_user_rules(&mut self, client: u64, uid: u32, rules: Rules) -> Affected {
+        match self.rules.set_user(client, uid, rules) {
+            true => self.renew_exceptions(),
+            false => Affected::Nothing,
         }
-        changed
     }
 
-    /// Drops the exceptions that a closed connection has sent. Returns whether there were any.
-    pub fn release_rules(&mut self, client: u64) -> bool {
-        let changed = self.rules.release(client);
-        if changed {
-            self.renew_exceptions();
+    /// Drops the exceptions that a closed connection has sent.
+    pub fn release_rules(&mut self, client: u64) -> Affected {
+        match self.rules.release(client) {
+            true => self.renew_exceptions(),
+            false => Affected::Nothing,
         }
-        changed
     }
 
-    fn renew_exceptions(&mut self) {
+    fn renew_exceptions(&mut self) -> Affected {
+        let mut affected = Affected::AppsToCome;
         for details in self.details.values_mut() {
             let exceptions = self.rules.of(&details.identity, details.uid);
             if exceptions != details.exceptions {
                 details.exceptions = exceptions;
                 self.looked_at = None;
+                affected = Affected::KnownApps;
             }
         }
+        affected
+    }
+
+    /// Whether a scan has found this app.
+    pub fn knows(&self, key: AppKey) -> bool {
+        self.details.contains_key(&key)
     }
 
     /// The exceptions of an app that is in the foreground or starts; `members`: its processes. No

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
 use super::*;
+use crate::config::never::of_user;
 use crate::system::Roots;
 use limelight_core::model::class::Rule;
 use limelight_core::model::never::Never;
@@ -252,6 +253,25 @@ fn app_that_was_topmost_stays_known_until_it_ends() {
         "203 (x) S 202 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 7 0 0\n",
     );
     assert_eq!(names(&fixture.look(&mut source)), ["player", "term"]);
+}
+
+/// Any user may send exceptions, and a plan costs as much as a change of the foreground.
+#[test]
+fn rules_of_a_user_concern_only_that_users_apps() {
+    let fixture = Fixture::new();
+    fixture.process(20, 1, "diary", 1000);
+    fixture.unit("/app.slice/app-diary-1.scope", &[20]);
+    let mut source = fixture.source(Classes::default());
+    assert_eq!(names(&fixture.look(&mut source)), ["diary"]);
+    let rules = |text: &str| of_user(Path::new("/f"), text).unwrap().0;
+    let all = "[never]\nclose = [\"*\"]\n";
+    let mut set = |uid: u32, text| source.set_user_rules(uid.into(), uid, rules(text));
+    assert_eq!(set(1001, all), Affected::AppsToCome);
+    assert_eq!(set(1001, all), Affected::Nothing);
+    assert_eq!(set(1000, all), Affected::KnownApps);
+    assert_eq!(set(1000, "[never]\nclose = [\"x\"]\n"), Affected::KnownApps);
+    assert_eq!(source.release_rules(1001), Affected::AppsToCome);
+    assert_eq!(source.release_rules(1001), Affected::Nothing);
 }
 
 #[test]
