@@ -10,6 +10,7 @@ use limelight_proto::{AppStatus, MemoryAction, Notice, Pause, Request};
 use zbus::blocking::fdo::DBusProxy;
 use zbus::blocking::Connection;
 use zbus::fdo;
+use zbus::names::BusName;
 use zbus::MatchRule;
 
 use crate::caller::Caller;
@@ -75,13 +76,18 @@ impl Subscribers {
             sender.hear(heard);
         });
         let follower = follower.map_err(|error| fdo::Error::Failed(error.to_string()))?;
-        all.insert(
-            name,
-            Subscriber {
-                uid,
-                _follower: follower,
-            },
-        );
+        let subscriber = Subscriber {
+            uid,
+            _follower: follower,
+        };
+        all.insert(name.clone(), subscriber);
+        drop(all);
+        // The caller may have left the bus before the bus knew that its departure matters.
+        let name = BusName::try_from(name).map_err(zbus::Error::from)?;
+        let stays = DBusProxy::new(bus)?.name_has_owner(name.clone())?;
+        if !stays && self.remove(&name) {
+            stop_watching(bus, &name);
+        }
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{channel, Receiver};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use limelight_proto::{Class, HistoryEntry, Level, MemoryAction, MemoryThen, Notice, Request};
 use world::{memory, viewer, Running, World, NAME, PATH, PATIENCE};
@@ -260,6 +261,30 @@ fn only_subscribers_receive_signals() {
     let nobody = None::<&str>;
     bus.emit_signal(nobody, PATH, NAME, "Marker", &()).unwrap();
     assert_eq!(member(&overheard.recv_timeout(PATIENCE).unwrap()), "Marker");
+}
+
+#[test]
+fn subscribers_that_leave_at_once_leave_nothing_behind() {
+    let Some(world) = World::start("leaving") else {
+        return;
+    };
+    // They leave at different moments of the request, and are many more than there may be.
+    for step in 0..200 {
+        let bus = world.connect();
+        let message = Message::method_call(PATH, "Subscribe").unwrap();
+        let message = message.destination(NAME).unwrap();
+        let message = message.interface(NAME).unwrap().build(&()).unwrap();
+        bus.send(&message).unwrap();
+        std::thread::sleep(Duration::from_micros(step * 20));
+        bus.close().unwrap();
+    }
+    let bus = world.connect();
+    let begun = Instant::now();
+    // The requests of the connections that have left are handled first.
+    while let Err(error) = world.call::<_, ()>(&bus, "Subscribe", &()) {
+        assert!(begun.elapsed() < PATIENCE, "{error}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[test]

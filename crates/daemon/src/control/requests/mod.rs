@@ -169,8 +169,10 @@ impl Desk<'_> {
                 passed_over,
                 facilities,
             } => {
+                let (system, access) = (&self.reconciler.system, &self.reconciler.access);
+                let at_screen = authorization::may_speak(system, access, speaker).is_ok();
                 let agents = &mut self.agents;
-                let noted = agents.note(line, source, detail, passed_over, facilities);
+                let noted = agents.note(line, at_screen, source, detail, passed_over, facilities);
                 noted.map(|()| {
                     self.control.set_holding(line.client);
                     wishes(&self.reconciler.config)
