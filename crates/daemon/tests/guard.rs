@@ -23,6 +23,8 @@ use limelight_core::policy::swap::order::Candidate;
 use limelight_daemon::mechanisms::swap::guard::{Guard, Report, Victim};
 use limelight_daemon::reconcile::gate::Gate;
 use limelight_daemon::system::{Roots, System};
+use limelight_sys::cgroup::{Cgroup, CgroupPath, Hierarchy};
+use limelight_sys::proc::Proc;
 
 /// While set, allocations of threads other than the test's own are counted.
 static COUNTS: AtomicBool = AtomicBool::new(false);
@@ -262,6 +264,7 @@ fn guard_kills_in_order_and_allocates_nothing() {
     memory_of_an_app_that_died_is_awaited();
     freed_memory_in_per_cpu_lists_spares_the_next_app();
     all_processes_of_a_real_cgroup_are_killed();
+    app_whose_child_cgroups_changed_is_killed();
     busy_process_triggers_the_check();
     app_that_grew_is_killed_although_targets_are_rearmed();
     users::healthy_app_of_another_user_is_spared();
@@ -436,34 +439,60 @@ fn app_that_grew_is_killed_although_targets_are_rearmed() {
     }
 }
 
+/// A cgroup in the running kernel, at the root of the hierarchy.
+struct RealCgroup {
+    hierarchy: Hierarchy,
+    root: Cgroup,
+    group: Cgroup,
+    name: String,
+}
+
+impl RealCgroup {
+    /// Creates the cgroup; `None` without root privileges or without cgroup v2.
+    fn new(test: &str) -> Option<RealCgroup> {
+        let proc = Proc::open("/proc").unwrap();
+        let hierarchy = Hierarchy::find(&proc).ok()?;
+        let root = hierarchy.open(&CgroupPath::root()).unwrap();
+        let name = format!("app-limelight-test-{test}-{}.scope", std::process::id());
+        let group = root.create_child(&name).ok()?;
+        Some(RealCgroup {
+            hierarchy,
+            root,
+            group,
+            name,
+        })
+    }
+
+    /// A machine with this hierarchy.
+    fn machine(&self) -> Machine {
+        Machine::new(Some(self.hierarchy.mount_point().to_owned()))
+    }
+
+    /// The app in this cgroup.
+    fn app(&self, id: ProcessId) -> App {
+        let home = Home {
+            path: format!("/{}", self.name),
+            inode: self.group.id().0,
+            own: true,
+            adopted: false,
+        };
+        app(id, Some(home))
+    }
+}
+
 /// Kills all processes of a real cgroup, including one that was not known. A process in another
 /// cgroup survives.
 fn all_processes_of_a_real_cgroup_are_killed() {
-    use limelight_sys::cgroup::{CgroupPath, Hierarchy};
-    use limelight_sys::proc::Proc;
-    let proc = Proc::open("/proc").unwrap();
-    let Ok(hierarchy) = Hierarchy::find(&proc) else {
+    let Some(real) = RealCgroup::new("all") else {
         return;
     };
-    let root = hierarchy.open(&CgroupPath::root()).unwrap();
-    let name = format!("app-limelight-test-{}.scope", std::process::id());
-    let Ok(group) = root.create_child(&name) else {
-        // The test needs root.
-        return;
-    };
-    let machine = Machine::new(Some(hierarchy.mount_point().to_owned()));
+    let machine = real.machine();
     let mut all = [machine.spawn(100), machine.spawn(100)];
     let mut neighbour = machine.spawn(100);
     for process in &all {
-        group.attach(process.id.pid).unwrap();
+        real.group.attach(process.id.pid).unwrap();
     }
-    let home = Home {
-        path: format!("/{name}"),
-        inode: group.id().0,
-        own: true,
-        adopted: false,
-    };
-    let app = app(all[0].id, Some(home));
+    let app = real.app(all[0].id);
     let mut guard = Guard::start(&machine.system, thresholds(), Gate::default()).unwrap();
     let victim = Victim {
         candidate: candidate(&app, Class::Normal, MIB),
@@ -481,9 +510,42 @@ fn all_processes_of_a_real_cgroup_are_killed() {
     assert!(by_group && report.freed.is_some(), "{report:?}");
     wait_for("the other member ends", || !all[1].is_alive());
     assert!(!all[0].is_alive() && neighbour.is_alive());
-    wait_for("removed", || root.remove_child(&name).is_ok());
+    let removed = || real.root.remove_child(&real.name).is_ok();
+    wait_for("removed", removed);
     // An ended app is not armed again.
     assert_eq!(guard.arm(&machine.system, [victim]), 0);
+}
+
+/// An app that creates or replaces a child cgroup after it was armed can still be killed, once it
+/// was armed again.
+fn app_whose_child_cgroups_changed_is_killed() {
+    let Some(real) = RealCgroup::new("parts") else {
+        return;
+    };
+    let machine = real.machine();
+    let mut process = machine.spawn(100);
+    real.group.attach(process.id.pid).unwrap();
+    let app = real.app(process.id);
+    let mut guard = Guard::start(&machine.system, thresholds(), Gate::default()).unwrap();
+    let victim = Victim {
+        candidate: candidate(&app, Class::Normal, MIB),
+        app: &app,
+        members: &[process.id],
+    };
+    assert_eq!(guard.arm(&machine.system, [victim]), 1);
+    real.group.create_child("first").unwrap();
+    assert_eq!(guard.arm(&machine.system, [victim]), 1);
+    // The number of child cgroups stays the same.
+    real.group.remove_child("first").unwrap();
+    let second = real.group.create_child("second").unwrap();
+    second.attach(process.id.pid).unwrap();
+    assert_eq!(guard.arm(&machine.system, [victim]), 1);
+    machine.has(4);
+    let report = next_report(&guard);
+    assert!(report.how.is_some_and(|how| how.by_group), "{report:?}");
+    wait_for("the app ends", || !process.is_alive());
+    real.group.remove_child("second").unwrap();
+    real.root.remove_child(&real.name).unwrap();
 }
 
 /// While most memory is free, the guard has no polling timer. A busy process triggers the check

@@ -15,6 +15,7 @@ use limelight_sys::persistent_file::{keyed_lines, PersistentFile};
 use limelight_sys::pidfd::Pidfd;
 use limelight_sys::remote_memory::Released;
 use rustix::event::Timespec;
+use rustix::io::Errno;
 use rustix::process::Signal;
 use tracing::debug;
 
@@ -48,6 +49,7 @@ pub struct Target {
 /// The app's own cgroup.
 #[derive(Debug)]
 struct Group {
+    inode: u64,
     /// The `cgroup.procs` files of this cgroup and of all cgroups below it.
     procs: Vec<PersistentFile>,
     /// `cgroup.stat`, which counts the cgroups below it.
@@ -123,9 +125,15 @@ impl Target {
         self.key
     }
 
-    /// Whether exactly these processes are open, so that the app need not be opened again.
+    /// Whether exactly these processes and the app's present cgroups are open, so that the app need
+    /// not be opened again.
     pub fn is_of(&self, app: &App, members: &[ProcessId]) -> bool {
-        self.key == app.key && self.ids == members
+        let of_home = || match (&self.group, app.own_home()) {
+            (Some(group), Some(home)) => group.inode == home.inode && group.is_complete(),
+            (None, None) => true,
+            _ => false,
+        };
+        self.key == app.key && self.ids == members && of_home()
     }
 
     /// Whether the app has ended.
@@ -219,6 +227,7 @@ impl Group {
         let mut procs = Vec::new();
         collect_procs(cgroup, &mut procs);
         let group = Group {
+            inode: cgroup.id().0,
             procs,
             stat: PersistentFile::open(dir, "cgroup.stat").ok(),
             events,
@@ -232,30 +241,51 @@ impl Group {
         Some(group)
     }
 
+    /// Number of cgroups below this one; `None` without `cgroup.stat`.
+    fn descendants(&self) -> Option<u64> {
+        let mut text = [0; 256];
+        let text = self.stat.as_ref()?.read(&mut text).ok()?;
+        let mut lines = keyed_lines(text);
+        lines.find_map(|(name, count)| (name == b"nr_descendants").then_some(count))
+    }
+
+    /// Whether `procs` has the files of all present cgroups, or as many as are opened at most. An
+    /// app may replace a child cgroup by another one, so files of removed cgroups do not count.
+    fn is_complete(&self) -> bool {
+        let Some(below) = self.descendants() else {
+            return true;
+        };
+        let exists = |procs: &&PersistentFile| procs.read(&mut [0]) != Err(Errno::NODEV);
+        let open = match self.procs.len() {
+            // The app's own cgroup exists as long as the app.
+            1 => 1,
+            _ => self.procs.iter().filter(exists).count(),
+        };
+        match open {
+            GROUPS_MAX => below + 1 >= GROUPS_MAX as u64,
+            open => below + 1 == open as u64,
+        }
+    }
+
     /// Whether a process in this cgroup or below it is protected; also `true` if this is unknown.
-    /// It is unknown if a cgroup below this one was created or removed after [`Group::open`], or if
-    /// a cgroup has too many processes.
+    /// It is unknown if a cgroup below this one was created after [`Group::open`], or if a cgroup
+    /// has too many processes.
     fn blocked(&self, gate: &Gate) -> bool {
         let mut buffer = [0; PROCS_MAX];
-        let mut text = [0; 256];
-        let count = self
-            .stat
-            .as_ref()
-            .and_then(|stat| stat.read(&mut text).ok());
-        let below = count.and_then(|text| {
-            let mut lines = keyed_lines(text);
-            lines.find_map(|(name, count)| (name == b"nr_descendants").then_some(count))
-        });
-        if below.is_some_and(|below| below + 1 != self.procs.len() as u64) {
-            return true;
-        }
-        self.procs
+        let mut present = 0;
+        let blocked = self
+            .procs
             .iter()
             .any(|procs| match procs.read(&mut buffer) {
-                Ok(text) => text.len() == PROCS_MAX || gate.listed(text).is_some(),
+                Ok(text) => {
+                    present += 1;
+                    text.len() == PROCS_MAX || gate.listed(text).is_some()
+                }
                 // The cgroup was removed meanwhile, so it holds no process.
-                Err(errno) => errno != rustix::io::Errno::NODEV,
-            })
+                Err(errno) => errno != Errno::NODEV,
+            });
+        // Last, so that a cgroup that was created meanwhile counts.
+        blocked || self.descendants().is_some_and(|below| below + 1 != present)
     }
 
     fn is_populated(&self) -> bool {
@@ -378,90 +408,5 @@ pub(super) fn first_number(file: &PersistentFile) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::system::Roots;
-    use std::fs;
-
-    #[test]
-    fn small_processes_do_not_hide_a_large_one() {
-        let temp = tempfile::tempdir().unwrap();
-        for directory in ["cgroup", "sys"] {
-            fs::create_dir(temp.path().join(directory)).unwrap();
-        }
-        let process = |pid: i32, anonymous: u64, swapped: u64| {
-            let directory = temp.path().join(format!("proc/{pid}"));
-            fs::create_dir_all(&directory).unwrap();
-            let stat = format!("{pid} (x) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 70 0 0\n");
-            fs::write(directory.join("stat"), stat).unwrap();
-            let status = format!(
-                "Tgid:\t{pid}\nUid:\t1\t1\t1\t1\nRssAnon:\t{anonymous} kB\nVmSwap:\t{swapped} kB\n"
-            );
-            fs::write(directory.join("status"), status).unwrap();
-            ProcessId { pid, starttime: 70 }
-        };
-        let (small, tiny) = (process(5, 20, 0), process(6, 10, 0));
-        let (large, swapped) = (process(7, 900, 0), process(8, 0, 800));
-        let system = System::open(Roots::below(temp.path())).unwrap();
-        let members = [small, tiny, large, swapped];
-        assert_eq!(largest(&system, &members, 2), [large, swapped]);
-        assert_eq!(largest(&system, &members, 3), [small, large, swapped]);
-        assert_eq!(largest(&system, &members, 4), members);
-    }
-
-    #[test]
-    fn swap_is_counted_by_process_where_no_cgroup_counts_it() {
-        let temp = tempfile::tempdir().unwrap();
-        let own = std::process::id() as i32;
-        let group = temp.path().join("cgroup/app");
-        let process = temp.path().join(format!("proc/{own}"));
-        for directory in [&group, &process, &temp.path().join("sys")] {
-            fs::create_dir_all(directory).unwrap();
-        }
-        let stat = format!("{own} (x) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 70 0 0\n");
-        for (file, text) in [
-            ("stat", stat.as_str()),
-            ("statm", "9 5 3 0 0 0 0\n"),
-            (
-                "status",
-                "Name:\tx\nVmRSS:\t  20 kB\nVmSwap:\t      12 kB\nThreads:\t1\n",
-            ),
-        ] {
-            fs::write(process.join(file), text).unwrap();
-        }
-        let system = System::open(Roots::below(temp.path())).unwrap();
-        let id = ProcessId {
-            pid: own,
-            starttime: 70,
-        };
-        let inode = system
-            .cgroups
-            .open(&limelight_sys::cgroup::CgroupPath::parse("/app").unwrap());
-        let inode = inode.unwrap().id().0;
-        let app = App {
-            key: AppKey::Cgroup { inode },
-            name: "x".to_owned(),
-            process: None,
-            home: Some(limelight_core::model::Home {
-                path: "/app".to_owned(),
-                inode,
-                own: true,
-                adopted: false,
-            }),
-        };
-        let held = || Target::open(&system, &app, &[id]).unwrap().held();
-        fs::write(group.join("cgroup.events"), "populated 1\n").unwrap();
-        let anonymous = 2 * page_bytes();
-        let without = Held {
-            anonymous,
-            swapped: 12 << 10,
-        };
-        assert_eq!(held(), without);
-        fs::write(group.join("memory.swap.current"), "4096\n").unwrap();
-        let with = Held {
-            anonymous,
-            swapped: 4096,
-        };
-        assert_eq!(held(), with);
-    }
-}
+#[path = "target_tests.rs"]
+mod tests;
