@@ -772,3 +772,27 @@ fn second_scan_waits_until_it_is_due() {
     source.set_classes(Classes::default());
     assert!(source.is_due(at));
 }
+
+/// Lets a process run the program `name` in a directory of the fixture, which belongs to root.
+fn run_installed(fixture: &Fixture, pid: i32, comm: &str, name: &str) {
+    fixture.process(pid, 1, comm, 1000);
+    let program = fixture.temp.path().join(name);
+    fs::write(&program, "").unwrap();
+    let exe = fixture.temp.path().join(format!("proc/{pid}/exe"));
+    fs::remove_file(&exe).unwrap();
+    symlink(&program, exe).unwrap();
+}
+
+/// Desktops start an input method like an app that the user chose to start with the session.
+#[test]
+fn input_method_is_exempt_although_it_has_a_menu_entry() {
+    let fixture = Fixture::new();
+    let entry = "[Desktop Entry]\nName=Fcitx 5\nExec=fcitx5\n";
+    fixture.write("data/applications/org.fcitx.Fcitx5.desktop", entry);
+    let unit = format!("{USER}/app-org.fcitx.Fcitx5@autostart.service");
+    fixture.unit(&unit, &[710]);
+    assert_eq!(why(&fixture.look_anew(), "Fcitx 5"), None);
+    run_installed(&fixture, 710, "fcitx5", "fcitx5");
+    let why = why(&fixture.look_anew(), "Fcitx 5").unwrap_or_default();
+    assert!(why.contains("which other apps need"), "{why}");
+}

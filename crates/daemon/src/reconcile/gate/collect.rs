@@ -143,30 +143,25 @@ impl Collector {
             return;
         }
         self.scanned_at = Some(now);
-        let mut names: BTreeSet<&str> = request.helpers.iter().map(String::as_str).collect();
-        for name in session::names() {
-            names.insert(name);
-        }
+        let helper = |name: &str| request.helpers.iter().any(|helper| helper == name);
+        let needed = |name: &str| helper(name) || session::is_needed(name);
         let leaders = leaders(system);
         let servers = self.servers.refresh(system);
         let serving: BTreeSet<i32> = servers.iter().map(|id| id.pid).collect();
         let listed = |pid: i32| leaders.contains(&pid) || serving.contains(&pid);
-        let found = system
-            .proc
-            .named(|pid, name| listed(pid) || names.contains(name));
+        let found = system.proc.named(|pid, name| listed(pid) || needed(name));
         let found = found.unwrap_or_default();
-        let needed = found.iter().filter_map(|stat| {
+        let found = found.iter().filter_map(|stat| {
             let id = ProcessId {
                 pid: stat.pid,
                 starttime: stat.start_ticks,
             };
-            let named = names.contains(stat.comm.as_str());
             let needed = leaders.contains(&stat.pid)
                 || servers.contains(&id)
-                || (named && runs_installed(system, id, &stat.comm));
+                || (needed(&stat.comm) && runs_installed(system, id, &stat.comm));
             needed.then_some(id)
         });
-        self.session = needed.collect();
+        self.session = found.collect();
     }
 }
 

@@ -89,6 +89,26 @@ pub const DESKTOP: [&str; 58] = [
     "phosh",
 ];
 
+/// Input methods, through which the user types, and on-screen keyboards. The desktop starts them
+/// like apps of the session.
+pub const INPUT: [&str; 12] = [
+    "fcitx",
+    "fcitx5",
+    "ibus-daemon",
+    "ibus-x11",
+    "ibus-extension-gtk3",
+    "ibus-ui-gtk3",
+    "ibus-portal",
+    "ibus-dconf",
+    "mozc_server",
+    "maliit-keyboard",
+    "squeekboard",
+    "onboard",
+];
+
+/// Prefix of the process names of ibus's engines, one for each language.
+const INPUT_ENGINE: &str = "ibus-engine-";
+
 /// Programs that install or remove software.
 const PACKAGES: [&str; 18] = [
     "dpkg",
@@ -152,10 +172,17 @@ fn is_comm_of(comm: &str, name: &str) -> bool {
     name.get(..COMM_MAX).unwrap_or(name) == comm
 }
 
-/// Names of all programs that a session depends on, besides the configured helpers.
+/// Names of all programs that a session depends on, besides the configured helpers and the programs
+/// that only [`is_needed`] knows.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let comm = |name: &&'static str| name.get(..COMM_MAX).unwrap_or(name);
-    LOGIN.into_iter().chain(DESKTOP.iter().map(comm))
+    let session = DESKTOP.iter().chain(&INPUT);
+    LOGIN.into_iter().chain(session.map(comm))
+}
+
+/// Whether a session depends on programs with this name (`comm`), besides the configured helpers.
+pub fn is_needed(comm: &str) -> bool {
+    comm.starts_with(INPUT_ENGINE) || names().any(|name| name == comm)
 }
 
 /// Longest process name (`comm`), in bytes.
@@ -236,6 +263,21 @@ mod tests {
         assert!(
             names().any(|name| name == "i3lock") && names().any(|name| name == "kscreenlocker_g")
         );
+    }
+
+    #[test]
+    fn input_methods_are_recognised_by_name() {
+        for (comm, expected) in [
+            ("fcitx5", true),
+            ("ibus-daemon", true),
+            ("ibus-extension-", true),
+            ("ibus-engine-sim", true),
+            ("maliit-keyboard", true),
+            ("ibus-engine", false),
+            ("ibus-setup", false),
+        ] {
+            assert_eq!(is_needed(comm), expected, "{comm}");
+        }
     }
 
     #[test]

@@ -456,7 +456,7 @@ fn rows_of_places() -> BTreeMap<&'static str, Row> {
             (vec![guarded(Why::Ancestor)], all.clone()),
         ),
         (
-            "compositor, display and sound server, bus, session leader, login, panel, screen locker",
+            "compositor, display and sound server, bus, session leader, login, panel, screen locker, input method",
             (vec![guarded(Why::Session), edited(untouchable)], all.clone()),
         ),
         (
@@ -650,6 +650,7 @@ fn programs_in_the_documented_table_are_listed() {
         "login",
         "xfce4-panel",
         "swaylock",
+        "fcitx5",
     ] {
         assert!(listed(name), "{name} is not listed");
     }
