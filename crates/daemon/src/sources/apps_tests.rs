@@ -776,8 +776,8 @@ fn second_scan_waits_until_it_is_due() {
 /// Lets a process run the program `name` in a directory of the fixture, which belongs to root.
 fn run_installed(fixture: &Fixture, pid: i32, comm: &str, name: &str) {
     fixture.process(pid, 1, comm, 1000);
+    fixture.write(name, "");
     let program = fixture.temp.path().join(name);
-    fs::write(&program, "").unwrap();
     let exe = fixture.temp.path().join(format!("proc/{pid}/exe"));
     fs::remove_file(&exe).unwrap();
     symlink(&program, exe).unwrap();
@@ -795,4 +795,65 @@ fn input_method_is_exempt_although_it_has_a_menu_entry() {
     run_installed(&fixture, 710, "fcitx5", "fcitx5");
     let why = why(&fixture.look_anew(), "Fcitx 5").unwrap_or_default();
     assert!(why.contains("which other apps need"), "{why}");
+}
+
+/// `pipewire-pulse` is a link to `pipewire`. Its process has the name of the link.
+#[test]
+fn program_started_through_a_link_of_root_is_exempt() {
+    let fixture = Fixture::new();
+    for (pid, name) in [
+        (720, "linked"),
+        (721, "unlinked"),
+        (722, "theirs"),
+        (723, "elsewhere"),
+    ] {
+        fixture.unit(&format!("/app.slice/app-{name}-1.scope"), &[pid]);
+        run_installed(&fixture, pid, "pipewire-pulse", &format!("{name}/pipewire"));
+    }
+    let link = |directory: &str, to: &str| {
+        let link = fixture.temp.path().join(directory).join("pipewire-pulse");
+        symlink(to, &link).unwrap();
+        link
+    };
+    link("linked", "pipewire");
+    let theirs = link("theirs", "pipewire");
+    let chowned = std::os::unix::fs::lchown(theirs, Some(1000), None).is_ok();
+    link("elsewhere", "../linked/pipewire");
+    // An upgrade has replaced the program that runs.
+    fixture.unit("/app.slice/app-upgraded-1.scope", &[724]);
+    let deleted = "upgraded/pipewire (deleted)";
+    run_installed(&fixture, 724, "pipewire-pulse", deleted);
+    fixture.write("upgraded/pipewire", "");
+    link("upgraded", "pipewire");
+    let mut source = fixture.source(Classes::default());
+    let helpers = ["pipewire-pulse".to_owned()];
+    let found = source.look(&fixture.system, &helpers, &[], Duration::from_secs(1));
+    let found = found.unwrap();
+    for name in ["linked", "upgraded"] {
+        let why = why(&found, name).unwrap_or_default();
+        assert!(why.contains("which other apps need"), "{name}: {why}");
+    }
+    assert_eq!(why(&found, "unlinked"), None);
+    assert_eq!(why(&found, "elsewhere"), None);
+    if chowned {
+        assert_eq!(why(&found, "theirs"), None);
+    }
+}
+
+/// The program of a script is its interpreter, and a user's script can take any name.
+#[test]
+fn package_manager_that_is_a_script_counts_if_root_runs_it() {
+    let fixture = Fixture::new();
+    fixture.unit("/app.slice/app-root-1.scope", &[730]);
+    fixture.unit("/app.slice/app-user-1.scope", &[731]);
+    fixture.process(730, 1, "dnf", 0);
+    fixture.process(731, 1, "dnf", 1000);
+    let found = fixture.look_anew();
+    let uses = |pid| app_with(&found, pid).unwrap().uses.clone();
+    assert_eq!(uses(730), [Use::Packages]);
+    assert_eq!(uses(731), []);
+    // The user has started a program of root through a link of that name.
+    let uids = "Tgid:\t731\nUid:\t1000\t0\t0\t0\n";
+    fixture.write("proc/731/status", uids);
+    assert_eq!(app_with(&fixture.look_anew(), 731).unwrap().uses, []);
 }

@@ -3,12 +3,15 @@
 //! because any process can choose its name.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use limelight_core::model::apps::Use;
 use limelight_core::model::ProcessId;
 use limelight_sys::dir::Dir;
+use limelight_sys::files::FileStat;
 use limelight_sys::keyed::Keyed;
+use limelight_sys::process::Process;
 
 use crate::system::System;
 
@@ -188,30 +191,61 @@ pub fn is_needed(comm: &str) -> bool {
 /// Longest process name (`comm`), in bytes.
 const COMM_MAX: usize = 15;
 
+/// What the kernel appends to the path of an executable whose file was removed or replaced.
+const DELETED: &str = " (deleted)";
+
 /// Whether a process with this name (`comm`) really runs the installed program of that name. Any
-/// program can take any name, and a script of any name runs its interpreter.
+/// program can take any name, and a script of any name runs its interpreter. A process that root
+/// runs may be such a script.
 pub fn runs_installed(system: &System, id: ProcessId, comm: &str) -> bool {
     let Some(process) = system.same_process(id) else {
         return false;
     };
     match process.program() {
-        Ok((program, path)) => program.owner == 0 && is_program_of(&path, comm),
+        Ok((program, path)) => {
+            let named = || is_program_of(&path, comm) || is_linked(&program, &path, comm);
+            program.owner == 0 && (named() || is_of_root(&process))
+        }
         // If even root may not read the executable's path, the process does not run an ordinary
         // program. A user's process cannot get into that state, so only root's processes count.
         Err(_) => process.owner_uid().is_ok_and(|uid| uid == 0),
     }
 }
 
+/// Whether root runs the process, so that its name can be trusted. Many package managers are
+/// scripts that root runs. The real user ID counts too, because a user can start a set-user-ID
+/// program through a link of any name.
+fn is_of_root(process: &Process) -> bool {
+    let status = process.status();
+    status.is_ok_and(|status| (status.real_uid, status.effective_uid) == (0, 0))
+}
+
 /// Whether the executable at `path` is the one that `comm` names.
 fn is_program_of(path: &Path, comm: &str) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let name = name.strip_suffix(" (deleted)").unwrap_or(&name);
+    let name = name.strip_suffix(DELETED).unwrap_or(&name);
     // systemd's PAM helper sets its own name.
     let comm = if comm == "(sd-pam)" { "systemd" } else { comm };
     match comm.len() < COMM_MAX {
         true => name == comm,
         false => name.starts_with(comm),
     }
+}
+
+/// Whether `comm` is another name of the executable at `path`: root has made a link of that name
+/// beside it, such as `pipewire-pulse` beside `pipewire`. A shortened `comm` names no file.
+fn is_linked(program: &FileStat, path: &Path, comm: &str) -> bool {
+    if comm.len() >= COMM_MAX || comm.contains('/') {
+        return false;
+    }
+    let link = path.with_file_name(comm);
+    let is_roots = std::fs::symlink_metadata(&link).is_ok_and(|link| link.uid() == 0);
+    is_roots
+        && match path.to_string_lossy().strip_suffix(DELETED) {
+            // An upgrade has replaced the file.
+            Some(path) => link.canonicalize().is_ok_and(|to| to == Path::new(path)),
+            None => FileStat::at(&link).is_ok_and(|to| to.same_file(program)),
+        }
 }
 
 /// logind's sessions, one table of keys and values for each.
