@@ -478,8 +478,9 @@ impl Cgroup {
     }
 
     /// Pids of the processes in this group and all its descendants, ascending. Skips groups that
-    /// are removed during the walk. The walk stops at a depth of 64 levels, because the owner of a
-    /// group can nest groups without limit.
+    /// are removed during the walk, and threaded groups, whose processes the group above them
+    /// lists. The walk stops at a depth of 64 levels, because the owner of a group can nest groups
+    /// without limit.
     pub fn procs_below(&self) -> Result<Vec<i32>> {
         const LEVELS: u32 = 64;
         let mut pids = Vec::new();
@@ -501,7 +502,7 @@ impl Cgroup {
                 continue;
             }
             match child.collect_procs(pids, levels - 1) {
-                Err(error) if !error.is_gone() => return Err(error),
+                Err(error) if !error.is_gone() && !error.is_unsupported() => return Err(error),
                 _ => {}
             }
         }

@@ -269,6 +269,30 @@ impl Drop for RealGroup {
     }
 }
 
+/// The kernel does not list the processes of a threaded group, only those of the group above it.
+#[test]
+fn processes_of_a_group_with_a_threaded_child_are_listed() {
+    let Some(real) = RealGroup::new("threaded") else {
+        return;
+    };
+    let mut sleep = std::process::Command::new("sleep");
+    let mut process = sleep.arg("600").spawn().unwrap();
+    let pid = process.id() as i32;
+    let group = real.group();
+    group.attach(pid).unwrap();
+    let child = group.create_child("threads").unwrap();
+    child.write("cgroup.type", "threaded").unwrap();
+    child.write("cgroup.threads", &pid.to_string()).unwrap();
+    let listed = (group.kind(), child.procs(), group.procs_below());
+    process.kill().unwrap();
+    process.wait().unwrap();
+    let _ = group.remove_child("threads");
+    let (kind, of_child, below) = listed;
+    assert_eq!(kind.unwrap(), "domain threaded");
+    assert!(of_child.unwrap_err().is_unsupported());
+    assert_eq!(below.unwrap(), [pid]);
+}
+
 #[test]
 fn attribute_is_text_or_none() {
     let (temp, hierarchy) = fake();
