@@ -265,6 +265,7 @@ fn guard_kills_in_order_and_allocates_nothing() {
     freed_memory_in_per_cpu_lists_spares_the_next_app();
     all_processes_of_a_real_cgroup_are_killed();
     app_whose_child_cgroups_changed_is_killed();
+    app_with_a_threaded_child_cgroup_is_killed();
     busy_process_triggers_the_check();
     app_that_grew_is_killed_although_targets_are_rearmed();
     users::healthy_app_of_another_user_is_spared();
@@ -545,6 +546,33 @@ fn app_whose_child_cgroups_changed_is_killed() {
     assert!(report.how.is_some_and(|how| how.by_group), "{report:?}");
     wait_for("the app ends", || !process.is_alive());
     real.group.remove_child("second").unwrap();
+    real.root.remove_child(&real.name).unwrap();
+}
+
+/// A threaded cgroup lists no processes. The cgroup above it lists them.
+fn app_with_a_threaded_child_cgroup_is_killed() {
+    let Some(real) = RealCgroup::new("threaded") else {
+        return;
+    };
+    let machine = real.machine();
+    let mut process = machine.spawn(100);
+    real.group.attach(process.id.pid).unwrap();
+    real.group.create_child("threads").unwrap();
+    let group = real.hierarchy.mount_point().join(&real.name);
+    fs::write(group.join("threads/cgroup.type"), "threaded").unwrap();
+    let app = real.app(process.id);
+    let mut guard = Guard::start(&machine.system, thresholds(), Gate::default()).unwrap();
+    let victim = Victim {
+        candidate: candidate(&app, Class::Normal, MIB),
+        app: &app,
+        members: &[process.id],
+    };
+    assert_eq!(guard.arm(&machine.system, [victim]), 1);
+    machine.has(4);
+    let report = next_report(&guard);
+    assert!(report.how.is_some_and(|how| how.by_group), "{report:?}");
+    wait_for("the app ends", || !process.is_alive());
+    real.group.remove_child("threads").unwrap();
     real.root.remove_child(&real.name).unwrap();
 }
 

@@ -281,6 +281,11 @@ impl Group {
                     present += 1;
                     text.len() == PROCS_MAX || gate.listed(text).is_some()
                 }
+                // A threaded cgroup. The cgroup above it lists its processes.
+                Err(Errno::OPNOTSUPP) => {
+                    present += 1;
+                    false
+                }
                 // The cgroup was removed meanwhile, so it holds no process.
                 Err(errno) => errno != Errno::NODEV,
             });
