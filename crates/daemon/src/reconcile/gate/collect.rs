@@ -8,6 +8,7 @@ use limelight_core::model::protected::{Why, PREVIOUS_FOR};
 use limelight_core::model::{unit, App, AppKey, ProcessId};
 use limelight_sys::cgroup::CgroupPath;
 use limelight_sys::tree::ProcessTree;
+use tracing::debug;
 
 use crate::reconcile::gate::session::{self, leaders, runs_installed};
 use crate::sources::display_servers::ServingProcesses;
@@ -142,7 +143,8 @@ impl Collector {
         if self.scanned_at.is_some_and(fresh) {
             return;
         }
-        self.scanned_at = Some(now);
+        // Until a scan succeeds, the result of the last one counts and each collection scans.
+        self.scanned_at = None;
         let helper = |name: &str| request.helpers.iter().any(|helper| helper == name);
         let needed = |name: &str| helper(name) || session::is_needed(name);
         let leaders = leaders(system);
@@ -150,8 +152,11 @@ impl Collector {
         let serving: BTreeSet<i32> = servers.iter().map(|id| id.pid).collect();
         let listed = |pid: i32| leaders.contains(&pid) || serving.contains(&pid);
         let found = system.proc.named(|pid, name| listed(pid) || needed(name));
-        let found = found.unwrap_or_default();
-        let found = found.iter().filter_map(|stat| {
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => return debug!("cannot scan for the session's processes: {error}"),
+        };
+        let session = found.iter().filter_map(|stat| {
             let id = ProcessId {
                 pid: stat.pid,
                 starttime: stat.start_ticks,
@@ -161,7 +166,8 @@ impl Collector {
                 || (needed(&stat.comm) && runs_installed(system, id, &stat.comm));
             needed.then_some(id)
         });
-        self.session = found.collect();
+        self.session = session.collect();
+        self.scanned_at = Some(now);
     }
 }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 
 use super::*;
+use crate::reconcile::gate::collect::{Collector, Request};
 use crate::system::Roots;
 use std::fs;
+use std::time::Duration;
 
 const APP: AppKey = AppKey::Cgroup { inode: 7 };
 
@@ -145,4 +147,40 @@ fn process_in_a_cgroup_whose_name_is_not_utf8_is_protected() {
     fs::write(file, b"0::/other/\xff/sub\n").unwrap();
     let blocked = |path: &str| gate.group(path, Harm::Freeze, APP).is_some();
     assert!(blocked("/other") && !blocked("/fg"));
+}
+
+/// Processes that the session needs, as of a collection at this time.
+fn session(machine: &Machine, collector: &mut Collector, at_s: u64) -> Vec<i32> {
+    let helpers = ["sh".to_owned()];
+    let request = Request {
+        helpers: &helpers,
+        ..Request::default()
+    };
+    let wanted = collector.collect(&machine.system, Duration::from_secs(at_s), request);
+    let session = wanted.iter().filter(|(_, _, why)| *why == Why::Session);
+    session.map(|(id, _, _)| id.pid).collect()
+}
+
+#[test]
+fn failed_scan_keeps_the_session_and_is_repeated_at_once() {
+    let machine = Machine::new();
+    let shell = |pid: i32| {
+        machine.process(pid, "/session");
+        let proc = machine.temp.path().join(format!("proc/{pid}"));
+        let stat = format!("{pid} (sh) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 70 0 0\n");
+        fs::write(proc.join("stat"), stat).unwrap();
+        fs::write(proc.join("comm"), "sh\n").unwrap();
+        std::os::unix::fs::symlink("/bin/sh", proc.join("exe")).unwrap();
+    };
+    let mut collector = Collector::default();
+    shell(5);
+    assert_eq!(session(&machine, &mut collector, 100), [5]);
+    // The name of a process cannot be read.
+    machine.process(6, "/bg");
+    let unreadable = machine.temp.path().join("proc/6/comm");
+    fs::create_dir(&unreadable).unwrap();
+    shell(7);
+    assert_eq!(session(&machine, &mut collector, 120), [5]);
+    fs::remove_dir(unreadable).unwrap();
+    assert_eq!(session(&machine, &mut collector, 121), [5, 7]);
 }
