@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Without a free descriptor, scans and writes fail. The daemon then takes no app for ended, and
-//! restores values later that it could not restore at once. This is a separate test program,
-//! because the limit applies to the whole process.
+//! restores values later that it could not restore at once. The gate then refuses actions on
+//! processes that it cannot find. This is a separate test program, because the limit applies to the
+//! whole process.
 
 #[allow(dead_code)]
 mod common;
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use common::Machine;
+use limelight_core::model::protected::Why;
+use limelight_core::model::{AppKey, Harm, ProcessId};
+use limelight_daemon::reconcile::gate::Gate;
+use limelight_daemon::system::{Roots, System};
 use limelight_proto::Response;
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
@@ -41,9 +47,13 @@ impl Drop for Exhausted {
     }
 }
 
+/// Held by each test, because the limit applies to all of them.
+static ALONE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn no_state_is_lost_while_no_descriptor_is_left() {
     const A: &str = "u/app-a-1.scope";
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let machine = Machine::new();
     machine.make_cgroup("u");
     machine.make_cgroup(A);
@@ -83,4 +93,49 @@ fn no_state_is_lost_while_no_descriptor_is_left() {
     });
     assert_eq!(machine.recorded(), []);
     daemon.stop();
+}
+
+#[test]
+fn gate_refuses_actions_on_processes_that_it_cannot_open() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let temp = tempfile::tempdir().unwrap();
+    for directory in ["proc", "sys", "cgroup"] {
+        fs::create_dir(temp.path().join(directory)).unwrap();
+    }
+    let system = System::open(Roots {
+        proc: temp.path().join("proc"),
+        sys: temp.path().join("sys"),
+        cgroup: Some(temp.path().join("cgroup")),
+        ..Roots::default()
+    });
+    let system = system.unwrap();
+    let process = |pid: i32, cgroup: &str| {
+        let directory = temp.path().join(format!("proc/{pid}"));
+        fs::create_dir(&directory).unwrap();
+        let stat = format!("{pid} (x) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 70 0 0\n");
+        fs::write(directory.join("stat"), stat).unwrap();
+        fs::write(directory.join("cgroup"), format!("0::{cgroup}\n")).unwrap();
+        ProcessId { pid, starttime: 70 }
+    };
+    let (known, new) = (process(5, "/known"), process(6, "/new"));
+    let gate = Gate::default();
+    let update = |wanted: &[(ProcessId, Why)]| {
+        let wanted = wanted.iter().map(|(id, why)| (*id, None, *why));
+        gate.update(&system, wanted, Vec::new());
+    };
+    let refused = |path: &str| {
+        let app = AppKey::Cgroup { inode: 7 };
+        gate.group(path, Harm::Freeze, app).is_some()
+    };
+    update(&[(known, Why::Topmost)]);
+    let exhausted = Exhausted::new();
+    // The reason changes, so that the process is examined again.
+    update(&[(known, Why::Previous)]);
+    assert!(refused("/known") && !refused("/other"));
+    // The cgroup of the new process is unknown, so that it may be any.
+    update(&[(known, Why::Previous), (new, Why::Topmost)]);
+    assert!(refused("/known") && refused("/new") && refused("/other"));
+    drop(exhausted);
+    update(&[(known, Why::Previous), (new, Why::Topmost)]);
+    assert!(refused("/known") && refused("/new") && !refused("/other"));
 }

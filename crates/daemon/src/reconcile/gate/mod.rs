@@ -26,6 +26,7 @@ use limelight_core::model::protected::{contains, Why};
 use limelight_core::model::{AppKey, Guarded, Harm, ProcessId, Protected};
 use limelight_sys::cgroup::CgroupPath;
 use limelight_sys::persistent_file::PersistentFile;
+use rustix::io::Errno;
 
 use crate::reconcile::gate::collect::Wanted;
 use crate::system::System;
@@ -86,26 +87,48 @@ struct Home {
     procs: Option<PersistentFile>,
 }
 
-/// A protected process, with its open `cgroup` file.
+/// A protected process, with its `cgroup` file.
 #[derive(Debug)]
 struct Watched {
     guarded: Guarded,
-    cgroup: Option<PersistentFile>,
+    cgroup: Place,
+}
+
+/// The `cgroup` file of a protected process.
+#[derive(Debug, Clone)]
+enum Place {
+    Open(Arc<PersistentFile>),
+    /// There is no such file, or it cannot be read. The process then has no known cgroup.
+    Missing,
+    /// No descriptor was left to open the file. The process may be in any cgroup.
+    Unknown,
 }
 
 impl Watched {
-    /// Whether `rule` refuses an action, given the current cgroup of the process. A process that
-    /// has ended never causes a refusal. If the file cannot be read, the last known cgroup counts.
-    fn refuses(&self, rule: impl Fn(&str) -> bool) -> bool {
-        let mut buffer = [0; TEXT_MAX];
-        let Some(file) = &self.cgroup else {
-            return rule(&self.guarded.cgroup);
+    /// Whether `rule` refuses an action on the cgroup `path`, given the current cgroup of the
+    /// process. A process that has ended never causes a refusal. If the file cannot be read, the
+    /// last known cgroup counts. An unknown cgroup may be `path`.
+    fn refuses(&self, path: &str, rule: impl Fn(&str) -> bool) -> bool {
+        let last = match self.guarded.cgroup.as_str() {
+            "" => path,
+            last => last,
         };
-        match file.read(&mut buffer) {
-            Ok(text) => path_in(text).is_some_and(rule),
-            Err(rustix::io::Errno::SRCH) => false,
-            Err(_) => rule(&self.guarded.cgroup),
+        let mut buffer = [0; TEXT_MAX];
+        match &self.cgroup {
+            Place::Open(file) => match file.read(&mut buffer) {
+                Ok(text) => path_in(text).is_some_and(rule),
+                Err(Errno::SRCH) => false,
+                Err(_) => rule(last),
+            },
+            Place::Missing => rule(&self.guarded.cgroup),
+            Place::Unknown => rule(last),
         }
+    }
+
+    /// Whether it need not be opened again if it is protected for this reason.
+    fn is_for(&self, app: Option<AppKey>, why: Why) -> bool {
+        let unknown = matches!(self.cgroup, Place::Unknown);
+        (self.guarded.app, self.guarded.why) == (app, why) && !unknown
     }
 }
 
@@ -164,20 +187,24 @@ impl Gate {
             if watched.len() == GUARDED_MAX || watched.iter().any(|one| known(&one)) {
                 continue;
             }
-            let file = before.iter().find(known);
-            watched.extend(match file {
-                Some(one) if (one.guarded.app, one.guarded.why) == (app, why) => {
-                    Some(Arc::clone(one))
+            let last = before.iter().find(known);
+            watched.extend(match last.filter(|one| one.is_for(app, why)) {
+                Some(one) => Some(Arc::clone(one)),
+                None => {
+                    let wanted = (process, app, why);
+                    watch(system, wanted, last.map(Arc::as_ref)).map(Arc::new)
                 }
-                _ => watch(system, process, app, why).map(Arc::new),
             });
         }
         let mut buffer = [0; TEXT_MAX];
         let now = watched.iter().map(|one| {
-            let text = one.cgroup.as_ref().map(|file| file.read(&mut buffer));
+            let text = match &one.cgroup {
+                Place::Open(file) => file.read(&mut buffer).ok(),
+                Place::Missing | Place::Unknown => None,
+            };
             let path = match text {
-                Some(Ok(text)) => path_in(text).unwrap_or_default().to_owned(),
-                _ => one.guarded.cgroup.clone(),
+                Some(text) => path_in(text).unwrap_or_default().to_owned(),
+                None => one.guarded.cgroup.clone(),
             };
             Guarded {
                 cgroup: path,
@@ -213,7 +240,7 @@ impl Gate {
         let watched = self.state().watched.clone();
         let found = watched.iter().find(|one| {
             let here = |cgroup: &str| one.guarded.refuses_group_from(cgroup, path, harm, app);
-            one.refuses(here)
+            one.refuses(path, here)
         });
         let blocked = found.map(|one| blocked(one));
         note(&mut self.state(), harm, blocked)
@@ -333,22 +360,37 @@ fn note(state: &mut State, harm: Harm, blocked: Option<Blocked>) -> Option<Block
     blocked
 }
 
-/// Opens a process's `cgroup` file; `None` if the process has ended.
-fn watch(system: &System, process: ProcessId, app: Option<AppKey>, why: Why) -> Option<Watched> {
-    let open = system.same_process(process)?;
-    let file = PersistentFile::open(open.dir(), "cgroup").ok();
-    let mut buffer = [0; TEXT_MAX];
-    // The kernel allocates a file's buffer at the first read, so the first read happens here.
-    let text = file.as_ref().and_then(|file| file.read(&mut buffer).ok());
-    let cgroup = text.and_then(path_in).unwrap_or_default().to_owned();
+/// Opens a process's `cgroup` file; `None` if the process has ended. Without a free descriptor that
+/// is unknown. The process then counts as running, where it was according to `last`, its last entry.
+fn watch(system: &System, (process, app, why): Wanted, last: Option<&Watched>) -> Option<Watched> {
+    let file = system.living(process).and_then(|found| {
+        let file = found.map(|process| PersistentFile::open(process.dir(), "cgroup"));
+        file.transpose()
+    });
+    let (path, cgroup) = match file {
+        Ok(None) => return None,
+        Ok(Some(file)) => {
+            let mut buffer = [0; TEXT_MAX];
+            // The kernel allocates a file's buffer at the first read, so the first read happens
+            // here.
+            let text = file.read(&mut buffer).ok();
+            let path = text.and_then(path_in).unwrap_or_default();
+            (path.to_owned(), Place::Open(Arc::new(file)))
+        }
+        Err(error) if error.is_exhausted() => match last {
+            Some(last) => (last.guarded.cgroup.clone(), last.cgroup.clone()),
+            None => (String::new(), Place::Unknown),
+        },
+        Err(_) => (String::new(), Place::Missing),
+    };
     Some(Watched {
         guarded: Guarded {
             process,
-            cgroup,
+            cgroup: path,
             app,
             why,
         },
-        cgroup: file,
+        cgroup,
     })
 }
 
