@@ -236,6 +236,32 @@ impl SparedRing {
 }
 
 impl Shared {
+    /// The state before an app is armed. `again`: see [`Alarms::again`].
+    fn new(thresholds: Thresholds, alarm: Option<Alarm>, again: bool) -> Result<Shared, Unusable> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let event = || eventfd(0, flags).map_err(Unusable::NoEventfd);
+        Ok(Shared {
+            state: Mutex::new(State {
+                shortage: Shortage::new(thresholds),
+                kept: 0,
+                armed: Armed::default(),
+                takers: Takers::default(),
+                reports: Reports::new(),
+                grace: Duration::ZERO,
+                spared: SparedRing::default(),
+                alarms: Alarms {
+                    fresh: alarm,
+                    spent: None,
+                    again,
+                },
+                paused: false,
+                stop: false,
+            }),
+            wake: event()?,
+            told: event()?,
+        })
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -268,28 +294,7 @@ impl Guard {
             ),
             Err(error) => format!("no PSI trigger ({error})"),
         };
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let event = || eventfd(0, flags).map_err(Unusable::NoEventfd);
-        let shared = Arc::new(Shared {
-            state: Mutex::new(State {
-                shortage: Shortage::new(thresholds),
-                kept: 0,
-                armed: Armed::default(),
-                takers: Takers::default(),
-                reports: Reports::new(),
-                grace: Duration::ZERO,
-                spared: SparedRing::default(),
-                alarms: Alarms {
-                    fresh: alarm,
-                    spent: None,
-                    again,
-                },
-                paused: false,
-                stop: false,
-            }),
-            wake: event()?,
-            told: event()?,
-        });
+        let shared = Arc::new(Shared::new(thresholds, alarm, again)?);
         let watch = Watch::new(Arc::clone(&shared), files, trigger.ok(), gate);
         let ready = Arc::new(Barrier::new(2));
         let thread_ready = Arc::clone(&ready);

@@ -250,11 +250,12 @@ impl Watch {
         }
     }
 
-    /// The paging counters, reread where a kill may depend on them.
+    /// The paging counters, reread where a kill may depend on them. If that fails, the last ones:
+    /// any others would look like paging.
     fn paging(&mut self, at: Duration, level: Level, narrow: bool) -> Paging {
         let due = self.shared.state().shortage.are_rates_due(at);
         if due || !is_unhurried(level, narrow) {
-            self.paged = self.files.paging().unwrap_or_default();
+            self.paged = self.files.paging().unwrap_or(self.paged);
         }
         self.paged
     }
@@ -419,6 +420,8 @@ fn touch_stack() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use limelight_core::model::shortage::Thresholds;
+    use limelight_sys::proc::Proc;
 
     #[test]
     fn caches_in_use_are_unavailable_below_the_low_watermark() {
@@ -440,6 +443,24 @@ mod tests {
         };
         // The apps' memory can go to swap instead.
         assert_eq!(left(swap, 0), 12 * MIB);
+    }
+
+    #[test]
+    fn counters_that_cannot_be_read_stay_the_same() {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::write(temp.path().join("meminfo"), "MemTotal: 100 kB\n").unwrap();
+        // A directory can be opened but not read.
+        std::fs::create_dir(temp.path().join("vmstat")).unwrap();
+        let proc = Proc::open(&temp.path().to_string_lossy()).unwrap();
+        let files = GaugeFiles::open(&proc).unwrap();
+        let shared = Arc::new(Shared::new(Thresholds::default(), None, false).unwrap());
+        let mut watch = Watch::new(shared, files, None, Gate::default());
+        let paged = Paging {
+            swapped_out: 1 << 20,
+            ..Paging::default()
+        };
+        watch.paged = paged;
+        assert_eq!(watch.paging(now(), Level::Kill, true), paged);
     }
 
     #[test]
