@@ -17,14 +17,13 @@ use std::path::Path;
 use std::sync::mpsc::Receiver;
 
 use limelight_core::model::{AppKey, ProcessId};
-use limelight_sys::pidfd::Pidfd;
 use limelight_sys::proc::Proc;
 use limelight_sys::remote_memory::{AddressRange, RemoteAdvice};
 
 use crate::event_loop::answers::Reply;
 use crate::mechanisms::swap::swapper::footprint::{lock, Footprint, Footprints, Memory};
 use crate::mechanisms::swap::swapper::ranges::{both, either, joined, without};
-use crate::mechanisms::swap::swapper::{failure, Done, Errand};
+use crate::mechanisms::swap::swapper::{failure, pidfd_of, Done, Errand};
 use crate::system::{now, same_process};
 
 /// Maximum number of ranges that are remembered for one process: of its files, and of its memory.
@@ -217,10 +216,8 @@ fn advise(proc: &Proc, member: ProcessId, ranges: &[AddressRange]) -> limelight_
     if ranges.is_empty() {
         return Ok(0);
     }
-    let pidfd = Pidfd::open(member.pid)?;
-    // Check after opening: if the process still exists then, the pidfd refers to it.
-    match same_process(proc, member) {
-        Some(_) => pidfd.advise(ranges, RemoteAdvice::WillNeed),
+    match pidfd_of(proc, member)? {
+        Some(pidfd) => pidfd.advise(ranges, RemoteAdvice::WillNeed),
         None => Ok(0),
     }
 }

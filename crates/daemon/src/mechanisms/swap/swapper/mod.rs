@@ -20,11 +20,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use limelight_core::model::{AppKey, ProcessId};
+use limelight_sys::pidfd::Pidfd;
+use limelight_sys::proc::Proc;
 use tracing::debug;
 
 use crate::event_loop::answers::{answers, Answers, Reply};
 use crate::reconcile::gate::Gate;
 use crate::restore::Place;
+use crate::system::same_process;
 
 use footprint::Footprints;
 use squeeze::Squeezer;
@@ -233,6 +236,16 @@ impl Swapper {
     pub fn answers(&self) -> &Answers<Done> {
         &self.answers
     }
+}
+
+/// Opens a pidfd of exactly this process; `None` if it has ended.
+fn pidfd_of(proc: &Proc, member: ProcessId) -> limelight_sys::Result<Option<Pidfd>> {
+    let pidfd = match Pidfd::open(member.pid) {
+        Err(error) if error.is_gone() => return Ok(None),
+        pidfd => pidfd?,
+    };
+    // Check after opening: if the process still exists then, the pidfd refers to it.
+    Ok(same_process(proc, member).map(|_| pidfd))
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {

@@ -25,7 +25,7 @@ use limelight_sys::remote_memory::{AddressRange, RemoteAdvice};
 use crate::event_loop::answers::Reply;
 use crate::mechanisms::swap::swapper::footprint::{lock, Footprints};
 use crate::mechanisms::swap::swapper::ranges::{both, without};
-use crate::mechanisms::swap::swapper::{failure, Done, Job, Squeeze};
+use crate::mechanisms::swap::swapper::{failure, pidfd_of, Done, Job, Squeeze};
 use crate::reconcile::gate::Gate;
 use crate::restore::Place;
 use crate::system::self_tuning::stand_back;
@@ -138,11 +138,11 @@ impl Squeezer {
         // or failed, or if `job.dry`, `memory.reclaim` takes the rest.
         let (mut reached, mut failed) = (false, false);
         for &member in &job.members {
-            let pieces = self.pieces(job, member, left);
-            let (pieces, pidfd) = match (pieces, Pidfd::open(member.pid)) {
-                (Ok(pieces), Ok(pidfd)) => (pieces, pidfd),
+            let (pieces, pidfd) = match self.pieces(job, member, left) {
+                Ok(Some(found)) => found,
                 // A process that has ended has no memory.
-                (Err(error), _) | (_, Err(error)) => {
+                Ok(None) => continue,
+                Err(error) => {
                     failed |= !error.is_gone();
                     continue;
                 }
@@ -214,17 +214,19 @@ impl Squeezer {
         Ok((group.id().0 == place.inode).then_some(group))
     }
 
-    /// The process's memory in pieces of at most [`PIECE`], `most` bytes in all. Memory that the
-    /// app needs when it returns is left out; with `job.dry` it comes last.
+    /// The process's memory in pieces of at most [`PIECE`], `most` bytes in all, and the process.
+    /// Memory that the app needs when it returns is left out; with `job.dry` it comes last. `None`
+    /// if the process has ended.
     fn pieces(
         &self,
         job: &Squeeze,
         member: ProcessId,
         most: u64,
-    ) -> limelight_sys::Result<Vec<Vec<AddressRange>>> {
+    ) -> limelight_sys::Result<Option<(Vec<Vec<AddressRange>>, Pidfd)>> {
         let proc = Proc::open(&self.proc.to_string_lossy())?;
-        let Some(process) = same_process(&proc, member) else {
-            return Ok(Vec::new());
+        let opened = (same_process(&proc, member), pidfd_of(&proc, member)?);
+        let (Some(process), Some(pidfd)) = opened else {
+            return Ok(None);
         };
         let present = process.anonymous_pages(LOOK_MOST)?;
         let known = lock(&self.footprints);
@@ -234,7 +236,7 @@ impl Squeezer {
         if job.dry {
             ordered.extend(both(&present, hot));
         }
-        Ok(cut(&ordered, most))
+        Ok(Some((cut(&ordered, most), pidfd)))
     }
 }
 
@@ -403,6 +405,21 @@ mod tests {
             let asked = std::fs::read_to_string(temp.path().join("app/memory.reclaim")).unwrap();
             assert_eq!(asked, PIECE.to_string());
         }
+    }
+
+    /// The advice then reaches no process.
+    #[test]
+    fn process_that_reuses_a_pid_is_not_squeezed() {
+        let (temp, inode) = fake_group();
+        let other = Sleeper::new();
+        let mut job = job(inode);
+        job.members = vec![ProcessId {
+            pid: other.0.id() as i32,
+            starttime: 0,
+        }];
+        squeezer(temp.path(), page_out).squeeze(&job).unwrap();
+        let asked = std::fs::read_to_string(temp.path().join("app/memory.reclaim")).unwrap();
+        assert_eq!(asked, PIECE.to_string());
     }
 
     #[test]
