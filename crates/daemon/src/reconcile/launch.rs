@@ -54,8 +54,9 @@ impl Reconciler {
             debug!("pid {} is expected in the foreground", starting.id.pid);
             self.model.starting = found;
             self.reconcile(Scope::All(Event::Starting));
-            let latest = now() + self.config.settings.protect.interval;
-            self.ticks.next = self.ticks.next.clamp(now(), latest);
+            let at = now();
+            let latest = at + self.config.settings.protect.interval;
+            self.ticks.next = self.ticks.next.clamp(at, latest);
         }
     }
 
