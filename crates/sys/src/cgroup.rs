@@ -482,26 +482,38 @@ impl Cgroup {
     /// lists. The walk stops at a depth of 64 levels, because the owner of a group can nest groups
     /// without limit.
     pub fn procs_below(&self) -> Result<Vec<i32>> {
+        self.procs_below_within(usize::MAX)
+    }
+
+    /// Like [`Cgroup::procs_below`], but reads at most this many descendants. With more, it fails
+    /// and has read hardly more: the owner of a group can make groups without limit.
+    pub fn procs_below_within(&self, mut groups: usize) -> Result<Vec<i32>> {
         const LEVELS: u32 = 64;
         let mut pids = Vec::new();
-        self.collect_procs(&mut pids, LEVELS)?;
+        self.collect_procs(&mut pids, LEVELS, &mut groups)?;
         pids.sort_unstable();
         pids.dedup();
         Ok(pids)
     }
 
-    fn collect_procs(&self, pids: &mut Vec<i32>, levels: u32) -> Result<()> {
+    fn collect_procs(&self, pids: &mut Vec<i32>, levels: u32, groups: &mut usize) -> Result<()> {
         pids.extend(self.procs()?);
         if levels == 0 {
             return Ok(());
         }
-        for child in self.children()? {
+        let (names, more) = self.child_names(*groups)?;
+        if more {
+            let path = self.dir.path();
+            return Err(Error::new("read all groups below", path, Errno::TOOBIG));
+        }
+        *groups -= names.len();
+        for child in self.opened(names) {
             let child = child?;
             // Skips empty groups early, because most groups of a large tree are empty.
             if child.is_populated().is_ok_and(|populated| !populated) {
                 continue;
             }
-            match child.collect_procs(pids, levels - 1) {
+            match child.collect_procs(pids, levels - 1, groups) {
                 Err(error) if !error.is_gone() && !error.is_unsupported() => return Err(error),
                 _ => {}
             }
@@ -516,18 +528,21 @@ impl Cgroup {
             true => Vec::new(),
             false => self.dir.directories()?,
         };
-        Ok(names
-            .into_iter()
-            .filter_map(|name| match self.child(&name) {
-                Err(
-                    Error::Invalid {
-                        errno: Errno::NOTDIR,
-                        ..
-                    }
-                    | Error::Gone { .. },
-                ) => None,
-                child => Some(child),
-            }))
+        Ok(self.opened(names))
+    }
+
+    fn opened(&self, names: Vec<String>) -> impl Iterator<Item = Result<Cgroup>> + '_ {
+        let names = names.into_iter();
+        names.filter_map(|name| match self.child(&name) {
+            Err(
+                Error::Invalid {
+                    errno: Errno::NOTDIR,
+                    ..
+                }
+                | Error::Gone { .. },
+            ) => None,
+            child => Some(child),
+        })
     }
 
     /// Names of at most `most` child groups, and whether there are more. A group without

@@ -109,6 +109,17 @@ fn processes_and_children_are_listed() {
 }
 
 #[test]
+fn only_a_limited_number_of_groups_is_read() {
+    let (_temp, hierarchy) = fake();
+    let slice = hierarchy.open(&path("/user.slice")).unwrap();
+    assert_eq!(slice.procs_below_within(1).unwrap(), [7, 12, 40]);
+    let error = slice.procs_below_within(0).unwrap_err();
+    assert!(!error.is_gone() && !error.is_unsupported(), "{error}");
+    slice.create_child("more").unwrap();
+    assert!(slice.procs_below_within(1).is_err());
+}
+
+#[test]
 fn chain_starts_below_the_root_and_ends_at_the_group() {
     let names = |text: &str| -> Vec<String> {
         path(text)

@@ -14,7 +14,7 @@ use limelight_sys::pidfd::Pidfd;
 
 use crate::sources::sessions::active_users;
 use crate::system::access::{Access, Speaker};
-use crate::system::identify::{app_of_pid, no_process, open_home, Refusal};
+use crate::system::identify::{app_of_pid, no_process, open_home, Refusal, GROUPS_MAX};
 use crate::system::System;
 
 /// Whether this user may currently make claims, for any app.
@@ -160,7 +160,8 @@ pub fn confine(system: &System, uid: u32, app: App) -> App {
         .path
         .split('/')
         .any(|name| name == format!("user-{uid}.slice"));
-    let procs = open_home(system, &app).and_then(|home| home.procs_below().ok());
+    let procs = open_home(system, &app);
+    let procs = procs.and_then(|home| home.procs_below_within(GROUPS_MAX).ok());
     if in_own_slice || procs.is_some_and(|procs| owns_all(system, uid, &procs).is_ok()) {
         return app;
     }

@@ -185,11 +185,14 @@ pub fn home_of(system: &System, id: ProcessId, path: &str) -> Option<Home> {
 /// form a loop.
 const ANCESTORS_MAX: usize = 64;
 
+/// Maximum number of cgroups that are read below the cgroup of an app that a user names.
+pub const GROUPS_MAX: usize = 256;
+
 /// Whether a cgroup holds nothing but this process and its descendants. Reads the ancestors of the
 /// cgroup's processes, because the process tree of the whole machine takes much longer to read.
 fn holds_only_tree(system: &System, path: &CgroupPath, pid: i32) -> bool {
     let cgroup = system.cgroups.open(path);
-    let Ok(procs) = cgroup.and_then(|cgroup| cgroup.procs_below()) else {
+    let Ok(procs) = cgroup.and_then(|cgroup| cgroup.procs_below_within(GROUPS_MAX)) else {
         return false;
     };
     !procs.is_empty() && procs.iter().all(|other| descends(system, *other, pid))

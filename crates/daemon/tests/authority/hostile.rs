@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use limelight_proto::{ErrorCode, Response, LINE_MAX};
 use rustix::net::{sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-use super::STRANGER;
+use super::{World, FRONT, OWNER, STRANGER};
 use crate::common::{Machine, Running};
 
 /// Runs the daemon's event loop until the client thread has finished; returns the thread's result.
@@ -255,6 +255,30 @@ fn flood_of_lookups_is_refused_and_told_how_long_to_wait() {
         // Other clients are still served.
         is_served(&mut daemon);
     }
+}
+
+/// Any user may claim, and make cgroups without limit.
+#[test]
+fn claimed_cgroup_with_very_many_cgroups_is_refused() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    for number in 0..300 {
+        let path = format!("cgroup/{FRONT}/g{number}/cgroup.procs");
+        world.machine.write(&path, "");
+    }
+    let mut daemon = world.start(false);
+    let mut owner = daemon.connect_as(OWNER);
+    let claim =
+        format!(r#"{{"op":"focus","target":{{"cgroup":"/{FRONT}"}},"source":"test","hold":true}}"#);
+    let answer = daemon.ask_over(&mut owner, &claim);
+    let Response::Error { code, message, .. } = answer else {
+        panic!("{answer:?}");
+    };
+    assert_eq!(code, ErrorCode::BadRequest, "{message}");
+    assert!(message.contains("read all groups below"), "{message}");
+    assert_eq!(daemon.topmost(), None);
+    daemon.stop();
 }
 
 #[test]

@@ -22,7 +22,7 @@ use crate::control::visibility::Viewer;
 use crate::reconcile::Reconciler;
 use crate::sources::{Input, Sources};
 use crate::system::access::Speaker;
-use crate::system::identify::{self, Refusal};
+use crate::system::identify::{self, Refusal, GROUPS_MAX};
 use crate::system::{authorization, now, System};
 
 use rules::{keeps_promise, rules, Cost};
@@ -328,9 +328,18 @@ fn claimed_process(system: &System, peer: PeerCred, pid: i32) -> Result<App, Ref
 
 fn claimed_cgroup(system: &System, peer: PeerCred, path: &str) -> Result<App, Refusal> {
     let app = identify::app_of_cgroup(system, path)?;
-    let procs = identify::open_home(system, &app)
-        .and_then(|home| home.procs_below().ok())
-        .unwrap_or_default();
+    let home = identify::open_home(system, &app);
+    let procs = match home.map(|home| home.procs_below_within(GROUPS_MAX)) {
+        None => Vec::new(),
+        Some(Err(error)) if error.is_gone() => Vec::new(),
+        Some(procs) => procs.map_err(|error| {
+            Refusal::new(
+                ErrorCode::BadRequest,
+                format!("cannot claim {}: {error}", describe(&app)),
+                "name a process of the app",
+            )
+        })?,
+    };
     if procs.is_empty() {
         return Err(Refusal::new(
             ErrorCode::NotFound,
