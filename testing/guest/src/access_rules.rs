@@ -164,6 +164,7 @@ pub fn run(stage: Stage) -> Result<()> {
     names(reporter, forger.pid())?;
     flood(reporter, &daemon)?;
     flood_of_cgroups(reporter)?;
+    flood_of_scores(reporter, &daemon)?;
 
     limelight(&["focus", "--none"])?;
     fs::remove_dir_all(SESSIONS).context("cannot remove the sessions")?;
@@ -361,6 +362,51 @@ fn flood(reporter: &Reporter, daemon: &Daemon) -> Result<()> {
         "after the flood of requests, root gets an answer within 5 s",
         asked.elapsed() < Duration::from_secs(5),
         format!("answered after {:?}", asked.elapsed()),
+    )
+}
+
+/// A process of one user changes its own `oom_score_adj` as fast as it can. Last, because the
+/// values are scanned for a minute afterwards.
+fn flood_of_scores(reporter: &Reporter, daemon: &Daemon) -> Result<()> {
+    let scores = || -> Result<String> {
+        let (_, status) = daemon::json(&["status"])?;
+        let sources = status["sources"].as_array().cloned().unwrap_or_default();
+        let source = sources.iter().find(|one| one["name"] == "oom_score_adj");
+        let detail = source.and_then(|one| one["detail"].as_str());
+        Ok(detail.unwrap_or("no such source").to_owned())
+    };
+    let before = scores()?;
+    let resident = daemon.footprint()?;
+    let mut command = Command::new(BUSYBOX);
+    let file = "/proc/self/oom_score_adj";
+    command.args(["sh", "-c"]);
+    command.arg(format!("while echo 500 >{file}; do echo 501 >{file}; done"));
+    command.stdin(Stdio::null()).stderr(Stdio::null());
+    // SAFETY: as in `start`.
+    unsafe {
+        command.pre_exec(|| become_user(FLOODER, FLOODER));
+    }
+    let mut flooder = Process::spawn(command, "flooder")?;
+    let begin = Instant::now();
+    let after = loop {
+        let detail = scores()?;
+        if detail.contains("too often to trace") || begin.elapsed() > PATIENCE {
+            break detail;
+        }
+        thread::sleep(Duration::from_millis(100));
+    };
+    reporter.check(
+        "the daemon scans oom_score_adj while a process writes its own value without end",
+        before.starts_with("tracepoint") && after.contains("too often to trace"),
+        format!("before: {before}; after {:?}: {after}", begin.elapsed()),
+    )?;
+    flooder.signal(libc::SIGKILL)?;
+    flooder.wait(PATIENCE)?;
+    let now = daemon.footprint()?;
+    reporter.check(
+        "the daemon's memory grows by less than 1 MiB in such a flood",
+        now.rss_kib < resident.rss_kib + 1024,
+        format!("{} KiB before, {} KiB after", resident.rss_kib, now.rss_kib),
     )
 }
 

@@ -177,7 +177,7 @@ fn is_comm_of(comm: &str, name: &str) -> bool {
 
 /// Names of all programs that a session depends on, besides the configured helpers and the programs
 /// that only [`is_needed`] knows.
-pub fn names() -> impl Iterator<Item = &'static str> {
+fn names() -> impl Iterator<Item = &'static str> {
     let comm = |name: &&'static str| name.get(..COMM_MAX).unwrap_or(name);
     let session = DESKTOP.iter().chain(&INPUT);
     LOGIN.into_iter().chain(session.map(comm))

@@ -57,7 +57,7 @@ pub fn limit_named(system: &System, found: &mut [Found], by_name: &BTreeSet<AppK
 
 /// State that is read once for each scan of all apps.
 pub struct Untouchable<'a> {
-    names: BTreeSet<&'a str>,
+    helpers: &'a [String],
     /// Display servers.
     servers: BTreeSet<ProcessId>,
     /// Leaders of logind's sessions.
@@ -74,12 +74,8 @@ impl<'a> Untouchable<'a> {
         helpers: &'a [String],
         servers: BTreeSet<ProcessId>,
     ) -> Untouchable<'a> {
-        let mut names: BTreeSet<&str> = helpers.iter().map(String::as_str).collect();
-        for name in session::names() {
-            names.insert(name);
-        }
         Untouchable {
-            names,
+            helpers,
             servers,
             leaders: leaders(system),
             locked: locked_users(system),
@@ -100,8 +96,8 @@ impl<'a> Untouchable<'a> {
                     member.comm
                 ));
             }
-            let named = self.names.contains(member.comm.as_str())
-                && runs_installed(system, member.id, &member.comm);
+            let known = self.helpers.contains(&member.comm) || session::is_needed(&member.comm);
+            let named = known && runs_installed(system, member.id, &member.comm);
             if named || self.servers.contains(&member.id) {
                 let comm = &member.comm;
                 return Some(format!(
