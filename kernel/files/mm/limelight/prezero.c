@@ -309,10 +309,14 @@ unsigned long limelight_prezero_target(void)
 	return prezero_clamp_target(READ_ONCE(target), totalram_pages());
 }
 
-/* Pages in the pool now. */
+/*
+ * Pages in the pool now; 0 while prezero is off. Any user may read this through sysfs
+ * while prezero_start() allocates the pool, so the pool is used only with the key on:
+ * by then it is complete, and it is never freed afterwards.
+ */
 unsigned long limelight_prezero_pooled(void)
 {
-	return limelight_zeroed.nodes ?
+	return limelight_prezeroing() ?
 	       prezero_pool_pages(&limelight_zeroed, NUMA_NO_NODE) : 0;
 }
 

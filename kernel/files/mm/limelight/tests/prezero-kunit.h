@@ -62,6 +62,23 @@ static void prezero_test_trust_needs_raw_io(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, prezero_check_params(true, &params), 0);
 }
 
+/* sysfs may be read before and while the pool is allocated. */
+static void prezero_test_the_pool_is_not_read_while_off(struct kunit *test)
+{
+	const struct prezero_pool before = limelight_zeroed;
+	struct prezero_node *nodes;
+
+	if (limelight_prezero_enabled())
+		kunit_skip(test, "prezero is on");
+	nodes = kunit_kcalloc(test, nr_node_ids, sizeof(*nodes), GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, nodes);
+	nodes[0].nr = 1;
+	/* As in the middle of prezero_pool_init(): no CPUs' lists, and no masks. */
+	limelight_zeroed = (struct prezero_pool) { .nodes = nodes };
+	KUNIT_EXPECT_EQ(test, limelight_prezero_pooled(), 0);
+	limelight_zeroed = before;
+}
+
 /* Switched on, filled, drained and switched off, the mechanism leaves no trace. */
 static void prezero_test_on_and_off(struct kunit *test)
 {
@@ -103,6 +120,8 @@ static void prezero_test_on_and_off(struct kunit *test)
 		limelight_prezero_reset();
 		KUNIT_EXPECT_FALSE(test, limelight_prezero_enabled());
 		KUNIT_EXPECT_EQ(test, limelight_prezero_pooled(), 0);
+		KUNIT_EXPECT_EQ(test, prezero_pool_pages(&limelight_zeroed,
+							 NUMA_NO_NODE), 0);
 		KUNIT_EXPECT_EQ(test, target, LIMELIGHT_PREZERO_TARGET_DEFAULT);
 	}
 	/* The CPU time of stopped threads still counts. */
@@ -113,6 +132,7 @@ static struct kunit_case prezero_test_cases[] = {
 	KUNIT_CASE(prezero_test_the_target_is_a_share_of_memory),
 	KUNIT_CASE(prezero_test_invalid_values_are_refused),
 	KUNIT_CASE(prezero_test_trust_needs_raw_io),
+	KUNIT_CASE(prezero_test_the_pool_is_not_read_while_off),
 	KUNIT_CASE_SLOW(prezero_test_on_and_off),
 	{}
 };

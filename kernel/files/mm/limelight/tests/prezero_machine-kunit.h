@@ -95,7 +95,7 @@ static void machine_test_dma_channel_fills_the_pool(struct kunit *test)
 	}
 	KUNIT_EXPECT_EQ(test, seen, MACHINE_TEST_TARGET);
 	limelight_prezero_reset();
-	KUNIT_EXPECT_EQ(test, limelight_prezero_pooled(), 0);
+	KUNIT_EXPECT_EQ(test, prezero_pool_pages(&limelight_zeroed, NUMA_NO_NODE), 0);
 }
 
 static struct kunit_case machine_test_cases[] = {

@@ -267,7 +267,7 @@ static void manager_test_a_failed_start_leaves_no_pages(struct kunit *test)
 	kunit_activate_static_stub(test, zeroers_start, manager_test_partial_start);
 	KUNIT_EXPECT_EQ(test, limelight_prezero_configure(&on), -EINTR);
 	KUNIT_EXPECT_FALSE(test, limelight_prezero_enabled());
-	KUNIT_EXPECT_EQ(test, limelight_prezero_pooled(), 0);
+	KUNIT_EXPECT_EQ(test, prezero_pool_pages(&limelight_zeroed, NUMA_NO_NODE), 0);
 }
 
 static struct kunit_case manager_test_cases[] = {
