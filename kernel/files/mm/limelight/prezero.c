@@ -159,6 +159,16 @@ void __limelight_prezero_missed(struct mm_struct *mm, unsigned long pages)
 
 /* --------------------------------------------------------- draining the pool */
 
+/*
+ * Whether a drain must not miss pages that a fault is moving from a node's list to a
+ * CPU's list, which the lockless counts miss. One such page makes the isolation of a
+ * range fail, and after the mechanism is switched off, nothing else drains.
+ */
+static bool prezero_must_drain_all(enum limelight_prezero_drain why)
+{
+	return why == LIMELIGHT_DRAIN_RANGE || why == LIMELIGHT_DRAIN_OFF;
+}
+
 static unsigned long prezero_release(int nid, unsigned long most,
 				     enum limelight_prezero_drain why)
 {
@@ -166,6 +176,8 @@ static unsigned long prezero_release(int nid, unsigned long most,
 
 	if (why != LIMELIGHT_DRAIN_OFF)
 		prezero_manager_pause();
+	if (!prezero_must_drain_all(why) && !prezero_pool_pages(&limelight_zeroed, nid))
+		return 0;
 	pages = prezero_pool_drain(&limelight_zeroed, nid, most);
 	if (pages) {
 		prezero_manager_wake();

@@ -41,8 +41,9 @@
  * @nr: pages in @pages
  * @nr_folios: folios in @folios
  * @target: pages that the node and its CPUs should have in total
- * @stocked: CPUs whose list may hold pages. Set when a list is refilled,
- *	cleared by a drain, so that counting and draining skip all other CPUs
+ * @stocked: CPUs whose list may hold pages, so that counting and draining skip all
+ *	other CPUs. Changes under the CPU's lock: set before the list is refilled,
+ *	cleared by a drain that empties it
  */
 struct prezero_node {
 	spinlock_t lock;	/* lists and counts */

@@ -10,10 +10,12 @@
  * not accounted, like those on the page allocator's per-CPU lists), and
  * prezero_pool_drain() frees all of them from any context.
  *
- * A page moves from a node's list to a CPU's list under the lock of that CPU. So a
- * drain that empties first the node's list and then the CPUs' lists misses only pages
- * that are added meanwhile.
+ * A page moves from a node's list to a CPU's list under the lock of that CPU, which is
+ * in the node's mask of stocked CPUs by then. So a drain that empties first the node's
+ * list and then the lists of these CPUs misses only pages that are added meanwhile, or
+ * that another drain is about to free. The lockless counts miss pages on their way.
  */
+#include <kunit/static_stub.h>
 #include <linux/cpumask.h>
 #include <linux/mm.h>
 #include <linux/mmzone.h>
@@ -186,6 +188,8 @@ static unsigned long pool_take_pages(struct prezero_node *node, struct list_head
 {
 	unsigned long nr = 0;
 
+	KUNIT_STATIC_STUB_REDIRECT(pool_take_pages, node, pages, most);
+
 	if (most >= node->nr) {
 		nr = node->nr;
 		list_splice_tail_init(&node->pages, pages);
@@ -206,6 +210,9 @@ static bool pool_refill_cpu(struct prezero_pool *pool, struct prezero_cpu *cpu)
 
 	if (!READ_ONCE(node->nr))
 		return false;
+	/* A drain that finds the pages gone from the node must find them here. */
+	if (!cpumask_test_cpu(cpu->cpu, node->stocked))
+		cpumask_set_cpu(cpu->cpu, node->stocked);
 	spin_lock(&node->lock);
 	pool_take_pages(node, &pages, PREZERO_CPU_PAGES);
 	spin_unlock(&node->lock);
@@ -213,9 +220,6 @@ static bool pool_refill_cpu(struct prezero_pool *pool, struct prezero_cpu *cpu)
 	list_for_each_entry_safe(page, next, &pages, lru)
 		cpu->pages[cpu->nr++] = page;
 	pool_account(cpu->nid, -(long)cpu->nr);
-	/* Under the lock of @cpu: a drain clears the bit before it takes that lock. */
-	if (cpu->nr && !cpumask_test_cpu(cpu->cpu, node->stocked))
-		cpumask_set_cpu(cpu->cpu, node->stocked);
 	return cpu->nr;
 }
 
@@ -271,12 +275,12 @@ static unsigned long pool_drain_node(struct prezero_pool *pool, int nid,
 
 		if (nr >= most)
 			break;
-		cpumask_clear_cpu(i, node->stocked);
 		spin_lock_irqsave(&cpu->lock, flags);
 		for (; cpu->nr && nr < most; nr++)
 			list_add(&cpu->pages[--cpu->nr]->lru, &pages);
-		if (cpu->nr)
-			cpumask_set_cpu(i, node->stocked);
+		/* Under the lock, so that no other drain passes by pages. */
+		if (!cpu->nr)
+			cpumask_clear_cpu(i, node->stocked);
 		spin_unlock_irqrestore(&cpu->lock, flags);
 	}
 
@@ -306,9 +310,6 @@ unsigned long prezero_pool_drain(struct prezero_pool *pool, int nid,
 {
 	unsigned long nr = 0;
 
-	/* Fast path without a lock: the pool is empty. */
-	if (!prezero_pool_pages(pool, nid))
-		return 0;
 	if (nid != NUMA_NO_NODE)
 		return pool_drain_node(pool, nid, most);
 	for (nid = 0; nid < nr_node_ids && nr < most; nid++) {

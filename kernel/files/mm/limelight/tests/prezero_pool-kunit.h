@@ -5,6 +5,7 @@
  * Each test holds a reference to every page that it adds. A page whose only reference
  * is the test's has been given back.
  */
+#include <kunit/test-bug.h>
 #include <kunit/test.h>
 
 #define POOL_TEST_PAGES	100
@@ -13,6 +14,7 @@ struct pool_test_state {
 	struct prezero_pool pool;
 	int nid;
 	struct page *pages[POOL_TEST_PAGES];
+	bool stocked_first;
 };
 
 static int pool_test_init(struct kunit *test)
@@ -166,6 +168,37 @@ static void pool_test_only_stocked_cpus_are_visited(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, cpumask_empty(node->stocked));
 }
 
+/* Takes nothing, so that the CPU's list stays empty. */
+static unsigned long take_nothing(struct prezero_node *node, struct list_head *pages,
+				  unsigned long most)
+{
+	struct pool_test_state *state = kunit_get_current_test()->priv;
+	struct prezero_cpu *cpu = raw_cpu_ptr(state->pool.cpus);
+
+	state->stocked_first = cpumask_test_cpu(cpu->cpu, node->stocked);
+	return 0;
+}
+
+/* Between the node's list and the CPU's list, a drain finds a page by the mask alone. */
+static void pool_test_cpus_are_stocked_before_they_take_pages(struct kunit *test)
+{
+	struct pool_test_state *state = test->priv;
+	struct prezero_node *node = &state->pool.nodes[state->nid];
+	struct page *page;
+	bool refilled;
+
+	kunit_activate_static_stub(test, pool_take_pages, take_nothing);
+	KUNIT_EXPECT_EQ(test, prezero_pool_get(&state->pool, &node_states[N_MEMORY],
+					       &page, 1, &refilled), 0);
+	kunit_deactivate_static_stub(test, pool_take_pages);
+	KUNIT_EXPECT_FALSE(test, refilled);
+	KUNIT_EXPECT_TRUE(test, state->stocked_first);
+	/* A drain clears the mask although the list stayed empty. */
+	KUNIT_EXPECT_EQ(test, prezero_pool_drain(&state->pool, state->nid, ULONG_MAX),
+			POOL_TEST_PAGES);
+	KUNIT_EXPECT_TRUE(test, cpumask_empty(node->stocked));
+}
+
 static void pool_test_cpusets_are_respected(struct kunit *test)
 {
 	struct pool_test_state *state = test->priv;
@@ -271,6 +304,7 @@ static struct kunit_case pool_test_cases[] = {
 	KUNIT_CASE(pool_test_cpus_take_batches),
 	KUNIT_CASE(pool_test_drains_what_cpus_have),
 	KUNIT_CASE(pool_test_only_stocked_cpus_are_visited),
+	KUNIT_CASE(pool_test_cpus_are_stocked_before_they_take_pages),
 	KUNIT_CASE(pool_test_cpusets_are_respected),
 	KUNIT_CASE(pool_test_nodes_share_the_target),
 	KUNIT_CASE(pool_test_poisoned_folios_are_not_served),
