@@ -220,6 +220,16 @@ static inline void limelight_reclaim_begin(struct limelight_reclaim *reclaim,
 }
 
 /*
+ * Starts a pass through the priorities. What an earlier pass kept must not end this
+ * one: it may be the first to visit another cgroup, or to ignore memory.low.
+ */
+static inline void limelight_begin_pass(struct limelight_reclaim *reclaim)
+{
+	if (limelight_protecting())
+		reclaim->kept = 0;
+}
+
+/*
  * Called after a pass that reclaimed nothing. True if the pass skipped protected
  * folios: the caller should retry, and the next pass may reclaim them.
  */
@@ -328,6 +338,10 @@ static inline void limelight_reclaim_begin(struct limelight_reclaim *reclaim,
 					   struct pglist_data *pgdat,
 					   struct mem_cgroup *memcg,
 					   gfp_t gfp_mask)
+{
+}
+
+static inline void limelight_begin_pass(struct limelight_reclaim *reclaim)
 {
 }
 

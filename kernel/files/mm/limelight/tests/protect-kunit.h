@@ -194,6 +194,33 @@ static void protect_test_small_progress_counts_only_after_a_skip(struct kunit *t
 	*suspend = before;
 }
 
+/* A retry for memory.low must not end after its first priority. */
+static void protect_test_kept_pages_end_only_the_pass_that_kept_them(struct kunit *test)
+{
+#ifdef CONFIG_MEMCG
+	struct limelight_reclaim reclaim = { .mode = LIMELIGHT_KEEP, .kept = 100 };
+	struct mem_cgroup *memcg;
+
+	if (limelight_protect_enabled())
+		kunit_skip(test, "protect is switched on");
+	memcg = kunit_kzalloc(test, sizeof(*memcg), GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, memcg);
+	KUNIT_ASSERT_EQ(test, limelight_protect_configure(true, 0), 0);
+
+	atomic_long_set(&memcg->memory.usage, 101);
+	KUNIT_EXPECT_FALSE(test, limelight_should_abort(&reclaim, memcg));
+	atomic_long_set(&memcg->memory.usage, 100);
+	KUNIT_EXPECT_TRUE(test, limelight_should_abort(&reclaim, memcg));
+	KUNIT_EXPECT_FALSE(test, limelight_should_abort(&reclaim, NULL));
+	limelight_begin_pass(&reclaim);
+	KUNIT_EXPECT_FALSE(test, limelight_should_abort(&reclaim, memcg));
+
+	limelight_protect_reset();
+#else
+	kunit_skip(test, "no CONFIG_MEMCG");
+#endif
+}
+
 static void protect_test_a_mapping_gives_tag_and_access_pattern(struct kunit *test)
 {
 	struct limelight_reclaim reclaim = {};
@@ -240,6 +267,7 @@ static struct kunit_case protect_test_cases[] = {
 	KUNIT_CASE(protect_test_only_a_pass_that_skipped_is_repeated_once),
 	KUNIT_CASE(protect_test_repeated_small_progress_ends_protection),
 	KUNIT_CASE(protect_test_small_progress_counts_only_after_a_skip),
+	KUNIT_CASE(protect_test_kept_pages_end_only_the_pass_that_kept_them),
 	KUNIT_CASE(protect_test_a_mapping_gives_tag_and_access_pattern),
 	{}
 };
