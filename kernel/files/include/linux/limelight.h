@@ -220,6 +220,16 @@ static inline void limelight_reclaim_begin(struct limelight_reclaim *reclaim,
 }
 
 /*
+ * Ends protection in a task's reclaim_state until limelight_reclaim_begin(), for a nested
+ * reclaim with a state of its own: rmap walks end early only for the one that protects.
+ */
+static inline void limelight_reclaim_off(struct limelight_reclaim *reclaim)
+{
+	if (limelight_protecting())
+		reclaim->mode = LIMELIGHT_OFF;
+}
+
+/*
  * Starts a pass through the priorities. What an earlier pass kept must not end this
  * one: it may be the first to visit another cgroup, or to ignore memory.low.
  */
@@ -338,6 +348,10 @@ static inline void limelight_reclaim_begin(struct limelight_reclaim *reclaim,
 					   struct pglist_data *pgdat,
 					   struct mem_cgroup *memcg,
 					   gfp_t gfp_mask)
+{
+}
+
+static inline void limelight_reclaim_off(struct limelight_reclaim *reclaim)
 {
 }
 

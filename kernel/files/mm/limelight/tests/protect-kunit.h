@@ -194,6 +194,28 @@ static void protect_test_small_progress_counts_only_after_a_skip(struct kunit *t
 	*suspend = before;
 }
 
+/* Reclaim for a soft limit counts all references of a folio, also the topmost app's. */
+static void protect_test_a_nested_reclaim_walks_all_mappings(struct kunit *test)
+{
+	struct reclaim_state state = { .limelight = { .mode = LIMELIGHT_KEEP } };
+	struct limelight_reclaim *reclaim = &state.limelight;
+	struct reclaim_state *before = current->reclaim_state;
+
+	if (limelight_protect_enabled())
+		kunit_skip(test, "protect is switched on");
+	KUNIT_ASSERT_EQ(test, limelight_protect_configure(true, 0), 0);
+	current->reclaim_state = &state;
+	reclaim->seen = LIMELIGHT_MAPPED;
+	KUNIT_EXPECT_TRUE(test, limelight_rmap_done(reclaim));
+	KUNIT_EXPECT_TRUE(test, limelight_track_mappings());
+	limelight_reclaim_off(reclaim);
+	reclaim->seen = LIMELIGHT_MAPPED;
+	KUNIT_EXPECT_FALSE(test, limelight_rmap_done(reclaim));
+	KUNIT_EXPECT_FALSE(test, limelight_track_mappings());
+	current->reclaim_state = before;
+	limelight_protect_reset();
+}
+
 /* A retry for memory.low must not end after its first priority. */
 static void protect_test_kept_pages_end_only_the_pass_that_kept_them(struct kunit *test)
 {
@@ -267,6 +289,7 @@ static struct kunit_case protect_test_cases[] = {
 	KUNIT_CASE(protect_test_only_a_pass_that_skipped_is_repeated_once),
 	KUNIT_CASE(protect_test_repeated_small_progress_ends_protection),
 	KUNIT_CASE(protect_test_small_progress_counts_only_after_a_skip),
+	KUNIT_CASE(protect_test_a_nested_reclaim_walks_all_mappings),
 	KUNIT_CASE(protect_test_kept_pages_end_only_the_pass_that_kept_them),
 	KUNIT_CASE(protect_test_a_mapping_gives_tag_and_access_pattern),
 	{}
