@@ -680,7 +680,8 @@ static inline bool limelight_prezeroing(void)
 struct folio *__limelight_prezero_folio(struct vm_area_struct *vma);
 void __limelight_prezero_missed(struct mm_struct *mm, unsigned long pages);
 void __limelight_prezero_drain_alloc(gfp_t gfp_mask, unsigned int order);
-bool __limelight_prezero_drain_kswapd(struct pglist_data *pgdat, int order);
+bool __limelight_prezero_drain_kswapd(struct pglist_data *pgdat, int order,
+				      int priority);
 void __limelight_prezero_drain_isolation(void);
 void __limelight_prezero_drain_compaction(struct zone *zone);
 
@@ -706,10 +707,11 @@ static inline void limelight_prezero_drain_alloc(gfp_t gfp_mask, unsigned int or
 }
 
 /* Frees the node's pool before kswapd reclaims. True if that freed pages. */
-static inline bool limelight_prezero_drain_kswapd(struct pglist_data *pgdat, int order)
+static inline bool limelight_prezero_drain_kswapd(struct pglist_data *pgdat, int order,
+						  int priority)
 {
 	return limelight_prezeroing() &&
-	       __limelight_prezero_drain_kswapd(pgdat, order);
+	       __limelight_prezero_drain_kswapd(pgdat, order, priority);
 }
 
 /* Frees the pool before a range of pages is isolated. */
@@ -742,7 +744,8 @@ static inline void limelight_prezero_drain_alloc(gfp_t gfp_mask, unsigned int or
 {
 }
 
-static inline bool limelight_prezero_drain_kswapd(struct pglist_data *pgdat, int order)
+static inline bool limelight_prezero_drain_kswapd(struct pglist_data *pgdat, int order,
+						  int priority)
 {
 	return false;
 }

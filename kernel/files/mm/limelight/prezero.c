@@ -17,9 +17,10 @@
  * allocator, before kswapd is woken; before kswapd reclaims; before the OOM killer
  * runs; and through a shrinker. In the first two cases, a node keeps its pages while
  * reclaim will find enough clean, old page cache instead (prezero_manager_keeps()),
- * unless the allocation cannot wait for it. The pool is also drained before a range of
- * memory is isolated (contiguous allocations, memory offlining) and before a zone is
- * compacted (other than by kcompactd), because pages of the pool cannot be migrated.
+ * unless the allocation cannot wait for it, or kswapd has not found it. The pool is
+ * also drained before a range of memory is isolated (contiguous allocations, memory
+ * offlining) and before a zone is compacted (other than by kcompactd), because pages
+ * of the pool cannot be migrated.
  *
  * With init_on_free, free pages are already zero, and the mechanism is refused. With
  * init_on_alloc, the page allocator zeroes the pages as the pool takes them, and no
@@ -230,12 +231,13 @@ void __limelight_prezero_drain_alloc(gfp_t gfp_mask, unsigned int order)
 }
 
 /* See limelight_prezero_drain_kswapd(). */
-bool __limelight_prezero_drain_kswapd(struct pglist_data *pgdat, int order)
+bool __limelight_prezero_drain_kswapd(struct pglist_data *pgdat, int order,
+				      int priority)
 {
 	/* With room, a costly order is missing because of fragmentation. */
 	if (order > PAGE_ALLOC_COSTLY_ORDER && limelight_node_room(pgdat))
 		return false;
-	if (prezero_manager_keeps(pgdat->node_id))
+	if (prezero_manager_kswapd_keeps(pgdat->node_id, priority))
 		return false;
 	return prezero_release_all(pgdat->node_id, LIMELIGHT_DRAIN_KSWAPD);
 }

@@ -171,6 +171,7 @@ int prezero_manager_use(const struct limelight_mechanism *params);
 void prezero_manager_taken(int nid);
 void prezero_manager_wake(void);
 bool prezero_manager_keeps(int nid);
+bool prezero_manager_kswapd_keeps(int nid, int priority);
 bool prezero_manager_is_current(void);
 void prezero_manager_pause(void);
 void prezero_manager_quiesce(void);

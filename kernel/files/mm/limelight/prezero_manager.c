@@ -16,7 +16,8 @@
  * plenty of it: CACHE_FILL pages for each page of the pool. The thread takes no more
  * pages than it reclaimed, so free memory stays about what it was. As long as there are
  * CACHE_KEEP pages of such cache for each page of the pool, others reclaim cache and do
- * not drain the pool. The pool is not filled for a second after it was drained.
+ * not drain the pool, except kswapd once it has scanned much of that cache in vain. The
+ * pool is not filled for a second after it was drained.
  */
 #include <kunit/static_stub.h>
 #include <linux/atomic.h>
@@ -25,6 +26,7 @@
 #include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/limelight.h>
+#include <linux/log2.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
 #include <linux/rwsem.h>
@@ -153,6 +155,17 @@ static unsigned long cache_room(unsigned long pages, unsigned long clean,
 static bool pool_may_stay(unsigned long pages, unsigned long clean)
 {
 	return clean / CACHE_KEEP >= pages;
+}
+
+/*
+ * Whether kswapd may count on page cache in a round at @priority. Before the round at
+ * ilog2(CACHE_KEEP), it has scanned about 1 / CACHE_KEEP of each list, so as many clean
+ * pages as the pool has. If memory is short even then, it may not take them: memory.min
+ * may protect their cgroup.
+ */
+static bool kswapd_may_find_cache(int priority)
+{
+	return priority > ilog2(CACHE_KEEP);
 }
 
 /* Number of large folios among the @target pages of a node. */
@@ -717,6 +730,12 @@ bool prezero_manager_keeps(int nid)
 
 	return pool_may_stay(prezero_pool_pages(&limelight_zeroed, nid),
 			     limelight_node_clean_cache(pgdat));
+}
+
+/* The same for kswapd, before it reclaims from node @nid at @priority. */
+bool prezero_manager_kswapd_keeps(int nid, int priority)
+{
+	return kswapd_may_find_cache(priority) && prezero_manager_keeps(nid);
 }
 
 /* Whether current is a thread that fills the pool. */

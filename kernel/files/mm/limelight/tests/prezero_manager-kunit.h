@@ -66,6 +66,20 @@ static void manager_test_gives_way_when_cache_is_short(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, pool_may_stay(800, 800 * CACHE_FILL - 800));
 }
 
+/* memory.min may protect the cache that would let the pool stay. */
+static void manager_test_kswapd_gives_up_on_cache(struct kunit *test)
+{
+	unsigned int scanned = 0, list = 1 << 20;
+	int priority;
+
+	for (priority = DEF_PRIORITY; kswapd_may_find_cache(priority); priority--)
+		scanned += list >> priority;
+	KUNIT_EXPECT_GT(test, priority, 0);
+	/* Enough that a pool which may stay could have come from the list. */
+	KUNIT_EXPECT_GE(test, scanned, list / CACHE_FILL);
+	KUNIT_EXPECT_LE(test, scanned, list / CACHE_KEEP);
+}
+
 static void manager_test_folios_are_most_of_the_target(struct kunit *test)
 {
 	KUNIT_EXPECT_EQ(test, folios_of(0), 0);
@@ -276,6 +290,7 @@ static struct kunit_case manager_test_cases[] = {
 	KUNIT_CASE(manager_test_takes_the_place_of_page_cache),
 	KUNIT_CASE(manager_test_takes_a_share_of_the_cache),
 	KUNIT_CASE(manager_test_gives_way_when_cache_is_short),
+	KUNIT_CASE(manager_test_kswapd_gives_up_on_cache),
 	KUNIT_CASE(manager_test_folios_are_most_of_the_target),
 	KUNIT_CASE(manager_test_single_pages_stand_in_for_folios),
 	KUNIT_CASE(manager_test_rests),
