@@ -84,8 +84,9 @@ pub fn exempt(snapshot: &Snapshot) -> impl Iterator<Item = (&Known, String)> {
 
 /// Disposable apps that are kept out of swap. Where swapping writes to a disk, and with SWAP's
 /// strict rule (`[swap] by_cost` off): all of them. Where all swap is zram without a backing device:
-/// the most recently used ones that fit beside the reservations and the kept working sets. SWAP's reason, the wear of flash, does not
-/// apply there, and reclaim has less memory to take, because zram holds part of it.
+/// the most recently used ones that fit beside the reservations and the kept working sets. SWAP's
+/// reason, the wear of flash, does not apply there, and reclaim has less memory to take, because
+/// zram holds part of it.
 fn kept_disposable(snapshot: &Snapshot, retained: &BTreeSet<AppKey>) -> BTreeSet<AppKey> {
     let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
     let is_retained = |known: &&Known| retained.contains(&known.key());
@@ -127,10 +128,12 @@ fn left_by_reservations(snapshot: &Snapshot) -> u64 {
 }
 
 /// Anonymous memory that the app holds beside the reservations, in bytes: none if a reservation
-/// covers it.
+/// covers it. The reservation of an app that has left the foreground is about to move to the next
+/// app.
 fn beside(known: &Known, snapshot: &Snapshot) -> u64 {
-    let reserved = snapshot.in_force.reserved;
-    match reserved.is_some_and(|reserved| reserved.app == known.key()) {
+    let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
+    let reserved = snapshot.in_force.reserved.map(|reserved| reserved.app);
+    match Some(known.key()) == reserved && reserved == front {
         true => 0,
         false => known.found.memory.anonymous,
     }

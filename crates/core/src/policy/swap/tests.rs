@@ -650,10 +650,15 @@ fn reserved_app_does_not_count_twice() {
     zram_takes(&mut machine, 128);
     // 112 MiB may be kept: 80 are reserved for the foreground app, and 20 are left for the other.
     machine.in_force.reserved = Some(reserved_for(1, 80));
-    let exempt: Vec<AppKey> = eligible::exempt(&machine)
-        .map(|(known, _)| known.key())
-        .collect();
-    assert_eq!(exempt, [key(0)]);
+    let exempt = |machine: &Snapshot| {
+        let exempt = eligible::exempt(machine).map(|(known, _)| known.key());
+        exempt.collect::<Vec<AppKey>>()
+    };
+    assert_eq!(exempt(&machine), [key(0)]);
+    // In the plan for the next foreground app, the reservation is still the former one's. It will
+    // move to the next app, and the former one keeps its memory.
+    machine.in_force.reserved.as_mut().unwrap().app = key(0);
+    assert_eq!(exempt(&machine), [] as [AppKey; 0]);
 }
 
 #[test]

@@ -638,9 +638,8 @@ fn cells_of_services(system: &System) -> [String; 3] {
 #[test]
 fn programs_in_the_documented_table_are_listed() {
     let helpers = Settings::default().boost.helpers;
-    let listed = |name: &str| {
-        helpers.iter().any(|helper| helper == name) || session::is_needed(name)
-    };
+    let listed =
+        |name: &str| helpers.iter().any(|helper| helper == name) || session::is_needed(name);
     for name in [
         "sway",
         "Xorg",
