@@ -59,7 +59,7 @@ install -D -m 644 packaging/limelight.sysusers "$dest/usr/lib/sysusers.d/limelig
 install -D -m 644 packaging/limelight.metainfo.xml "$share/metainfo/invalid.limelight.limelight.metainfo.xml"
 install -D -m 644 packaging/classes.toml "$share/doc/limelight/classes.toml"
 # Messages and help texts cite pages as docs/..., relative to the directory of the documentation.
-for page in README.md SECURITY.md CONTRIBUTING.md CHANGELOG.md $(find docs -name '*.md' -o -name '*.svg'); do
+for page in README.md SECURITY.md CONTRIBUTING.md CHANGELOG.md $(find docs -name '*.md' -o -name '*.svg' -o -name '*.json'); do
     install -D -m 644 "$page" "$share/doc/limelight/$page"
 done
 keep 644 packaging/limelight.toml "$dest/etc/limelight/limelight.toml"

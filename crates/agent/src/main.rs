@@ -18,7 +18,7 @@ mod session;
 mod sources;
 mod uses;
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -239,8 +239,9 @@ fn manual(directory: &Path) -> ExitCode {
     let page = directory.join("limelight-agent.1");
     let write = || -> std::io::Result<()> {
         clap_mangen::generate_to(Args::command(), directory)?;
-        let mut page = std::fs::OpenOptions::new().append(true).open(&page)?;
-        page.write_all(FURTHER_SECTIONS.as_bytes())
+        // clap_mangen's title for the text after the options is not one of manual pages.
+        let text = std::fs::read_to_string(&page)?.replace(".SH EXTRA\n", ".SH NOTES\n");
+        std::fs::write(&page, text + FURTHER_SECTIONS)
     };
     match write() {
         Ok(()) => ExitCode::SUCCESS,

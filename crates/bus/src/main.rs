@@ -77,10 +77,44 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// Sections of the manual page that clap does not know.
+const FURTHER_SECTIONS: &str = r#".SH EXAMPLES
+.TP
+\fBbusctl call org.limelight.Limelight1 /org/limelight/Limelight1 org.limelight.Limelight1 GetForeground\fR
+Show the foreground app.
+.TP
+\fBbusctl monitor org.limelight.Limelight1\fR
+Show calls and signals.
+.SH "EXIT STATUS"
+.TP
+\fB0\fR
+The manual page was written (\fB\-\-man\fR).
+.TP
+\fB1\fR
+The bus cannot be used, or has closed the connection.
+.TP
+\fB2\fR
+Wrong usage.
+.SH FILES
+.TP
+\fI/run/limelight/control.sock\fR
+The daemon's control socket.
+.TP
+\fI/usr/share/doc/limelight/docs/integrator/dbus.md\fR
+Methods, signals and rights.
+.SH "SEE ALSO"
+\fBlimelight\fR(1), \fBlimelightd\fR(8)
+"#;
+
 fn manual(directory: &Path) -> ExitCode {
     let page = clap_mangen::Man::new(Args::command()).section("8");
     let path = directory.join("limelight-bus.8");
-    let written = std::fs::File::create(&path).and_then(|mut file| page.render(&mut file));
+    let mut text = Vec::new();
+    let written = page.render(&mut text).and_then(|()| {
+        // clap_mangen's title for the text after the options is not one of manual pages.
+        let text = String::from_utf8_lossy(&text).replace(".SH EXTRA\n", ".SH NOTES\n");
+        std::fs::write(&path, text + FURTHER_SECTIONS)
+    });
     match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

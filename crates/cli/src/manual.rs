@@ -266,6 +266,10 @@ const EXAMPLES: [(&str, Examples); 24] = [
     ),
 ];
 
+/// How clap_mangen titles the text that follows the options, and how manual pages title it.
+const EXTRA: &str = ".SH EXTRA\n";
+const NOTES: &str = ".SH NOTES\n";
+
 /// Files that the pages name.
 const FILES: [(&str, &str); 3] = [
     (
@@ -290,7 +294,7 @@ pub fn write(directory: &Path) -> Result<(), Failure> {
             directory.display()
         ))
     };
-    let mut command = Args::command();
+    let mut command = without_help(Args::command());
     command.build();
     clap_mangen::generate_to(command.clone(), directory).map_err(failed)?;
     for (name, command) in pages("", &command) {
@@ -298,18 +302,25 @@ pub fn write(directory: &Path) -> Result<(), Failure> {
             "" => directory.join("limelight.1"),
             name => directory.join(format!("limelight-{name}.1")),
         };
-        let mut page = std::fs::read_to_string(&file).map_err(failed)?;
+        let page = std::fs::read_to_string(&file).map_err(failed)?;
+        let mut page = page.replace(EXTRA, NOTES);
         page.push_str(&further_sections(&name, command));
         std::fs::write(&file, page).map_err(failed)?;
     }
     Ok(())
 }
 
+/// The command without the subcommand `help` at any level, which needs no page.
+fn without_help(command: Command) -> Command {
+    let command = command.disable_help_subcommand(true);
+    command.mut_subcommands(without_help)
+}
+
 /// All commands that have a page, with their names.
 fn pages<'a>(name: &str, command: &'a Command) -> Vec<(String, &'a Command)> {
     let mut all = vec![(name.to_owned(), command)];
     for below in command.get_subcommands() {
-        if below.is_hide_set() || below.get_name() == "help" {
+        if below.is_hide_set() {
             continue;
         }
         let name = match name {
@@ -382,7 +393,7 @@ mod tests {
 
     #[test]
     fn every_page_has_examples_that_parse() {
-        let mut command = Args::command();
+        let mut command = without_help(Args::command());
         command.build();
         for (name, _) in pages("", &command) {
             let (_, examples) = EXAMPLES.iter().find(|(of, _)| *of == name).expect(&name);
@@ -394,6 +405,26 @@ mod tests {
                 assert!(example.contains(&shown), "{example} is not about {name}");
             }
         }
+    }
+
+    #[test]
+    fn only_commands_have_pages_and_all_pages_have_the_usual_sections() {
+        let temp = tempfile::tempdir().unwrap();
+        write(temp.path()).unwrap();
+        let pages = pages("", &without_help(Args::command())).len();
+        let mut written = 0;
+        for entry in std::fs::read_dir(temp.path()).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            for section in ["EXAMPLES", "EXIT STATUS", "FILES", "SEE ALSO"] {
+                let found = text.contains(&format!(".SH {section}\n"))
+                    || text.contains(&format!(".SH \"{section}\"\n"));
+                assert!(found, "{} has no {section}", path.display());
+            }
+            assert!(!text.contains(EXTRA), "{}", path.display());
+            written += 1;
+        }
+        assert_eq!(written, pages);
     }
 
     #[test]

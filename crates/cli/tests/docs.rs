@@ -85,7 +85,12 @@ fn relative_links_resolve() {
     let mut broken = Vec::new();
     for (page, text) in pages() {
         let lines: Vec<&str> = prose(&text).collect();
-        for target in between(&lines.join("\n"), "](", ")") {
+        let lines = lines.join("\n");
+        let mut targets = between(&lines, "](", ")");
+        for picture in [" src=\"", " srcset=\""] {
+            targets.extend(between(&lines, picture, "\""));
+        }
+        for target in targets {
             let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
             if path.contains(':') {
                 continue;

@@ -33,6 +33,8 @@ mod throttle;
 #[path = "mechanism/window.rs"]
 mod window;
 
+use std::time::{Duration, Instant};
+
 use common::{names, Machine};
 use limelight_daemon::restore::Entry;
 use limelight_proto::{ErrorCode, MechanismId, Outcome, Response, Role, State};
@@ -487,6 +489,12 @@ fn dry_run_reports_everything_and_changes_nothing() {
         .all(|change| change.outcome == Outcome::Planned));
     assert_eq!(machine.read(&format!("cgroup/{A}/memory.min")), "0");
     assert_eq!(machine.read(&format!("proc/{}/oom_score_adj", a.pid)), "0");
+    // Later plans repeat the changes, which keep their age.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(1500) {
+        daemon.daemon.turn(Some(Duration::from_millis(50))).unwrap();
+    }
+    assert_eq!(daemon.status().changes, status.changes);
     daemon.focus_none();
     assert!(daemon.status().changes.is_empty());
     daemon.stop();

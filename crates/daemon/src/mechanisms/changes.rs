@@ -55,13 +55,20 @@ pub struct Changes(BTreeMap<String, (Reach, Kind, Change)>);
 
 impl Changes {
     /// Stores and logs a change, which replaces the stored change of the same knob. If both changes
-    /// are applied, the new one keeps the old `from`, which is the value before Limelight. A
-    /// repeated outcome is logged at debug level only.
+    /// are applied, the new one keeps the old `from`, which is the value before Limelight. In a dry
+    /// run every plan repeats its changes: an equal one keeps its time. A repeated outcome is logged
+    /// at debug level only.
     pub fn note(&mut self, reach: Reach, kind: Kind, mut change: Change) {
         let known = self.0.get(&change.knob).map(|(.., known)| known);
         if let Some(known) = known {
             if known.outcome == Outcome::Applied && change.outcome == Outcome::Applied {
                 change.from.clone_from(&known.from);
+            }
+            let planned = [&known.outcome, &change.outcome]
+                .iter()
+                .all(|outcome| **outcome == Outcome::Planned);
+            if planned && known.to == change.to {
+                change.at_ms = known.at_ms;
             }
         }
         let told_before = known.is_some_and(|known| known.outcome == change.outcome);
