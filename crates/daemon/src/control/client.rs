@@ -9,6 +9,8 @@ use limelight_proto::{ErrorCode, Response, LINE_MAX};
 use limelight_sys::peercred::PeerCred;
 use rustix::event::epoll::EventFlags;
 
+use crate::event_loop::reactor::{Reactor, Token};
+
 /// A client's connection.
 #[derive(Debug)]
 pub(super) struct Client {
@@ -33,7 +35,8 @@ pub(super) struct Client {
     pub hears_foreground: bool,
     /// No more input is read; the connection closes once the requests already read are answered.
     pub closing: bool,
-    pub armed: EventFlags,
+    /// The awaited events; `None`: the connection is not waited for.
+    pub armed: Option<EventFlags>,
 }
 
 impl Client {
@@ -45,6 +48,28 @@ impl Client {
     /// Whether the client holds a claim, rules or announcements.
     pub fn holds(&self) -> bool {
         self.holds_claim || self.announces
+    }
+
+    /// Whether these events are awaited.
+    pub fn hears(&self, flags: EventFlags) -> bool {
+        self.armed.is_some_and(|armed| armed.contains(flags))
+    }
+
+    /// Waits for these events, and for the end of the connection. A connection whose end is known is
+    /// waited for only to send: the kernel would report its end again and again.
+    pub fn arm(&mut self, reactor: &Reactor, id: u64, wanted: EventFlags) -> std::io::Result<()> {
+        let wanted = (!self.closing || !wanted.is_empty()).then_some(wanted);
+        if wanted == self.armed {
+            return Ok(());
+        }
+        let token = Token::Client(id);
+        match (self.armed, wanted) {
+            (None, Some(flags)) => reactor.add(&self.stream, token, flags)?,
+            (Some(_), Some(flags)) => reactor.modify(&self.stream, token, flags)?,
+            (_, None) => reactor.remove(&self.stream),
+        }
+        self.armed = wanted;
+        Ok(())
     }
 
     /// Whether more input of this client may be buffered.

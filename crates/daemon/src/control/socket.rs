@@ -241,7 +241,7 @@ impl ControlSource {
             listens: false,
             hears_foreground: false,
             closing: false,
-            armed: EventFlags::IN,
+            armed: Some(EventFlags::IN),
         };
         self.clients.insert(id, client);
     }
@@ -487,14 +487,9 @@ impl ControlSource {
             if !client.unsent.is_empty() {
                 wanted |= EventFlags::OUT;
             }
-            if wanted != client.armed {
-                match reactor.modify(&client.stream, Token::Client(id), wanted) {
-                    Ok(()) => client.armed = wanted,
-                    Err(error) => {
-                        warn!("epoll_ctl failed for a client, which is disconnected: {error}");
-                        gone.push(id);
-                    }
-                }
+            if let Err(error) = client.arm(reactor, id, wanted) {
+                warn!("epoll_ctl failed for a client, which is disconnected: {error}");
+                gone.push(id);
             }
         }
         for id in &gone {
@@ -515,7 +510,7 @@ impl ControlSource {
         let unarmed = self
             .clients
             .values()
-            .filter(|client| client.has_room() && !client.armed.contains(EventFlags::IN));
+            .filter(|client| client.has_room() && !client.hears(EventFlags::IN));
         let reads = unarmed.map(|client| {
             let may_read = self.limiter.may_read(client.peer.uid, now);
             may_read.err().unwrap_or(now)

@@ -293,13 +293,13 @@ fn parts_of_lines_have_a_rate_limit() {
     let client = fixture.source.clients.values().next().unwrap();
     assert_eq!(
         (client.unread.len(), client.armed),
-        (parts, EventFlags::empty())
+        (parts, Some(EventFlags::empty()))
     );
     let due = fixture.source.next_deadline(NOW).unwrap();
     assert!(due > NOW && due < NOW + Duration::from_secs(1), "{due:?}");
     fixture.source.tidy(&fixture.reactor, due);
     let client = fixture.source.clients.values().next().unwrap();
-    assert_eq!(client.armed, EventFlags::IN);
+    assert_eq!(client.armed, Some(EventFlags::IN));
 }
 
 #[test]
@@ -345,4 +345,28 @@ fn end_of_a_line_is_found_wherever_it_arrives() {
         }
         assert_eq!(lengths.len(), answers, "{lengths:?}");
     }
+}
+
+/// The kernel reports the end of a connection as long as it is waited for.
+#[test]
+fn client_that_left_requests_does_not_wake_the_loop() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: speaking as other users requires root");
+    }
+    let mut fixture = Fixture::new();
+    let (mut stream, id) = connect_as(&mut fixture, 1000);
+    fixture.source.limiter.was_work(1000, 10_000, NOW);
+    stream.write_all(b"x\n").unwrap();
+    drop(stream);
+    for _ in 0..3 {
+        fixture.turn();
+    }
+    assert!(fixture.source.clients.contains_key(&id));
+    let woken = fixture.reactor.wait(Some(Duration::ZERO)).unwrap();
+    assert!(woken.is_empty(), "{woken:?}");
+    let due = fixture.source.next_line(NOW).unwrap();
+    assert!(due > NOW + Duration::from_secs(10), "{due:?}");
+    // The request is still handled.
+    assert_eq!(fixture.source.take_lines(due).len(), 1);
+    assert_eq!(fixture.source.tidy(&fixture.reactor, due), [id]);
 }
