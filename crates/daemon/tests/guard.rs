@@ -517,63 +517,80 @@ fn all_processes_of_a_real_cgroup_are_killed() {
     assert_eq!(guard.arm(&machine.system, [victim]), 0);
 }
 
+/// An app of one process in a cgroup of the running kernel, and a guard.
+struct Single {
+    real: RealCgroup,
+    machine: Machine,
+    process: Process,
+    app: App,
+    guard: Guard,
+}
+
+impl Single {
+    /// `None` as for [`RealCgroup::new`].
+    fn new(test: &str) -> Option<Single> {
+        let real = RealCgroup::new(test)?;
+        let machine = real.machine();
+        let process = machine.spawn(100);
+        real.group.attach(process.id.pid).unwrap();
+        let app = real.app(process.id);
+        let guard = Guard::start(&machine.system, thresholds(), Gate::default()).unwrap();
+        Some(Single {
+            real,
+            machine,
+            process,
+            app,
+            guard,
+        })
+    }
+
+    fn arm(&mut self) {
+        let victim = Victim {
+            candidate: candidate(&self.app, Class::Normal, MIB),
+            app: &self.app,
+            members: &[self.process.id],
+        };
+        assert_eq!(self.guard.arm(&self.machine.system, [victim]), 1);
+    }
+
+    /// Lets memory run short: the guard kills the app by its cgroup, which has this child.
+    fn expect_kill(mut self, child: &str) {
+        self.machine.has(4);
+        let report = next_report(&self.guard);
+        assert!(report.how.is_some_and(|how| how.by_group), "{report:?}");
+        wait_for("the app ends", || !self.process.is_alive());
+        self.real.group.remove_child(child).unwrap();
+        self.real.root.remove_child(&self.real.name).unwrap();
+    }
+}
+
 /// An app that creates or replaces a child cgroup after it was armed can still be killed, once it
 /// was armed again.
 fn app_whose_child_cgroups_changed_is_killed() {
-    let Some(real) = RealCgroup::new("parts") else {
+    let Some(mut app) = Single::new("parts") else {
         return;
     };
-    let machine = real.machine();
-    let mut process = machine.spawn(100);
-    real.group.attach(process.id.pid).unwrap();
-    let app = real.app(process.id);
-    let mut guard = Guard::start(&machine.system, thresholds(), Gate::default()).unwrap();
-    let victim = Victim {
-        candidate: candidate(&app, Class::Normal, MIB),
-        app: &app,
-        members: &[process.id],
-    };
-    assert_eq!(guard.arm(&machine.system, [victim]), 1);
-    real.group.create_child("first").unwrap();
-    assert_eq!(guard.arm(&machine.system, [victim]), 1);
+    app.arm();
+    app.real.group.create_child("first").unwrap();
+    app.arm();
     // The number of child cgroups stays the same.
-    real.group.remove_child("first").unwrap();
-    let second = real.group.create_child("second").unwrap();
-    second.attach(process.id.pid).unwrap();
-    assert_eq!(guard.arm(&machine.system, [victim]), 1);
-    machine.has(4);
-    let report = next_report(&guard);
-    assert!(report.how.is_some_and(|how| how.by_group), "{report:?}");
-    wait_for("the app ends", || !process.is_alive());
-    real.group.remove_child("second").unwrap();
-    real.root.remove_child(&real.name).unwrap();
+    app.real.group.remove_child("first").unwrap();
+    let second = app.real.group.create_child("second").unwrap();
+    second.attach(app.process.id.pid).unwrap();
+    app.arm();
+    app.expect_kill("second");
 }
 
 /// A threaded cgroup lists no processes. The cgroup above it lists them.
 fn app_with_a_threaded_child_cgroup_is_killed() {
-    let Some(real) = RealCgroup::new("threaded") else {
+    let Some(mut app) = Single::new("threaded") else {
         return;
     };
-    let machine = real.machine();
-    let mut process = machine.spawn(100);
-    real.group.attach(process.id.pid).unwrap();
-    real.group.create_child("threads").unwrap();
-    let group = real.hierarchy.mount_point().join(&real.name);
+    app.real.group.create_child("threads").unwrap();
+    let group = app.real.hierarchy.mount_point().join(&app.real.name);
     fs::write(group.join("threads/cgroup.type"), "threaded").unwrap();
-    let app = real.app(process.id);
-    let mut guard = Guard::start(&machine.system, thresholds(), Gate::default()).unwrap();
-    let victim = Victim {
-        candidate: candidate(&app, Class::Normal, MIB),
-        app: &app,
-        members: &[process.id],
-    };
-    assert_eq!(guard.arm(&machine.system, [victim]), 1);
-    machine.has(4);
-    let report = next_report(&guard);
-    assert!(report.how.is_some_and(|how| how.by_group), "{report:?}");
-    wait_for("the app ends", || !process.is_alive());
-    real.group.remove_child("threads").unwrap();
-    real.root.remove_child(&real.name).unwrap();
+    app.arm();
+    app.expect_kill("threads");
 }
 
 /// While most memory is free, the guard has no polling timer. A busy process triggers the check

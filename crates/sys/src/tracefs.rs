@@ -151,8 +151,8 @@ impl Instance {
         self.dir.write("buffer_size_kb", &kib.to_string())
     }
 
-    /// Takes complete lines without blocking, and stops after about `most` bytes: whoever causes
-    /// events may cause them faster than they can be read. An empty result is not an error.
+    /// Takes about `most` bytes of complete lines, without blocking. The number is limited because
+    /// some events can be caused faster than they are read. An empty result is not an error.
     pub fn lines(&mut self, most: usize) -> Result<Taken> {
         let mut buffer = [0u8; 8192];
         let mut bytes = 0;

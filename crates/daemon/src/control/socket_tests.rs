@@ -192,25 +192,17 @@ fn notices_of_an_app_go_to_its_owner_root_and_the_group() {
     }
     let mut fixture = Fixture::new();
     fixture.source.set_group(Some(GROUP));
-    let connect = |fixture: &mut Fixture, uid: u32, gid: u32| {
-        let path = fixture.source.path.clone();
-        let connected = std::thread::spawn(move || {
-            rustix::thread::set_thread_groups(&[rustix::process::Gid::from_raw(gid)]).unwrap();
-            rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(uid)).unwrap();
-            UnixStream::connect(path).unwrap()
-        });
-        let stream = connected.join().unwrap();
-        stream.set_nonblocking(true).unwrap();
-        fixture.source.accept(&fixture.reactor, NOW);
-        stream
-    };
     let streams = [
         (OWNER, 1, true),
         (OWNER + 1, 1, false),
         (OWNER + 1, GROUP, true),
         (0, 1, true),
     ]
-    .map(|(uid, gid, hears)| (connect(&mut fixture, uid, gid), hears));
+    .map(|(uid, gid, hears)| {
+        let (stream, _) = connect_as(&mut fixture, uid, gid);
+        stream.set_nonblocking(true).unwrap();
+        (stream, hears)
+    });
     let ids: Vec<u64> = fixture.source.clients.keys().copied().collect();
     ids.iter()
         .for_each(|&id| fixture.source.set_listening(id, false));
@@ -236,10 +228,11 @@ fn notices_of_an_app_go_to_its_owner_root_and_the_group() {
     }
 }
 
-/// Connects as this user.
-fn connect_as(fixture: &mut Fixture, uid: u32) -> (UnixStream, u64) {
+/// Connects as this user in this group. Also returns the client's id.
+fn connect_as(fixture: &mut Fixture, uid: u32, gid: u32) -> (UnixStream, u64) {
     let path = fixture.source.path.clone();
     let connected = std::thread::spawn(move || {
+        rustix::thread::set_thread_groups(&[rustix::process::Gid::from_raw(gid)]).unwrap();
         rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(uid)).unwrap();
         UnixStream::connect(path).unwrap()
     });
@@ -255,19 +248,19 @@ fn client_that_holds_something_without_permission_makes_room_for_others() {
         return eprintln!("SKIPPED: speaking as other users requires root");
     }
     let mut fixture = Fixture::new();
-    let (_agent, agent) = connect_as(&mut fixture, 1000);
+    let (_agent, agent) = connect_as(&mut fixture, 1000, 1);
     fixture.source.set_holding(agent);
     assert!(fixture.source.needs_permission(agent));
     fixture.source.set_permitted(agent);
     assert!(!fixture.source.needs_permission(agent));
     let mut crowd = Vec::new();
     for uid in 100_000..100_000 + CLIENTS_MAX as u32 - 1 {
-        let (stream, id) = connect_as(&mut fixture, uid);
+        let (stream, id) = connect_as(&mut fixture, uid, 1);
         fixture.source.set_holding(id);
         crowd.push(stream);
     }
     for uid in [1001, 0] {
-        let (stream, id) = connect_as(&mut fixture, uid);
+        let (stream, id) = connect_as(&mut fixture, uid, 1);
         assert!(fixture.source.clients.contains_key(&id), "uid {uid}");
         crowd.push(stream);
     }
@@ -281,7 +274,7 @@ fn parts_of_lines_have_a_rate_limit() {
         return eprintln!("SKIPPED: speaking as other users requires root");
     }
     let mut fixture = Fixture::new();
-    let (mut stream, _) = connect_as(&mut fixture, 1000);
+    let (mut stream, _) = connect_as(&mut fixture, 1000, 1);
     let mut parts = 0;
     while fixture.source.limiter.may_read(1000, NOW).is_ok() {
         stream.write_all(b"x").unwrap();
@@ -354,7 +347,7 @@ fn client_that_left_requests_does_not_wake_the_loop() {
         return eprintln!("SKIPPED: speaking as other users requires root");
     }
     let mut fixture = Fixture::new();
-    let (mut stream, id) = connect_as(&mut fixture, 1000);
+    let (mut stream, id) = connect_as(&mut fixture, 1000, 1);
     fixture.source.limiter.was_work(1000, 10_000, NOW);
     stream.write_all(b"x\n").unwrap();
     drop(stream);

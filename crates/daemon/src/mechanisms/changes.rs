@@ -61,14 +61,12 @@ impl Changes {
     pub fn note(&mut self, reach: Reach, kind: Kind, mut change: Change) {
         let known = self.0.get(&change.knob).map(|(.., known)| known);
         if let Some(known) = known {
-            if known.outcome == Outcome::Applied && change.outcome == Outcome::Applied {
-                change.from.clone_from(&known.from);
-            }
-            let planned = [&known.outcome, &change.outcome]
-                .iter()
-                .all(|outcome| **outcome == Outcome::Planned);
-            if planned && known.to == change.to {
-                change.at_ms = known.at_ms;
+            match (&known.outcome, &change.outcome) {
+                (Outcome::Applied, Outcome::Applied) => change.from.clone_from(&known.from),
+                (Outcome::Planned, Outcome::Planned) if known.to == change.to => {
+                    change.at_ms = known.at_ms;
+                }
+                _ => {}
             }
         }
         let told_before = known.is_some_and(|known| known.outcome == change.outcome);

@@ -38,8 +38,8 @@ const INSTANCE: &str = "limelight-wakes";
 /// of 40 bytes each.
 const BUFFER_KIB: u32 = 32;
 
-/// Bytes of text that are read at once. With more wakeups than that, it is unknown whom the display
-/// server woke after an input.
+/// Largest part of the trace that is evaluated at once, in bytes of text. If the trace is longer,
+/// the inputs before it prove nothing, because a client's wakeup may be in the rest.
 const WAKES_MAX_BYTES: usize = 1 << 20;
 
 /// How long tracing stays on after an input: longer than usual pauses while typing.

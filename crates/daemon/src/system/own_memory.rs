@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{channel, sync_channel, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use limelight_sys::files::MappedFile;
@@ -27,15 +27,15 @@ const STACK: usize = 128 << 10;
 type Job = Box<dyn FnOnce() + Send>;
 
 /// The thread that reads.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Reader {
     /// Jobs for the thread; `None`: there is no thread. A thread ends when its queue is gone.
     jobs: Option<Sender<Job>>,
     /// Threads that were left behind and have not ended.
-    late: Option<Arc<AtomicUsize>>,
+    late: Arc<AtomicUsize>,
 }
 
-static READER: Mutex<Reader> = Mutex::new(Reader::new());
+static READER: LazyLock<Mutex<Reader>> = LazyLock::new(Mutex::default);
 
 /// The first arguments of a process ([`Process::cmdline`]); `None` if they cannot be read in time.
 pub fn arguments(process: &Process) -> Option<Vec<String>> {
@@ -70,7 +70,7 @@ fn read<T: Send + 'static>(
     let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
     let (pid, process) = (process.pid(), process.try_clone().ok()?);
     let (answer, found) = sync_channel(1);
-    // The send fails if nobody waits any more.
+    // Sending fails once this function has given up waiting.
     let job: Job = Box::new(move || drop(answer.send(reading(&process))));
     reader.jobs()?.send(job).ok()?;
     found.recv_timeout(PATIENCE).unwrap_or_else(|_| {
@@ -81,22 +81,14 @@ fn read<T: Send + 'static>(
 }
 
 impl Reader {
-    const fn new() -> Reader {
-        Reader {
-            jobs: None,
-            late: None,
-        }
-    }
-
     /// The queue of the thread, which is started if there is none.
     fn jobs(&mut self) -> Option<&Sender<Job>> {
         if self.jobs.is_none() {
-            let late = self.late.get_or_insert_default();
-            if late.load(Ordering::Acquire) >= LATE_MAX {
+            if self.late.load(Ordering::Acquire) >= LATE_MAX {
                 return None;
             }
             let (jobs, queue) = channel();
-            let late = late.clone();
+            let late = self.late.clone();
             std::thread::Builder::new()
                 .name("ll-own-memory".to_owned())
                 .stack_size(STACK)
@@ -109,9 +101,7 @@ impl Reader {
     }
 
     fn leave_behind(&mut self) {
-        if let Some(late) = &self.late {
-            late.fetch_add(1, Ordering::AcqRel);
-        }
+        self.late.fetch_add(1, Ordering::AcqRel);
         self.jobs = None;
     }
 }
@@ -178,7 +168,7 @@ mod tests {
     fn process_that_keeps_its_memory_locked_delays_no_more_than_a_few_reads() {
         let fixture = Fixture::new();
         let process = fixture.process();
-        let reader = Mutex::new(Reader::new());
+        let reader = Mutex::new(Reader::default());
         let (release, wait) = channel::<()>();
         let wait = Arc::new(Mutex::new(wait));
         let begun = Instant::now();
@@ -190,7 +180,7 @@ mod tests {
             });
             assert_eq!(found, None);
         }
-        let late = reader.lock().unwrap().late.clone().unwrap();
+        let late = reader.lock().unwrap().late.clone();
         assert_eq!(late.load(Ordering::Acquire), LATE_MAX);
         let most = PATIENCE * (LATE_MAX as u32 + 2);
         assert!(begun.elapsed() < most, "{:?}", begun.elapsed());

@@ -63,6 +63,11 @@ impl Desk<'_> {
         self.control.speaker(access, line.client, line.peer)
     }
 
+    /// Whether this user may currently make claims.
+    fn may_speak(&self, speaker: Speaker) -> Result<(), Refusal> {
+        authorization::may_speak(&self.reconciler.system, &self.reconciler.access, speaker)
+    }
+
     fn viewer(&self, speaker: Speaker) -> Viewer<'_> {
         Viewer::new(speaker, self.reconciler)
     }
@@ -112,11 +117,8 @@ impl Desk<'_> {
                 refusal.into()
             });
         debug_assert!(keeps_promise(shows, &response));
-        if self.control.needs_permission(line.client) {
-            let (system, access) = (&self.reconciler.system, &self.reconciler.access);
-            if authorization::may_speak(system, access, speaker).is_ok() {
-                self.control.set_permitted(line.client);
-            }
+        if self.control.needs_permission(line.client) && self.may_speak(speaker).is_ok() {
+            self.control.set_permitted(line.client);
         }
         response
     }
@@ -169,8 +171,7 @@ impl Desk<'_> {
                 passed_over,
                 facilities,
             } => {
-                let (system, access) = (&self.reconciler.system, &self.reconciler.access);
-                let at_screen = authorization::may_speak(system, access, speaker).is_ok();
+                let at_screen = self.may_speak(speaker).is_ok();
                 let agents = &mut self.agents;
                 let noted = agents.note(line, at_screen, source, detail, passed_over, facilities);
                 noted.map(|()| {
@@ -242,8 +243,7 @@ impl Desk<'_> {
         check_source(source)?;
         let peer = line.peer;
         let speaker = self.speaker(line);
-        let may_speak =
-            authorization::may_speak(&self.reconciler.system, &self.reconciler.access, speaker);
+        let may_speak = self.may_speak(speaker);
         look_at_sessions(&mut self.sources.sessions, self.control, self.reconciler);
         if may_speak.is_ok() {
             self.control.limiter().was_at_screen(peer.uid, now());

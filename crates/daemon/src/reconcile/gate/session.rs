@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use limelight_core::model::apps::Use;
 use limelight_core::model::ProcessId;
@@ -170,22 +171,26 @@ pub fn is_multiplexer(comm: &str) -> bool {
     MULTIPLEXERS.iter().any(|name| is_comm_of(comm, name))
 }
 
-/// Whether a program called `name` has this `comm`.
-fn is_comm_of(comm: &str, name: &str) -> bool {
-    name.get(..COMM_MAX).unwrap_or(name) == comm
+/// The `comm` of a program called `name`.
+fn comm_of(name: &str) -> &str {
+    name.get(..COMM_MAX).unwrap_or(name)
 }
 
-/// Names of all programs that a session depends on, besides the configured helpers and the programs
-/// that only [`is_needed`] knows.
-fn names() -> impl Iterator<Item = &'static str> {
-    let comm = |name: &&'static str| name.get(..COMM_MAX).unwrap_or(name);
-    let session = DESKTOP.iter().chain(&INPUT);
-    LOGIN.into_iter().chain(session.map(comm))
+/// Whether a program called `name` has this `comm`.
+fn is_comm_of(comm: &str, name: &str) -> bool {
+    comm_of(name) == comm
 }
+
+/// The `comm` of the listed programs that a session depends on. A set, because scans look up the
+/// name of every process.
+static NEEDED: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
+    let session = DESKTOP.into_iter().chain(INPUT).map(comm_of);
+    LOGIN.into_iter().chain(session).collect()
+});
 
 /// Whether a session depends on programs with this name (`comm`), besides the configured helpers.
 pub fn is_needed(comm: &str) -> bool {
-    comm.starts_with(INPUT_ENGINE) || names().any(|name| name == comm)
+    comm.starts_with(INPUT_ENGINE) || NEEDED.contains(comm)
 }
 
 /// Longest process name (`comm`), in bytes.
@@ -294,9 +299,7 @@ mod tests {
             assert_eq!(use_of(comm), expected, "{comm}");
         }
         assert!(is_multiplexer("tmux: server") && !is_multiplexer("tmux: client"));
-        assert!(
-            names().any(|name| name == "i3lock") && names().any(|name| name == "kscreenlocker_g")
-        );
+        assert!(NEEDED.contains("i3lock") && NEEDED.contains("kscreenlocker_g"));
     }
 
     #[test]
