@@ -46,9 +46,11 @@ pub enum Level {
     /// may be killed at this level, the least recently used app is frozen.
     Kill,
     /// Less than the kill threshold is available, and swap is used up. Or less than twice the kill
-    /// threshold is available, and memory and swap will be used up within 100 ms. Or less than the
-    /// swap threshold is available, and the machine has thrashed for 10 s. Any app may be killed,
-    /// except those that are never killed, such as the foreground app and apps of class `keep`.
+    /// threshold is available, and memory and swap will be used up within 100 ms. Or as much is
+    /// available, swap is full, and tasks are stalled for a fifth of the time or the kill threshold
+    /// will be reached within 100 ms. Or less than the swap threshold is available, and the machine
+    /// has thrashed for 10 s. Any app may be killed, except those that are never killed, such as the
+    /// foreground app and apps of class `keep`.
     Exhausted,
 }
 

@@ -455,9 +455,17 @@ impl Shortage {
             .saturating_sub(gone_since.saturating_mul(PAGE));
         let room = now.swap_free.min(swappable);
         let keeps_up = room >= kill * ROOM && self.rates.stalled < STALLED;
-        let gone = now.available < kill * 2 && now.left() <= soon;
+        let close = now.available < kill * 2;
+        let gone = close && now.left() <= soon;
+        // What is left is page cache that is in use. Reclaim may find nothing to free in it, and
+        // the kernel's OOM killer then acts although more than the kill threshold is available.
+        let full = now.swap_total > 0 && nowhere;
+        let fails = now.available <= kill.saturating_add(soon) || self.rates.stalled >= STALLED;
 
-        if gone || (nowhere && below(kill, Level::Exhausted)) || (short && thrashed(THRASHED_LONG))
+        if gone
+            || (full && close && fails)
+            || (nowhere && below(kill, Level::Exhausted))
+            || (short && thrashed(THRASHED_LONG))
         {
             Level::Exhausted
         } else if (low && !keeps_up) || (short && thrashed(THRASHED)) {

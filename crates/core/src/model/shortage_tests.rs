@@ -144,6 +144,39 @@ fn memory_that_would_be_used_up_before_a_kill_is_exhausted() {
     assert_eq!(shortage.level(), Level::Exhausted);
 }
 
+/// Readings every 20 ms for one second, with `available(step)` bytes and tasks that are stalled for
+/// `stalled` percent of the time.
+fn second(available: impl Fn(u64) -> u64, swap_free: u64, stalled: u64) -> Shortage {
+    let mut shortage = Shortage::new(thresholds());
+    for step in 0..50 {
+        let full = MS(step * 20 * stalled / 100);
+        shortage.observe(Gauge {
+            full,
+            ..gauge(step * 20, available(step), swap_free)
+        });
+    }
+    shortage
+}
+
+#[test]
+fn stalls_with_full_swap_are_exhausted_before_the_oom_killer_acts() {
+    let level = |available: u64, swap_free, stalled| {
+        second(|_| available * MIB, swap_free, stalled).level()
+    };
+    assert_eq!(level(10, 0, 30), Level::Exhausted);
+    assert_eq!(level(10, 0, 10), Level::Swap);
+    assert_eq!(level(14, 0, 30), Level::Swap);
+    assert_eq!(level(10, 64 * MIB, 30), Level::Swap);
+}
+
+#[test]
+fn with_full_swap_a_fall_below_the_kill_threshold_is_anticipated() {
+    // 60 MiB/s: the kill threshold of 6.4 MiB will be reached within 100 ms.
+    let falls = |step: u64| 70 * MIB - step * 12 * MIB / 10;
+    assert_eq!(second(falls, 0, 0).level(), Level::Exhausted);
+    assert_eq!(second(falls, 64 * MIB, 0).level(), Level::Swap);
+}
+
 #[test]
 fn stalls_with_memory_left_are_not_a_shortage() {
     let mut shortage = Shortage::new(thresholds());
