@@ -79,7 +79,7 @@ struct Mechanism {
 struct Plot {
     file: String,
     title: String,
-    note: String,
+    notes: Vec<String>,
     arms: Vec<PlotArm>,
     groups: Vec<PlotGroup>,
 }
@@ -94,7 +94,16 @@ struct PlotArm {
 #[derive(Debug, Deserialize)]
 struct PlotGroup {
     label: String,
+    /// A figure's name for each arm; empty if the arm was not measured here.
     bars: Vec<String>,
+}
+
+/// A bar of a drawing.
+struct Bar<'a> {
+    /// Place of its arm in [`Plot::arms`].
+    arm: usize,
+    shown: &'a str,
+    value: f64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -185,117 +194,129 @@ impl Figures {
         Ok(format!("{}{text}{}", &readme[..start], &table[end..]))
     }
 
-    /// A drawing with a group of bars for each case. Its colours suit pages of any background.
+    /// A drawing with a group of bars for each case. Its colours suit pages of any background, and
+    /// it is narrow enough to be read on a phone.
     fn drawing(&self, plot: &Plot) -> Result<String> {
-        const WIDTH: f64 = 760.0;
-        const LEFT: f64 = 262.0;
-        const LONGEST: f64 = 426.0;
-        const BAR: f64 = 20.0;
-        const THICK: f64 = 18.0;
-        // Characters of the title's size that fit into the width.
-        const TITLE: usize = 64;
-        const OTHERS: [&str; 2] = ["#b0b4bb", "#868c96"];
-        const OURS: [&str; 2] = ["#4c9a2a", "#2f6b16"];
+        const WIDTH: f64 = 560.0;
+        const LEFT: f64 = 196.0;
+        const LONGEST: f64 = 306.0;
+        const ROW: f64 = 19.0;
+        const THICK: f64 = 15.0;
+        // From one group to the next, without the rows.
+        const GAP: f64 = 36.0;
+        // Characters of the title's size, and of a note's, that fit into the width.
+        const TITLE: usize = 58;
+        const NOTE: usize = 88;
+        const OTHERS: [&str; 3] = ["#b9bdc4", "#868c96", "#6b7280"];
+        const OURS: [&str; 2] = ["#4c9a2a", "#6fb04f"];
         let mut colours = Vec::new();
         for (index, arm) in plot.arms.iter().enumerate() {
-            let palette = if arm.ours { OURS } else { OTHERS };
+            let palette: &[&str] = if arm.ours { &OURS } else { &OTHERS };
             let same = plot.arms[..index]
                 .iter()
                 .filter(|other| other.ours == arm.ours);
             colours.push(palette[same.count() % palette.len()]);
         }
+        let groups = self.bars(plot)?;
+        let values = groups.iter().flat_map(|(_, bars)| bars);
+        let largest = values
+            .map(|bar| bar.value)
+            .fold(f64::MIN_POSITIVE, f64::max);
+        let title = self.fill(&plot.title)?;
+        let notes = plot.notes.iter().map(|note| self.fill(note));
+        let notes = notes.collect::<Result<Vec<_>>>()?;
+        ensure!(
+            title.chars().count() <= TITLE && notes.iter().all(|note| note.chars().count() <= NOTE),
+            "{}: the title or a note is too long for the drawing",
+            plot.file
+        );
+        let title = escape(&title);
+        let rows: usize = groups.iter().map(|(_, bars)| bars.len()).sum();
+        let below = 44.0 + ROW * rows as f64 + GAP * groups.len() as f64;
+        let height = below + 12.0 + 17.0 * notes.len() as f64;
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"figures\" \
+             viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\"\n     font-family=\"sans-serif\" \
+             font-size=\"13.5\" role=\"img\" aria-labelledby=\"title\">\n  <title id=\"title\">{}\
+             </title>\n  <style>{DARK}</style>\n  <rect width=\"{WIDTH}\" height=\"{height}\" rx=\"8\" fill=\"#ffffff\"/>\n  \
+             <text x=\"16\" y=\"28\" font-size=\"16\" font-weight=\"bold\" fill=\"#222222\">{title}\
+             </text>\n",
+            escape(&self.description(plot, &groups)?),
+        );
+        let mut y = 44.0;
+        for (label, bars) in &groups {
+            svg.push_str(&format!(
+                "  <text x=\"16\" y=\"{}\" font-weight=\"bold\" fill=\"#222222\">{}</text>\n",
+                y + 18.0,
+                escape(label)
+            ));
+            y += 26.0;
+            for bar in bars {
+                let length = bar.value / largest * LONGEST;
+                svg.push_str(&format!(
+                    "  <text x=\"{}\" y=\"{}\" fill=\"#444444\" text-anchor=\"end\">{}</text>\n  \
+                     <rect x=\"{LEFT}\" y=\"{y}\" width=\"{length:.1}\" height=\"{THICK}\" \
+                     fill=\"{}\"/>\n  <text x=\"{:.1}\" y=\"{}\" fill=\"#222222\">{}</text>\n",
+                    LEFT - 8.0,
+                    y + 12.0,
+                    escape(&self.fill(&plot.arms[bar.arm].label)?),
+                    colours[bar.arm],
+                    LEFT + length + 6.0,
+                    y + 12.0,
+                    bar.shown,
+                ));
+                y += ROW;
+            }
+            y += GAP - 26.0;
+        }
+        for (place, note) in notes.iter().enumerate() {
+            svg.push_str(&format!(
+                "  <text x=\"16\" y=\"{}\" font-size=\"12\" fill=\"#666666\">{}</text>\n",
+                below + 14.0 + 17.0 * place as f64,
+                escape(note)
+            ));
+        }
+        Ok(svg + "</svg>\n")
+    }
+
+    /// The groups of a drawing: their labels and bars.
+    fn bars<'a>(&'a self, plot: &'a Plot) -> Result<Vec<(&'a str, Vec<Bar<'a>>)>> {
         let mut groups = Vec::new();
         for group in &plot.groups {
-            let figures = group.bars.iter().map(|name| self.figure(name));
-            let figures = figures.collect::<Result<Vec<_>>>()?;
             ensure!(
-                figures.len() == plot.arms.len(),
-                "{}: {} needs a figure for each arm",
+                group.bars.len() == plot.arms.len(),
+                "{}: {} needs a figure, or an empty name, for each arm",
                 plot.file,
                 group.label
             );
             let mut bars = Vec::new();
-            for figure in figures {
-                let value: f64 = figure
-                    .shown
-                    .parse()
-                    .with_context(|| format!("{} is no number to draw", figure.name))?;
-                bars.push((figure.shown.as_str(), value));
+            for (arm, name) in group.bars.iter().enumerate() {
+                if name.is_empty() {
+                    continue;
+                }
+                let shown = &self.figure(name)?.shown;
+                let value = shown.parse();
+                bars.push(Bar {
+                    arm,
+                    shown,
+                    value: value.with_context(|| format!("{name} is no number to draw"))?,
+                });
             }
             groups.push((group.label.as_str(), bars));
         }
-        let values = groups.iter().flat_map(|(_, bars)| bars);
-        let largest = values
-            .map(|&(_, value)| value)
-            .fold(f64::MIN_POSITIVE, f64::max);
-        let title = self.fill(&plot.title)?;
-        ensure!(
-            title.chars().count() <= TITLE,
-            "{}: the title is too long for the drawing",
-            plot.file
-        );
-        let title = escape(&title);
-        let top = 54.0 + 24.0 * plot.arms.len() as f64;
-        let group_height = BAR * plot.arms.len() as f64 + 20.0;
-        let height = top + group_height * groups.len() as f64 + 26.0;
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"figures\" \
-             viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\"\n     font-family=\"sans-serif\" \
-             font-size=\"14\" role=\"img\" aria-labelledby=\"title\">\n  <title id=\"title\">{}\
-             </title>\n  <style>{DARK}</style>\n  <rect width=\"{WIDTH}\" height=\"{height}\" rx=\"8\" fill=\"#ffffff\"/>\n  \
-             <text x=\"20\" y=\"30\" font-size=\"17\" font-weight=\"bold\" fill=\"#222222\">{title}\
-             </text>\n",
-            escape(&self.description(plot, &groups)?),
-        );
-        for (index, (arm, colour)) in plot.arms.iter().zip(&colours).enumerate() {
-            let y = 46.0 + 24.0 * index as f64;
-            svg.push_str(&format!(
-                "  <rect x=\"20\" y=\"{y}\" width=\"14\" height=\"14\" fill=\"{colour}\"/>\n  \
-                 <text x=\"40\" y=\"{}\" fill=\"#444444\">{}</text>\n",
-                y + 12.0,
-                escape(&self.fill(&arm.label)?)
-            ));
-        }
-        for (index, (label, bars)) in groups.iter().enumerate() {
-            let y = top + group_height * index as f64;
-            let middle = y + BAR * bars.len() as f64 / 2.0 + 4.0;
-            svg.push_str(&format!(
-                "  <text x=\"250\" y=\"{middle}\" fill=\"#444444\" text-anchor=\"end\">{}</text>\n",
-                escape(label)
-            ));
-            for (place, ((shown, value), colour)) in bars.iter().zip(&colours).enumerate() {
-                let y = y + BAR * place as f64;
-                let length = value / largest * LONGEST;
-                svg.push_str(&format!(
-                    "  <rect x=\"{LEFT}\" y=\"{y}\" width=\"{length:.1}\" height=\"{THICK}\" \
-                     fill=\"{colour}\"/>\n  <text x=\"{:.1}\" y=\"{}\" fill=\"#222222\">{shown}\
-                     </text>\n",
-                    LEFT + length + 6.0,
-                    y + 14.0,
-                ));
-            }
-        }
-        svg.push_str(&format!(
-            "  <text x=\"20\" y=\"{}\" font-size=\"12\" fill=\"#666666\">{}</text>\n</svg>\n",
-            height - 10.0,
-            escape(&self.fill(&plot.note)?)
-        ));
-        Ok(svg)
+        Ok(groups)
     }
 
     /// A drawing in words, for screen readers.
-    fn description(&self, plot: &Plot, groups: &[(&str, Vec<(&str, f64)>)]) -> Result<String> {
+    fn description(&self, plot: &Plot, groups: &[(&str, Vec<Bar>)]) -> Result<String> {
         let mut text = format!("{}.", self.fill(&plot.title)?);
-        for (place, arm) in plot.arms.iter().enumerate() {
-            let values: Vec<String> = groups
-                .iter()
-                .map(|(label, bars)| format!("{} ({label})", bars[place].0))
-                .collect();
-            text.push_str(&format!(
-                " {}: {}.",
-                self.fill(&arm.label)?,
-                values.join(", ")
-            ));
+        for (label, bars) in groups {
+            let mut values = Vec::new();
+            for bar in bars {
+                let arm = self.fill(&plot.arms[bar.arm].label)?;
+                values.push(format!("{arm} {}", bar.shown));
+            }
+            text.push_str(&format!(" {label}: {}.", values.join("; ")));
         }
         Ok(text)
     }
@@ -340,7 +361,7 @@ impl Figures {
         ));
         page.push_str(
             "<h2 id=\"figures\">Every figure above</h2>\n<p>Commands are run as <code>cargo run -p \
-             limelight-lab -- run ...</code>.</p>\n",
+             limelight-lab -- ...</code>.</p>\n",
         );
         let measured = self.all.iter().filter(|figure| figure.runs > 0);
         let rows: Vec<Vec<String>> = measured
@@ -427,13 +448,14 @@ mod tests {
                 figure.name, figure.shown, figure.page
             );
             if figure.runs > 0 {
-                let scenario = figure
-                    .command
-                    .strip_prefix("limelight-lab run ")
-                    .and_then(|rest| rest.split(' ').next());
-                let known = crate::scenarios::all()
-                    .iter()
-                    .any(|spec| Some(spec.name) == scenario);
+                let mut words = figure.command.split(' ');
+                let known = match (words.next(), words.next(), words.next()) {
+                    (Some("limelight-lab"), Some("demo"), None) => true,
+                    (Some("limelight-lab"), Some("run"), Some(scenario)) => crate::scenarios::all()
+                        .iter()
+                        .any(|spec| spec.name == scenario),
+                    _ => false,
+                };
                 assert!(known, "{}: {}", figure.name, figure.command);
                 assert!(!figure.kernel.is_empty() && !figure.settings.is_empty());
             }

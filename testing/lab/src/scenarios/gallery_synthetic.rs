@@ -69,7 +69,7 @@ pub const EXACT: Spec = Spec {
         BEST_STOCK_OURS,
         LIMELIGHT,
     ],
-    further_arms: &[STOCK_OURS, DAMON_LRU_SORT, DAMON_RECLAIM],
+    further_arms: &[STOCK_OURS, EARLYOOM, DAMON_LRU_SORT, DAMON_RECLAIM],
     tasks: |variant, _| vec![brief_swipes(variant)],
     time_limit_s: 60,
     mode: Mode::Exact,
