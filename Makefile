@@ -90,10 +90,14 @@ figures: deps ## Make README's table and the drawings in docs/results from docs/
 
 drawing: $(DRAWINGS) ## Make the drawings in docs/development from their sources, *.dot (needs graphviz)
 
+# On dark pages, the drawings are dark, too: inverted, with the hues as they were.
+DARK = <style>@media (prefers-color-scheme: dark) { svg { filter: invert(0.9) hue-rotate(180deg) } }<\/style>
+
 # sed removes the comments, which name the version of graphviz.
 %.svg: %.dot
 	@dot -Tsvg -o $@ $<
 	@sed -i -e '/<!--.*-->/d' -e '/<!--/,/-->/d' -e 's/stroke="transparent"/stroke="none"/' $@
+	@sed -i '0,/<g /s//$(DARK)\n<g /' $@
 
 kernel: deps ## Build target/lab/kernels/limelight/bzImage (KERNEL=7.3: limelight-7.3)
 	@$(LAB) kernel limelight --linux $(KERNEL)
