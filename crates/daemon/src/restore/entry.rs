@@ -321,7 +321,17 @@ impl Entry {
                 pid: *pid,
                 starttime: *starttime,
             }),
-            _ => None,
+            Entry::Limit { .. }
+            | Entry::Weight { .. }
+            | Entry::Controller { .. }
+            | Entry::SwapMax { .. }
+            | Entry::High { .. }
+            | Entry::Frozen { .. }
+            | Entry::ScoreGiven { .. }
+            | Entry::AskingGiven { .. }
+            | Entry::Slice { .. }
+            | Entry::Scope { .. }
+            | Entry::TraceInstance { .. } => None,
         }
     }
 }
