@@ -387,7 +387,7 @@ fn app_stays_topmost_for_the_gap_after_its_session_reports_none() {
 #[test]
 fn sessions_claim_holds_until_its_connection_closes() {
     let (machine, a, _b) = two_apps();
-    machine.write("limelight.toml", "[topmost]\ngap_ms = 0\n");
+    machine.write("limelight.toml", "[foreground]\ngap_ms = 0\n");
     let mut daemon = machine.start();
     let mut agent = daemon.connect();
     daemon.ask_over(&mut agent, &report(&pid(a.pid)));

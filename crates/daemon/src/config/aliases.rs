@@ -25,6 +25,9 @@ const MOVED: [(&str, &str, &str); 15] = [
     ("window", "deadline_max_ms", "window_deadline_max_ms"),
 ];
 
+/// Sections that have another name now, with the same keys: old name, new name.
+const SECTIONS: [(&str, &str); 1] = [("topmost", "foreground")];
+
 /// Old words of settings with the values "auto", "on" and "off": section, key, old word, new word.
 const WORDS: [(&str, &str, &str, &str); 3] = [
     ("protect", "adopt", "never", "off"),
@@ -32,15 +35,28 @@ const WORDS: [(&str, &str, &str, &str); 3] = [
     ("kernel", "device", "require", "on"),
 ];
 
+/// The present name of a section; `None`: no section had this name before.
+pub(super) fn section(old: &str) -> Option<&'static str> {
+    let mut sections = SECTIONS.iter();
+    sections.find(|(name, _)| *name == old).map(|(_, new)| *new)
+}
+
 /// The key that had this name before, with a warning; `None`: no key had it.
 pub(super) fn key(section: &str, name: &str) -> Option<(&'static Key, String)> {
+    if let Some(new) = self::section(section) {
+        let key = known(new, name)?;
+        return Some((key, format!("section [{section}] is now [{new}]")));
+    }
     let mut moved = MOVED.iter();
     let (_, _, new) = moved.find(|(old, key, _)| (*old, *key) == (section, name))?;
-    let key = KEYS
-        .iter()
-        .find(|key| (key.section, key.name) == (EXPERT, new))?;
+    let key = known(EXPERT, new)?;
     let warning = format!("`{name}` in [{section}] is now `{new}` in [{EXPERT}]");
     Some((key, warning))
+}
+
+fn known(section: &str, name: &str) -> Option<&'static Key> {
+    KEYS.iter()
+        .find(|key| (key.section, key.name) == (section, name))
 }
 
 /// The word that replaces an old one of this key; `None`: it is no old word.

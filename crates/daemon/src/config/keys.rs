@@ -113,7 +113,7 @@ fn numbered(number: u32) -> Option<AccessGroup> {
 /// All keys.
 pub(super) const KEYS: &[Key] = &[
     Key {
-        section: "topmost",
+        section: "foreground",
         name: "gap_ms",
         kind: Kind::Integer(0, 60_000, |c, v| c.settings.topmost.gap = ms(v)),
     },

@@ -529,7 +529,9 @@ fn apply(
             // Applied before all files.
             continue;
         }
-        if !KEYS.iter().any(|key| key.section == section) {
+        // The section's present name: an old one works as well.
+        let now = aliases::section(section).unwrap_or(section);
+        if !KEYS.iter().any(|key| key.section == now) {
             let message = match value.get_ref() {
                 DeValue::Table(_) => unknown_section(section),
                 _ => outside(section),
@@ -538,7 +540,7 @@ fn apply(
             continue;
         }
         let DeValue::Table(keys) = value.get_ref() else {
-            errors.push((line, format!("`{section}` is a section: write [{section}]")));
+            errors.push((line, format!("`{section}` is a section: write [{now}]")));
             continue;
         };
         for (name, value) in keys {
@@ -550,7 +552,7 @@ fn apply(
                 .find(|(key, _)| key.section == section && key.name == name);
             let old = || aliases::key(section, name).map(|(key, old)| (key, Some(old)));
             let Some((key, moved)) = known.or_else(old) else {
-                errors.push((line, unknown_key(section, name)));
+                errors.push((line, unknown_key(now, name)));
                 continue;
             };
             if moved.is_some() && is_set(&table, key) {

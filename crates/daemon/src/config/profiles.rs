@@ -40,7 +40,7 @@ apps = 32
     Profile {
         name: "kiosk",
         text: "
-[topmost]
+[foreground]
 gap_ms = 60000
 [protect]
 budget_percent = 80

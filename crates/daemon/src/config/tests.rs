@@ -30,11 +30,11 @@ fn error_messages_are_exact() {
             )],
         ),
         (
-            "[topmost]\ngap_ms = \"2s\"\n[protekt]\nenabled = true\n",
+            "[foreground]\ngap_ms = \"2s\"\n[protekt]\nenabled = true\n",
             &[
-                (2, "`gap_ms` in [topmost] is \"2s\"; allowed: a whole number from 0 to 60000"),
+                (2, "`gap_ms` in [foreground] is \"2s\"; allowed: a whole number from 0 to 60000"),
                 (3, "unknown section [protekt] (did you mean [protect]?); known sections: \
-                     [topmost], [sources], [protect], \
+                     [foreground], [sources], [protect], \
                      [boost], [premap], [readahead], [prezero], [swap], [window], [class], \
                      [never], [access], [kernel], [expert]"),
             ],
@@ -162,7 +162,7 @@ fn syntax_error_names_its_line() {
 #[test]
 fn every_key_reaches_the_configuration() {
     let text = "
-        [topmost]
+        [foreground]
         gap_ms = 3_000
         [sources]
         oom_score_adj = \"scan\"
@@ -647,7 +647,8 @@ fn old_names_work_with_a_warning() {
     };
     let at = file.display();
     let old = "[protect]\nadopt = \"never\"\ninterval_ms = 250\n[swap]\nkill_percent = 0\n\
-               [kernel]\ndevice = \"require\"\n[readahead]\nfactor = 4\n";
+               [kernel]\ndevice = \"require\"\n[readahead]\nfactor = 4\n\
+               [topmost]\ngap_ms = 300\n";
     let (config, warnings) = load(old).unwrap();
     assert_eq!(
         (config.adopt, config.device),
@@ -655,6 +656,7 @@ fn old_names_work_with_a_warning() {
     );
     assert_eq!(config.settings.protect.interval, ms(250));
     assert_eq!(config.settings.readahead.factor, 4);
+    assert_eq!(config.settings.topmost.gap, ms(300));
     let mut warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     warnings.sort();
     let mut expected = [
@@ -663,12 +665,14 @@ fn old_names_work_with_a_warning() {
         format!("{at}:5: `kill_percent` in [swap]: 0 is now called \"auto\""),
         format!("{at}:7: `device` in [kernel]: \"require\" is now called \"on\""),
         format!("{at}:9: `factor` in [readahead] is now `readahead_factor` in [expert]"),
+        format!("{at}:11: section [topmost] is now [foreground]"),
     ];
     expected.sort();
     assert_eq!(warnings, expected);
     // The new names give no warning.
     let new = "[protect]\nadopt = \"off\"\n[swap]\nkill_percent = \"auto\"\n[expert]\n\
-               protect_interval_ms = 250\nreadahead_factor = 4\n[kernel]\ndevice = \"on\"\n";
+               protect_interval_ms = 250\nreadahead_factor = 4\n[kernel]\ndevice = \"on\"\n\
+               [foreground]\ngap_ms = 300\n";
     let (same, warnings) = load(new).unwrap();
     assert_eq!((same, warnings), (config, Vec::new()));
     // Both names in one file are an error.
@@ -676,6 +680,21 @@ fn old_names_work_with_a_warning() {
     let errors = load(twice).unwrap_err().to_string();
     let expected = format!("{at}:2: it is also set as `protect_interval_ms` in [expert]");
     assert_eq!(errors, expected);
+    let twice = "[topmost]\ngap_ms = 300\n[foreground]\ngap_ms = 300\n";
+    let errors = load(twice).unwrap_err().to_string();
+    let expected = format!("{at}:2: it is also set as `gap_ms` in [foreground]");
+    assert_eq!(errors, expected);
+    // Mistakes in a section with an old name name the present one.
+    let errors = load("[topmost]\ngap = 300\n").unwrap_err().to_string();
+    let expected = "unknown key `gap` in [foreground] (did you mean `gap_ms`?)";
+    assert!(errors.contains(expected), "{errors}");
+    let errors = load("topmost = 300\n").unwrap_err().to_string();
+    assert!(errors.contains("write [foreground]"), "{errors}");
+    // A section without keys sets nothing.
+    assert_eq!(
+        load("[topmost]\n").unwrap(),
+        (Config::default(), Vec::new())
+    );
 }
 
 #[test]

@@ -89,7 +89,7 @@ impl Machine {
         let state = state.display();
         let text = format!(
             "[protect]\ninterval_ms = 100\n[sources]\nscan_interval_ms = 100\n\
-             [topmost]\ngap_ms = 60000\n[boost]\nenabled = false\n\
+             [foreground]\ngap_ms = 60000\n[boost]\nenabled = false\n\
              [readahead]\ndirectory = \"{state}\"\n{more}"
         );
         self.write("limelight.toml", &text);

@@ -16,7 +16,7 @@ fn machine() -> Machine {
     machine.write(
         "limelight.toml",
         "[protect]\ninterval_ms = 100\n[boost]\nslice_us = 400\nhelpers = []\n\
-         [sources]\noom_score_adj = \"off\"\n[topmost]\ngap_ms = 60000\n",
+         [sources]\noom_score_adj = \"off\"\n[foreground]\ngap_ms = 60000\n",
     );
     for cgroup in ["u", A, B] {
         machine.make_cgroup(cgroup);

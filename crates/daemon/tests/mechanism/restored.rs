@@ -269,7 +269,7 @@ fn configure(machine: &Machine) {
         "limelight.toml",
         &format!(
             "[protect]\ninterval_ms = 100\n[boost]\nslice_us = 400\nhelpers = []\n\
-             [sources]\noom_score_adj = \"off\"\n[topmost]\ngap_ms = 60000\n\
+             [sources]\noom_score_adj = \"off\"\n[foreground]\ngap_ms = 60000\n\
              [swap]\nkill = false\n[readahead]\ndirectory = \"{}\"\n",
             state.display()
         ),

@@ -65,7 +65,7 @@ impl World {
         // With `kill` enabled, the daemon keeps files open for writing, and their mount could not
         // be made read-only.
         write_config(&format!(
-            "{CLASSES}[swap]\nkill = false\n[topmost]\ngap_ms = {GAP_MS}\n"
+            "{CLASSES}[swap]\nkill = false\n[foreground]\ngap_ms = {GAP_MS}\n"
         ))?;
         let mut world = World {
             daemon: None,

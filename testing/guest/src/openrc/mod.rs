@@ -156,9 +156,9 @@ fn check_stop(reporter: &Reporter) -> Result<()> {
 /// Checks that the service reloads a valid configuration and refuses an invalid one.
 fn check_reload(reporter: &Reporter, pid: i32) -> Result<()> {
     let kept = fs::read_to_string(CONFIG).with_context(|| format!("cannot read {CONFIG}"))?;
-    fs::write(CONFIG, "[topmost]\ngap_ms = 1500\n")?;
+    fs::write(CONFIG, "[foreground]\ngap_ms = 1500\n")?;
     expect(reporter, "reload", true)?;
-    fs::write(CONFIG, "[topmost]\ngap_ms = \"soon\"\n")?;
+    fs::write(CONFIG, "[foreground]\ngap_ms = \"soon\"\n")?;
     expect(reporter, "reload", false)?;
     fs::write(CONFIG, kept)?;
     reporter.check(

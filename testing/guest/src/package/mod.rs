@@ -102,7 +102,7 @@ pub fn run(mut stage: Stage, work: &Package) -> Result<()> {
     check_size(&mut stage.reporter, daemon, wakeups_most)?;
 
     stage.reporter.progress("upgrading")?;
-    let configured = "[topmost]\ngap_ms = 1500\n";
+    let configured = "[foreground]\ngap_ms = 1500\n";
     fs::write(CONFIG, configured).with_context(|| format!("cannot write {CONFIG}"))?;
     apt(&["install", &next])?;
     let upgraded = check_daemon(&stage.reporter, "upgraded")?;

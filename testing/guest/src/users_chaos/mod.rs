@@ -347,7 +347,7 @@ pub fn run(mut stage: Stage, work: &UsersChaos) -> Result<()> {
     let seed = seed(work.seed, stage.repetition);
     let text = format!("seed {seed:#x}, {} operations", work.operations);
     stage.reporter.progress(text)?;
-    write_config("[topmost]\ngap_ms = 500\n")?;
+    write_config("[foreground]\ngap_ms = 500\n")?;
     let mut world = World::start(Random::new(seed), with_daemon)?;
     let kernel = Kernel::now()?;
     mingle(&mut world, work.operations)?;
