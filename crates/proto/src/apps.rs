@@ -27,6 +27,7 @@ pub struct AppReport {
     /// User id of the user who set or saved its class (`limelight class set`), if any.
     pub set_by: Option<u32>,
     /// When it was last in the foreground, in milliseconds since boot; `None`: never.
+    #[serde(rename = "last_foreground_ms", alias = "last_topmost_ms")]
     pub last_topmost_ms: Option<u64>,
     /// When it was started, in milliseconds since boot.
     pub started_ms: u64,

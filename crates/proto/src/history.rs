@@ -101,7 +101,7 @@ impl fmt::Display for MemoryAction {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemoryThen {
     /// `MemAvailable` in bytes; in readings of the guard, without the page cache that is kept for
-    /// the topmost app.
+    /// the foreground app.
     pub available: u64,
     /// `MemFree` in bytes.
     pub free: u64,

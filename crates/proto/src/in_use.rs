@@ -14,7 +14,7 @@ pub enum Use {
     Video,
     /// It holds an inhibitor lock.
     Inhibitor,
-    /// One of its windows is visible although another app is topmost.
+    /// One of its windows is visible although another app is in the foreground.
     Visible,
     /// It reported unsaved work.
     Unsaved,

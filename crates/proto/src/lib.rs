@@ -105,8 +105,8 @@ pub enum Request {
         hold: bool,
     },
     /// Reports input for an app, or a frame of an app: a response window opens or closes. The
-    /// daemon accepts the report from the owner of the topmost app in the active session, and from
-    /// root. A report about another app changes nothing. Answered by [`Response::Ok`].
+    /// daemon accepts the report from the owner of the foreground app in the active session, and
+    /// from root. A report about another app changes nothing. Answered by [`Response::Ok`].
     Window {
         /// Input or frame.
         event: WindowEvent,
@@ -114,7 +114,7 @@ pub enum Request {
         /// frames; at most [`WINDOW_AGE_MAX_US`] ago. Default: now.
         #[serde(default)]
         at_us: Option<u64>,
-        /// Any process of the app. Default: the topmost app.
+        /// Any process of the app. Default: the foreground app.
         #[serde(default)]
         pid: Option<i32>,
         /// Name of the source, for `status`. At most 64 bytes, printable.
@@ -394,7 +394,7 @@ pub struct Explain {
     pub role: Role,
     /// The app to which it belongs, if known.
     pub app: Option<AppStatus>,
-    /// Source of the claim that made that app topmost.
+    /// Source of the claim that made that app the foreground app.
     pub source: Option<String>,
     /// Changes in force that affect this process.
     pub changes: Vec<Change>,
@@ -409,6 +409,7 @@ pub struct Explain {
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Belongs to the foreground app.
+    #[serde(rename = "foreground", alias = "topmost")]
     Topmost,
     /// Belongs to the previous foreground app.
     Previous,

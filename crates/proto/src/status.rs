@@ -25,10 +25,11 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
     /// The foreground app; `None` if there is none or if it is `hidden`.
+    #[serde(rename = "foreground", alias = "topmost")]
     pub topmost: Option<TopmostStatus>,
     /// The app that was in the foreground before; `None` if there is none or if it is hidden.
     pub previous: Option<AppStatus>,
-    /// All sources of the topmost app, including those that do not work.
+    /// All sources of the foreground app, including those that do not work.
     pub sources: Vec<SourceStatus>,
     /// Session agents that have sent [`Request::Agent`](crate::Request::Agent) and whose claims the
     /// daemon accepts now. Only root and the group of `[access]` see other users' agents.
@@ -73,6 +74,7 @@ pub struct AppStatus {
 /// The foreground app.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "ForegroundStatus"))]
 pub struct TopmostStatus {
     /// The app.
     #[serde(flatten)]
@@ -88,10 +90,11 @@ pub struct TopmostStatus {
     pub demoted_in_ms: Option<u64>,
 }
 
-/// Name of the source that guesses the topmost app from the clients that the display server wakes.
+/// Name of the source that guesses the foreground app from the clients that the display server
+/// wakes.
 pub const WAKE_GRAPH: &str = "wake-graph";
 
-/// A source that can report the topmost app, or a facility of an agent.
+/// A source that can report the foreground app, or a facility of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SourceStatus {
@@ -104,18 +107,18 @@ pub struct SourceStatus {
     pub detail: String,
 }
 
-/// The mechanisms for the topmost app, in the order in which they are shown.
+/// The mechanisms for the foreground app, in the order in which they are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MechanismId {
-    /// Protects the topmost app's memory from reclaim.
+    /// Protects the foreground app's memory from reclaim.
     Protect,
-    /// Gives the topmost app priority for the processor and the disk.
+    /// Gives the foreground app priority for the processor and the disk.
     Boost,
-    /// Reads files ahead for the topmost app.
+    /// Reads files ahead for the foreground app.
     Readahead,
-    /// Maps pages of the topmost app's heap before it touches them.
+    /// Maps pages of the foreground app's heap before it touches them.
     Premap,
-    /// Zeroes pages before the topmost app needs them.
+    /// Zeroes pages before the foreground app needs them.
     Prezero,
     /// Takes memory from the other apps when memory is short.
     Swap,
@@ -206,7 +209,7 @@ pub struct MemoryStatus {
     /// Number of steps by which protection is lowered because no other memory was left: 0 (full
     /// protection) to 4 (none).
     pub lowered_steps: u8,
-    /// Bytes of shared file pages that `protect` has locked for the topmost app.
+    /// Bytes of shared file pages that `protect` has locked for the foreground app.
     #[serde(default)]
     pub locked: u64,
     /// The level of shortage; `None` if the guard thread does not run, because of `dry_run` or

@@ -187,3 +187,23 @@ fn responses_round_trip_through_json() {
     assert!(line.starts_with(r#"{"result":"explain","pid":7"#), "{line}");
     assert_eq!(serde_json::from_str::<Response>(&line).unwrap(), explain);
 }
+
+#[test]
+fn foreground_is_the_only_word_in_output_and_topmost_is_still_accepted() {
+    let roles = [Role::Topmost, Role::Previous, Role::Background];
+    let words = r#"["foreground","previous","background"]"#;
+    assert_eq!(serde_json::to_string(&roles).unwrap(), words);
+    let old: Role = serde_json::from_str(r#""topmost""#).unwrap();
+    assert_eq!(old, Role::Topmost);
+
+    let app = AppReport {
+        role: Role::Topmost,
+        last_topmost_ms: Some(7),
+        ..AppReport::default()
+    };
+    let line = serde_json::to_string(&app).unwrap();
+    assert!(line.contains(r#""last_foreground_ms":7"#), "{line}");
+    assert!(!line.contains("topmost"), "{line}");
+    let old = line.replace("foreground", "topmost");
+    assert_eq!(serde_json::from_str::<AppReport>(&old).unwrap(), app);
+}

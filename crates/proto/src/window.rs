@@ -34,6 +34,7 @@ pub struct WindowStatus {
     /// Counts since the daemon started.
     pub tallies: WindowTallies,
     /// Response times of the foreground app; `None` if none were recorded.
+    #[serde(rename = "foreground", alias = "topmost")]
     pub topmost: Option<AppLatency>,
 }
 
@@ -70,12 +71,12 @@ pub struct WindowTallies {
     pub unanswered: u64,
     /// Windows that ended after the focus had moved to another app.
     pub moved: u64,
-    /// Windows that ended because no app was topmost any more, or because windows were switched
-    /// off.
+    /// Windows that ended because no app was in the foreground any more, or because windows were
+    /// switched off.
     pub abandoned: u64,
     /// Inputs that joined an open window.
     pub inputs_joined: u64,
-    /// Inputs that were not for the topmost app, or that came while no app was topmost.
+    /// Inputs that were not for the foreground app, or that came while no app was in the foreground.
     pub inputs_elsewhere: u64,
     /// Frames that no input waited for.
     pub frames_unasked: u64,

@@ -118,7 +118,7 @@ fn limelight_as(uid: u32, gid: u32, arguments: &[&str]) -> Result<(i32, String)>
 /// PID of the foreground app, as seen by root.
 fn foreground() -> Result<Option<i64>> {
     let (_, status) = daemon::json(&["status"])?;
-    Ok(status["topmost"]["pid"].as_i64())
+    Ok(status["foreground"]["pid"].as_i64())
 }
 
 /// Checks the exit code of a user's claim, and the foreground app afterwards.

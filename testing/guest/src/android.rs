@@ -70,7 +70,7 @@ fn json(arguments: &[&str]) -> Result<Value> {
 /// The topmost app's PID and the source that named it.
 fn topmost() -> Result<Option<(i64, String)>> {
     let status = json(&["status"])?;
-    let topmost = &status["topmost"];
+    let topmost = &status["foreground"];
     Ok(topmost["pid"].as_i64().map(|pid| {
         let source = topmost["source"].as_str().unwrap_or_default();
         (pid, source.to_owned())

@@ -284,7 +284,7 @@ pub(crate) fn wait_for_focus(pid: i32) -> Result<()> {
     }
 }
 
-/// Whether the JSON of `limelight status` contains `pid` below its `topmost`.
+/// Whether the JSON of `limelight status` contains `pid` below its `foreground`.
 fn names_topmost(status: &str, pid: i32) -> Result<bool> {
     let status: serde_json::Value =
         serde_json::from_str(status).context("limelight status --json does not print JSON")?;
@@ -297,7 +297,7 @@ fn names_topmost(status: &str, pid: i32) -> Result<bool> {
         }
     }
     Ok(status
-        .get("topmost")
+        .get("foreground")
         .is_some_and(|topmost| holds(topmost, pid)))
 }
 
@@ -411,9 +411,9 @@ mod tests {
 
     #[test]
     fn pid_is_searched_below_topmost_only() {
-        let status = r#"{"topmost": {"app": {"pids": [5, 77]}}, "previous": {"pid": 9}}"#;
+        let status = r#"{"foreground": {"app": {"pids": [5, 77]}}, "previous": {"pid": 9}}"#;
         assert!(names_topmost(status, 77).unwrap());
         assert!(!names_topmost(status, 9).unwrap());
-        assert!(!names_topmost(r#"{"topmost": null}"#, 9).unwrap());
+        assert!(!names_topmost(r#"{"foreground": null}"#, 9).unwrap());
     }
 }

@@ -361,8 +361,8 @@ pub fn run(mut stage: Stage, work: &Gate) -> Result<()> {
     check_targets(reporter, &entries, &scene, started)?;
     reporter.check(
         "status names the foreground process",
-        status["topmost"]["pid"] == scene.front.pid,
-        status["topmost"].to_string(),
+        status["foreground"]["pid"] == scene.front.pid,
+        status["foreground"].to_string(),
     )?;
     check_load_first(reporter, &entries)?;
     check_notices(reporter, &notices, begun.elapsed())?;

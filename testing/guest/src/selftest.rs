@@ -241,7 +241,7 @@ impl Setting {
 
 /// Checks that the app that had the foreground before the test has it again.
 fn given_back(reporter: &Reporter, when: &str, pid: i32) -> Result<()> {
-    let front = || -> Result<Value> { Ok(json(&["status"])?.1["topmost"]["pid"].clone()) };
+    let front = || -> Result<Value> { Ok(json(&["status"])?.1["foreground"]["pid"].clone()) };
     reporter.check(
         format!("{when}, the foreground belongs to the app that had it before"),
         wait(|| Ok(front()? == pid))?,

@@ -151,7 +151,7 @@ impl Front {
         if code != 0 {
             bail!("limelight status exited with {code}: {status}");
         }
-        let front = &status["topmost"];
+        let front = &status["foreground"];
         Ok(Front {
             pid: front["pid"].as_i64().and_then(|pid| pid.try_into().ok()),
             source: front["source"].as_str().unwrap_or_default().to_owned(),

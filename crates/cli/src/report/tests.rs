@@ -37,7 +37,7 @@ pub(crate) fn status() -> serde_json::Value {
     topmost["members"] = json!(3);
     json!({
         "version": "0.1.0", "protocol": 1, "pid": 99, "uptime_ms": 61_000, "dry_run": false,
-        "topmost": topmost,
+        "foreground": topmost,
         "previous": app("Tax return 2025.ods"),
         "sources": [{
             "name": "session", "state": "active",
@@ -58,7 +58,7 @@ pub(crate) fn status() -> serde_json::Value {
                 "abandoned": 0, "inputs_joined": 0, "inputs_elsewhere": 0, "frames_unasked": 0,
                 "frames_elsewhere": 0,
             },
-            "topmost": null,
+            "foreground": null,
         },
         "memory": {
             "total": 8_u64 << 30, "available": 1 << 30, "swap_total": 0, "swap_free": 0,
@@ -79,8 +79,8 @@ pub(crate) fn status() -> serde_json::Value {
 fn answers() -> Answers {
     let apps = json!([{
         "name": "Divorce - gimp", "pid": 42, "own_cgroup": true, "cgroup": "/app.slice/x.scope",
-        "uid": 1000, "role": "topmost", "class": "normal", "why": "category", "set_by": null,
-        "last_topmost_ms": 1, "started_ms": 1, "uses": ["unsaved"],
+        "uid": 1000, "role": "foreground", "class": "normal", "why": "category", "set_by": null,
+        "last_foreground_ms": 1, "started_ms": 1, "uses": ["unsaved"],
         "untouchable": "Telegram (pid 43) shares /home/anna/my cgroup",
         "processes": 1, "resident": 10, "anonymous": 5, "swapped": 0, "frozen": false,
         "exempt": false, "desktop_id": "org.example.Draw",

@@ -257,8 +257,8 @@ fn status_as_json_is_the_daemons_answer_with_the_kernels_counters() {
     let daemon = TestDaemon::answering(Response::Status(Box::new(status())));
     let out = daemon.limelight(&["--json", "status"]).success();
     let value: serde_json::Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
-    assert_eq!(value["topmost"]["pid"], 4242);
-    assert_eq!(value["topmost"]["source"], "x11");
+    assert_eq!(value["foreground"]["pid"], 4242);
+    assert_eq!(value["foreground"]["source"], "x11");
     assert!(value["counters"].is_object());
     assert_eq!(serde_json::from_value::<Status>(value).unwrap(), status());
 }

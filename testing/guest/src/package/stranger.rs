@@ -65,13 +65,13 @@ pub fn check(reporter: &Reporter, front: &App) -> Result<()> {
     let status: Value = serde_json::from_str(&status).context("status is not JSON")?;
     let refused = output.contains("exit ") && !output.contains("exit 0");
     // Under GNOME the claim names the app's cgroup, and no process.
-    let topmost = status["topmost"]["cgroup"].as_str().unwrap_or_default();
+    let topmost = status["foreground"]["cgroup"].as_str().unwrap_or_default();
     let stays =
         cgroup::of(front.pid)? == Path::new(cgroup::ROOT).join(topmost.trim_start_matches('/'));
     reporter.check(
         "a user without a seat cannot claim the foreground",
         refused && stays,
-        format!("{output}\n{}\n{sessions}", status["topmost"]),
+        format!("{output}\n{}\n{sessions}", status["foreground"]),
     )?;
     let release = fs::read_to_string("/etc/os-release").context("cannot read /etc/os-release")?;
     if release.contains("VERSION_ID=\"13\"") {
