@@ -197,12 +197,21 @@ pub enum Command {
         #[arg(
             long,
             short = 'n',
-            alias = "last",
             value_name = "N",
             default_value_t = 20,
             value_parser = clap::value_parser!(u16).range(1..)
         )]
         entries: u16,
+
+        /// The old name of --entries. An argument of its own, so that errors name it.
+        #[arg(
+            long,
+            hide = true,
+            value_name = "N",
+            conflicts_with = "entries",
+            value_parser = clap::value_parser!(u16).range(1..)
+        )]
+        last: Option<u16>,
     },
 
     /// Open, close or show the response window: the time from input for the foreground app to its

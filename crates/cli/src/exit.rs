@@ -32,6 +32,32 @@ pub struct Report {
     pub code: u8,
 }
 
+impl Report {
+    /// Makes a report of clap's text about a usage error. Its first paragraph says what is wrong,
+    /// the others how it is right: a tip, the usage, and where to read more, each on a line.
+    pub fn of_usage(text: &str) -> Report {
+        let (what, cure) = text.split_once("\n\n").unwrap_or((text, ""));
+        let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let clause = |line: &str| {
+            let line = line.trim().trim_end_matches('.');
+            let line = line.strip_prefix("tip: ").unwrap_or(line);
+            let mut letters = line.chars();
+            let first = letters.next()?;
+            Some(format!(
+                "{}{}",
+                first.to_ascii_lowercase(),
+                letters.as_str()
+            ))
+        };
+        let clauses: Vec<String> = cure.lines().filter_map(clause).collect();
+        Report {
+            error: one_line(what.strip_prefix("error: ").unwrap_or(what)),
+            cure: (!clauses.is_empty()).then(|| clauses.join("; ")),
+            code: USAGE,
+        }
+    }
+}
+
 /// Why the command failed.
 #[derive(Debug)]
 pub enum Failure {

@@ -70,17 +70,7 @@ fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() || !json {
         error.exit();
     }
-    // The first paragraph says what is wrong, the others how it is right.
-    let text = error.to_string();
-    let (what, cure) = text.split_once("\n\n").unwrap_or((&text, ""));
-    let line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let what = line(what.strip_prefix("error: ").unwrap_or(what));
-    let cure = Some(line(cure)).filter(|cure| !cure.is_empty());
-    let report = exit::Report {
-        error: what,
-        cure,
-        code: exit::USAGE,
-    };
+    let report = exit::Report::of_usage(&error.to_string());
     eprintln!("{}", serde_json::json!(report));
     ExitCode::from(exit::USAGE)
 }
@@ -184,7 +174,9 @@ fn run(args: &Args, out: &mut Vec<u8>) -> Result<ExitCode, Failure> {
             let client = Client::connect(&args.socket, args.patience())?;
             listen::run(client, *foreground, args.json, &mut io::stdout().lock())?;
         }
-        Command::History { entries } => match ask(Request::History { last: *entries })? {
+        Command::History { entries, last } => match ask(Request::History {
+            last: last.unwrap_or(*entries),
+        })? {
             Response::History {
                 entries,
                 paused,

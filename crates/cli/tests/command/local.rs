@@ -317,6 +317,28 @@ fn usage_errors_are_json_on_request() {
         );
         assert!(out.stdout.is_empty());
     }
+    for (arguments, what, cure) in [
+        (
+            &["--json", "statsu"][..],
+            "unrecognized subcommand 'statsu'",
+            "a similar subcommand exists: 'status'; usage: limelight [OPTIONS] <COMMAND>; for more \
+             information, try '--help'",
+        ),
+        (
+            &["--json", "window", "ajar"],
+            "invalid value 'ajar' for '<EVENT>' [possible values: open, close, show]",
+            "for more information, try '--help'",
+        ),
+        (
+            &["--json", "history", "--last", "none"],
+            "invalid value 'none' for '--last <N>': invalid digit found in string",
+            "for more information, try '--help'",
+        ),
+    ] {
+        let out = limelight().args(arguments).assert().code(2);
+        let error: serde_json::Value = serde_json::from_slice(&out.get_output().stderr).unwrap();
+        assert_eq!((&error["error"], &error["cure"]), (&what.into(), &cure.into()));
+    }
     // The option of another program is not the option of this one.
     let out = limelight()
         .args(["run", "--class=x", "--", "jq", "--json"])
