@@ -40,6 +40,11 @@ impl Watermarks {
         })
     }
 
+    /// `high_bytes` with the largest boost.
+    pub fn most_high_bytes(&self) -> u64 {
+        self.high_bytes.saturating_add(self.most_boost_bytes)
+    }
+
     /// Parses `zoneinfo`, given the page size in bytes; `None` if no zone has watermarks.
     pub fn parse(text: &str, page: u64) -> Option<Watermarks> {
         let mut sum = None;

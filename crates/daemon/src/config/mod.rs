@@ -20,13 +20,14 @@ use std::time::Duration;
 use limelight_core::model::class::Classes;
 use limelight_core::model::never::Rules;
 use limelight_core::model::prezero::Extent;
+use limelight_core::model::shortage::Thresholds;
 use limelight_core::settings::{EngineChoice, Settings};
 use toml::de::{DeTable, DeValue};
 
 pub use self::classes::Lists;
 use self::keys::{set, Key, KEYS};
 pub use self::never::NeverLists;
-use self::pairs::contradictions;
+use self::pairs::{contradictions, default_thresholds, early_kill};
 use self::suggest::{outside, unknown_key, unknown_section};
 
 /// The configuration file if the command line names none.
@@ -371,7 +372,7 @@ struct Loaded {
 }
 
 fn load_origin(origin: &Origin) -> Result<Loaded, ConfigErrors> {
-    let mut loaded = load_files(&files(origin)?);
+    let mut loaded = load_files(&files(origin)?, &default_thresholds());
     let (rules, contradictions) = match &loaded {
         Ok(loaded) => loaded.config.class_lists.rules(&loaded.given),
         Err(_) => (Vec::new(), Vec::new()),
@@ -396,7 +397,8 @@ fn add_errors(loaded: &mut Result<Loaded, ConfigErrors>, more: Vec<ConfigError>)
     }
 }
 
-fn load_files(files: &[PathBuf]) -> Result<Loaded, ConfigErrors> {
+/// `machine`: the thresholds that apply where the files set none.
+fn load_files(files: &[PathBuf], machine: &Thresholds) -> Result<Loaded, ConfigErrors> {
     let mut config = Config::default();
     let (mut given, mut errors) = (Vec::new(), Vec::new());
     let mut texts = Vec::new();
@@ -482,6 +484,7 @@ fn load_files(files: &[PathBuf]) -> Result<Loaded, ConfigErrors> {
     }
     if errors.is_empty() {
         errors.extend(contradictions(&config, &given));
+        errors.extend(early_kill(&config, &given, machine));
     }
     if errors.is_empty() {
         Ok(Loaded { config, given })

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Pairs of keys whose values may contradict each other.
 
+use limelight_core::model::shortage::{derive_thresholds, Thresholds};
+use limelight_sys::proc::Proc;
+use limelight_sys::watermarks::Watermarks;
+
 use crate::config::aliases::EXPERT;
 use crate::config::{Config, ConfigError, Given};
 
@@ -70,4 +74,47 @@ pub(super) fn contradictions(config: &Config, given: &[Given]) -> Vec<ConfigErro
         })
     };
     PAIRS.iter().filter_map(contradiction).collect()
+}
+
+/// The default thresholds of this machine, of all its memory. Zeroes if `/proc` cannot be read.
+pub(super) fn default_thresholds() -> Thresholds {
+    let Ok(proc) = Proc::open("/proc") else {
+        return Thresholds::default();
+    };
+    let high = Watermarks::read(&proc).map_or(0, |marks| marks.most_high_bytes());
+    let total = proc.meminfo().ok().and_then(|memory| memory.total_bytes);
+    total.map_or_else(Thresholds::default, |total| derive_thresholds(total, high))
+}
+
+/// The error if `kill_percent` alone is set, and to no less than the threshold for swapping that
+/// the daemon chooses: apps would be closed before any is swapped.
+pub(super) fn early_kill(
+    config: &Config,
+    given: &[Given],
+    machine: &Thresholds,
+) -> Option<ConfigError> {
+    let swap = &config.settings.swap;
+    let percent = u64::from(swap.kill_percent);
+    let of = |percent: u64| machine.total / 100 * percent;
+    if machine.total == 0 || swap.swap_percent > 0 || percent == 0 || of(percent) < machine.swap {
+        return None;
+    }
+    let is = |given: &&Given| (given.section, given.key) == ("swap", "kill_percent");
+    let last = given.iter().rfind(is)?;
+    let fits = (1..percent).rev().find(|less| of(*less) < machine.swap);
+    let instead = match fits {
+        Some(fits) => format!("less than {}", fits + 1),
+        None => "\"auto\"".to_owned(),
+    };
+    Some(ConfigError {
+        file: last.file.clone(),
+        line: last.line,
+        message: format!(
+            "`kill_percent` in [swap] is {percent}, {} MiB of this machine's memory, so apps would \
+             be closed before any is swapped: `swap_percent` is \"auto\", {} MiB here. Set \
+             `swap_percent` to more than {percent}, or `kill_percent` to {instead}",
+            of(percent) >> 20,
+            machine.swap >> 20,
+        ),
+    })
 }

@@ -7,8 +7,15 @@ use limelight_core::model::never::{Exception, Never};
 use limelight_core::settings::{BoostSettings, PrezeroSettings, SwapSettings, WindowSettings};
 use proptest::prelude::*;
 
+/// The default thresholds of a machine with 8 GiB of memory.
+const MACHINE: Thresholds = Thresholds {
+    total: 8192 << 20,
+    kill: 204 << 20,
+    swap: 819 << 20,
+};
+
 fn loaded(file: &Path) -> Result<Config, ConfigErrors> {
-    Ok(load_files(&with_drop_ins(file)?)?.config)
+    Ok(load_files(&with_drop_ins(file)?, &MACHINE)?.config)
 }
 
 /// Mistakes and their messages, word for word.
@@ -438,11 +445,55 @@ fn contradicting_keys_are_both_named_with_their_places() {
              `window_deadline_max_ms`, which is 5000 (the default)"
         ))
     );
-    // A later file may settle it, equal values fit, and "auto" leaves the choice to the daemon. The
-    // old names of keys count as well.
+    // A later file may settle it, and equal values fit. The old names of keys count as well.
     let later = "[window]\ndeadline_max_ms = 6000\n";
     assert_eq!(errors("[expert]\nwindow_deadline_ms = 6000\n", later), None);
-    assert_eq!(errors("[swap]\nkill_percent = 30\n", ""), None);
+    let wide = "[swap]\nkill_percent = 30\nswap_percent = 30\n";
+    assert_eq!(errors(wide, ""), None);
+}
+
+#[test]
+fn kill_percent_is_below_the_swap_threshold_of_the_machine() {
+    let temp = tempfile::tempdir().unwrap();
+    let file = temp.path().join("limelight.toml");
+    let errors = |text: &str, machine: &Thresholds| {
+        std::fs::write(&file, text).unwrap();
+        let loaded = load_files(std::slice::from_ref(&file), machine);
+        loaded.err().map(|errors| errors.to_string())
+    };
+    let at = file.display();
+    assert_eq!(
+        errors("[swap]\nkill_percent = 30\n", &MACHINE),
+        Some(format!(
+            "{at}:2: `kill_percent` in [swap] is 30, 2457 MiB of this machine's memory, so apps \
+             would be closed before any is swapped: `swap_percent` is \"auto\", 819 MiB here. Set \
+             `swap_percent` to more than 30, or `kill_percent` to less than 10"
+        ))
+    );
+    assert_eq!(errors("[swap]\nkill_percent = 9\n", &MACHINE), None);
+    // The default is a whole percentage here, and equal values leave nothing between them.
+    let equal = Thresholds {
+        total: 1000 << 20,
+        kill: 25 << 20,
+        swap: 100 << 20,
+    };
+    assert!(errors("[swap]\nkill_percent = 10\n", &equal).is_some());
+    assert_eq!(errors("[swap]\nkill_percent = 9\n", &equal), None);
+    // On a machine with much memory, one percent is too much.
+    let large = Thresholds {
+        total: 512 << 30,
+        kill: 256 << 20,
+        swap: 1536 << 20,
+    };
+    let text = errors("[swap]\nkill_percent = 1\n", &large).unwrap();
+    assert!(
+        text.ends_with("to more than 1, or `kill_percent` to \"auto\""),
+        "{text}"
+    );
+    let both = "[swap]\nkill_percent = 1\nswap_percent = 2\n";
+    assert_eq!(errors(both, &large), None);
+    let auto = "[swap]\nkill_percent = \"auto\"\n";
+    assert_eq!(errors(auto, &large), None);
 }
 
 #[test]
@@ -454,7 +505,7 @@ fn keys_win_over_the_profile_of_the_last_file() {
     let more = drop_ins.join("x.toml");
     std::fs::write(&file, "profile = \"kiosk\"\n[swap]\nkill = true\n").unwrap();
     std::fs::write(&more, "# x\nprofile = \"server\"\n").unwrap();
-    let loaded = load_files(&with_drop_ins(&file).unwrap()).unwrap();
+    let loaded = load_files(&with_drop_ins(&file).unwrap(), &MACHINE).unwrap();
     let settings = &loaded.config.settings;
     assert_eq!(settings.protect.budget_percent, 20);
     assert_eq!(settings.topmost.gap, ms(2000));
@@ -466,7 +517,7 @@ fn keys_win_over_the_profile_of_the_last_file() {
     assert_eq!(of("kill").unwrap().profile, None);
     // A key contradicts the profile only if its value does.
     std::fs::write(&more, "[window]\ndeadline_max_ms = 100\n").unwrap();
-    let errors = load_files(&with_drop_ins(&file).unwrap()).err();
+    let errors = load_files(&with_drop_ins(&file).unwrap(), &MACHINE).err();
     assert!(errors.unwrap().to_string().contains("(the default), above"));
 }
 

@@ -132,9 +132,7 @@ impl AppScan {
 pub fn thresholds(system: &System, settings: &SwapSettings, total: u64) -> Thresholds {
     // With fragmented memory the kernel raises its watermarks for a while, so the thresholds
     // include the largest such boost.
-    let high = Watermarks::read(&system.proc).map_or(0, |marks| {
-        marks.high_bytes.saturating_add(marks.most_boost_bytes)
-    });
+    let high = Watermarks::read(&system.proc).map_or(0, |marks| marks.most_high_bytes());
     let needed = derive_thresholds(total, high);
     let percent = |percent: u8, otherwise: u64| match percent {
         0 => otherwise,
