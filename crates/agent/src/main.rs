@@ -312,8 +312,17 @@ fn once(pick: Pick) -> ExitCode {
 }
 
 #[cfg(test)]
+#[path = "../../../testing/docs/commands.rs"]
+mod shown_commands;
+
+#[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn command_lines_in_the_documentation_are_valid() {
+        shown_commands::assert_valid(&Args::command(), 5);
+    }
 
     #[test]
     fn manual_has_all_sections() {

@@ -513,7 +513,15 @@ pub enum ConfigCommand {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::shown_commands;
+
+    #[test]
+    fn command_lines_in_the_documentation_are_valid() {
+        shown_commands::assert_valid(&Args::command(), 100);
+    }
 
     #[test]
     fn length_of_a_pause_has_a_unit() {

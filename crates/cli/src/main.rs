@@ -26,6 +26,10 @@ mod settings;
 mod status;
 mod top;
 
+#[cfg(test)]
+#[path = "../../../testing/docs/commands.rs"]
+mod shown_commands;
+
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The documentation, against the tree and the program: links, paths, messages, commands and keys.
+//! The documentation, against the tree and the program: links, paths, messages and keys. The tests
+//! of `args.rs` check the command lines.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use assert_cmd::Command;
 use limelight_daemon::config::shown_key;
 
 fn root() -> PathBuf {
@@ -191,36 +191,6 @@ fn troubleshooting_quotes_real_messages() {
         }
     }
     assert!(checked > 40, "{checked}");
-}
-
-#[test]
-fn commands_exist() {
-    let mut commands = BTreeSet::new();
-    for (_, text) in pages() {
-        for part in text.split("limelight ").skip(1) {
-            // Only in code: "`limelight status`", "$ limelight status", or a line of a code block.
-            let before =
-                &text[..part.as_ptr() as usize - text.as_ptr() as usize - "limelight ".len()];
-            let code = ["`", "\n", "sudo "]
-                .iter()
-                .any(|mark| before.ends_with(mark));
-            let word = part
-                .split(|one: char| !one.is_ascii_lowercase())
-                .next()
-                .unwrap();
-            if code && !word.is_empty() {
-                commands.insert(word.to_owned());
-            }
-        }
-    }
-    assert!(commands.contains("doctor"), "{commands:?}");
-    for command in &commands {
-        let run = Command::cargo_bin("limelight")
-            .unwrap()
-            .args([command, "--help"])
-            .ok();
-        assert!(run.is_ok(), "there is no `limelight {command}`");
-    }
 }
 
 #[test]

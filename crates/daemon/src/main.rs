@@ -93,9 +93,18 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
 }
 
 #[cfg(test)]
+#[path = "../../../testing/docs/commands.rs"]
+mod shown_commands;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use clap::CommandFactory;
+
+    #[test]
+    fn command_lines_in_the_documentation_are_valid() {
+        shown_commands::assert_valid(&Arguments::command(), 10);
+    }
 
     #[test]
     fn completions_have_every_option() {
