@@ -6,7 +6,7 @@ use limelight_core::model::Home;
 use limelight_core::policy::boost::{knobs, Standing};
 use limelight_core::settings::BoostSettings;
 use limelight_proto::Status;
-use limelight_sys::cgroup::{Hierarchy, WeightKnob};
+use limelight_sys::cgroup::{CgroupPath, Hierarchy, WeightKnob};
 use limelight_sys::dir::Dir;
 use limelight_sys::proc::Proc;
 use limelight_sys::sched::Cpu;
@@ -74,9 +74,12 @@ pub fn examine(
             && !path.is_some_and(|path| hierarchy.groups_for_cpu(path)),
         ..View::default()
     };
-    let shared = daemon
-        .and_then(|status| status.topmost.as_ref())
-        .is_some_and(|topmost| !topmost.app.own_cgroup);
+    // The daemon knows this of the foreground app, which need not be the app that is examined.
+    let front = daemon.and_then(|status| status.topmost.as_ref());
+    let shared = front.is_some_and(|front| {
+        let cgroup = front.app.cgroup.as_deref().and_then(CgroupPath::parse);
+        !front.app.own_cgroup && cgroup.as_ref() == path
+    });
     let home = |path: &str, own| Home {
         path: path.to_owned(),
         inode: 0,

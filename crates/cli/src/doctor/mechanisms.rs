@@ -15,6 +15,9 @@ pub struct Found<'a> {
     pub built_in: &'a [String],
     /// Whether `memory.low` protects, which it does under the two-list LRU only.
     pub low_protects: bool,
+    /// Names of the mechanisms that the configuration switches off. A running daemon reports this
+    /// itself, because it may read another configuration.
+    pub off: &'a [&'static str],
 }
 
 impl Found<'_> {
@@ -172,13 +175,14 @@ fn swap(found: &Found) -> Machine {
 
 fn windows(found: &Found, daemon: Option<&Status>) -> Machine {
     const CURE: &str = "run limelight-agent in the session, or let a compositor report windows";
-    let listens = found.acts("input devices") && found.acts("display frames");
+    const KERNEL: &str = "/dev/input and the display's frames, while an app is in the foreground";
+    const ELSEWHERE: &str = "a session agent or a compositor has to report windows";
+    let pressed = found.acts("input devices");
+    let listens = pressed && found.acts("display frames");
     let Some(status) = daemon else {
         return match listens {
-            true => Machine::Can(vec!["/dev/input and the display's frames".to_owned()]),
-            false => Machine::Optional(
-                "a session agent or a compositor has to report windows".to_owned(),
-            ),
+            true => Machine::Can(vec![KERNEL.to_owned()]),
+            false => Machine::Optional(ELSEWHERE.to_owned()),
         };
     };
     if let Some(why) = &status.hidden {
@@ -195,11 +199,8 @@ fn windows(found: &Found, daemon: Option<&Status>) -> Machine {
         means.push("control socket".to_owned());
     }
     if means.is_empty() && status.topmost.is_none() && listens {
-        means.push(
-            "/dev/input and the display's frames, while an app is in the foreground".to_owned(),
-        );
+        means.push(KERNEL.to_owned());
     }
-    let pressed = found.acts("input devices");
     match (means.is_empty(), pressed) {
         (false, _) => Machine::Can(means),
         (true, true) => Machine::Cannot(
@@ -207,10 +208,7 @@ fn windows(found: &Found, daemon: Option<&Status>) -> Machine {
             Some(CURE.to_owned()),
         ),
         // Without an input device, input can only come from a remote session.
-        (true, false) => Machine::Optional(
-            "no input device here; a session agent or a compositor has to report windows"
-                .to_owned(),
-        ),
+        (true, false) => Machine::Optional(ELSEWHERE.to_owned()),
     }
 }
 
@@ -227,8 +225,14 @@ pub fn judge(found: &Found, daemon: Option<&Status>) -> Vec<Finding> {
     };
     let all = MechanismId::ALL.map(|id| (id.name(), judge_one(id)));
     for (name, machine) in all.into_iter().chain([("windows", windows(found, daemon))]) {
-        let reported = daemon.and_then(|status| reported(status, name));
-        let (state, detail, cure) = verdict(machine, daemon, reported);
+        let reported = match daemon {
+            Some(status) => reported(status, name),
+            None => found.off.contains(&name).then_some((State::Off, "")),
+        };
+        let (state, detail, cure) = match reported {
+            Some((State::Off, _)) => (Verdict::Off, switched_off(name), None),
+            reported => verdict(machine, daemon, reported),
+        };
         findings
             .part(name)
             .add(&format!("mechanism {name}"), state, detail, cure.as_deref());
@@ -246,6 +250,14 @@ fn reported<'a>(status: &'a Status, name: &str) -> Option<(State, &'a str)> {
     Some((mechanism.state, &mechanism.detail))
 }
 
+fn switched_off(name: &str) -> String {
+    let section = match name {
+        "windows" => "window",
+        name => name,
+    };
+    format!("switched off by the configuration ([{section}] enabled)")
+}
+
 fn verdict(
     machine: Machine,
     daemon: Option<&Status>,
@@ -254,7 +266,6 @@ fn verdict(
     let dry = daemon.is_some_and(|status| status.dry_run);
     let paused = daemon.and_then(|status| status.paused.as_ref());
     match (machine, reported) {
-        (_, Some((State::Off, detail))) => (Verdict::Off, detail.to_owned(), None),
         (Machine::Optional(why), _) => (Verdict::Note, why, None),
         (Machine::Cannot(why, cure), _) => (
             Verdict::Inert,

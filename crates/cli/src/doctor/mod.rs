@@ -22,6 +22,8 @@ mod windows;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use limelight_daemon::config::{self, Origin};
+use limelight_proto::MechanismId;
 use limelight_sys::device::DEVICE_PATH;
 use limelight_sys::proc::Proc;
 
@@ -45,6 +47,8 @@ pub struct Machine {
     pid: Option<i32>,
     /// Path of the premap library, or all places that were searched.
     library: Result<PathBuf, Vec<PathBuf>>,
+    /// Names of the mechanisms that the configuration switches off.
+    off: Vec<&'static str>,
 }
 
 impl Machine {
@@ -60,8 +64,30 @@ impl Machine {
             patience,
             pid,
             library: library::find(),
+            off: switched_off(),
         }
     }
+}
+
+/// The mechanisms that the daemon's configuration switches off; none if it is invalid.
+fn switched_off() -> Vec<&'static str> {
+    let Ok(config) = config::load(&Origin::Default) else {
+        return Vec::new();
+    };
+    let settings = &config.settings;
+    let is_on = |id: MechanismId| match id {
+        MechanismId::Protect => settings.protect.enabled,
+        MechanismId::Boost => settings.boost.enabled,
+        MechanismId::Readahead => settings.readahead.enabled,
+        MechanismId::Premap => settings.premap.enabled,
+        MechanismId::Prezero => settings.prezero.enabled,
+        MechanismId::Swap => settings.swap.enabled,
+    };
+    let all = MechanismId::ALL.map(|id| (id.name(), is_on(id)));
+    let all = all
+        .into_iter()
+        .chain([("windows", settings.window.enabled)]);
+    all.filter(|(_, on)| !on).map(|(name, _)| name).collect()
 }
 
 /// Results of all checks.
@@ -155,6 +181,7 @@ pub fn examine(machine: &Machine) -> Report {
         checks: &findings.list,
         built_in: &built_in,
         low_protects,
+        off: &machine.off,
     };
     let mechanisms = mechanisms::judge(&found, status);
     let release = proc.ok().and_then(|proc| proc.kernel_release().ok());

@@ -3,7 +3,7 @@
 
 use super::findings::Verdict;
 use super::*;
-use limelight_proto::{MechanismId, Status};
+use limelight_proto::{MechanismId, Request, Response, Status};
 use std::fs;
 
 struct Fake {
@@ -89,6 +89,7 @@ impl Fake {
             patience: std::time::Duration::from_secs(5),
             pid: Some(pid),
             library: Ok("/usr/lib/limelight/liblimelight-premap.so".into()),
+            off: Vec::new(),
         }
     }
 
@@ -460,31 +461,252 @@ fn realtime_by_group_is_reported_without_a_service_manager() {
     assert!(named().is_none());
 }
 
-#[test]
-fn same_mechanisms_are_judged_with_and_without_the_daemon() {
-    let fake = Fake::sound();
-    let without = fake.report(7).mechanisms;
-    let names: Vec<&str> = without.iter().map(|one| one.check.as_str()).collect();
-    assert!(names.contains(&"mechanism foreground"), "{names:?}");
+/// Checks of what only limelightd knows: its own state, its sources, and the session agents.
+const ONLY_WITH_THE_DAEMON: [&str; 11] = [
+    "app classes",
+    "apps without cgroup",
+    "capabilities",
+    "knobs",
+    "response windows",
+    "kernel windows",
+    "source session",
+    "window source",
+    "notifications",
+    "sound",
+    "video",
+];
+
+/// Checks whose result is another one while limelightd runs: it answers, it names the foreground
+/// app, and it is the first to kill.
+const CHANGED_BY_THE_DAEMON: [&str; 3] = ["daemon", "mechanism foreground", "killers"];
+
+/// Compares the lines of two reports on one machine, and returns those that differ although they
+/// are about the same facts. A mechanism that is ready without the daemon acts with it.
+fn differences(without: &Report, with: &Report) -> Vec<String> {
+    let lines = |report: &Report| -> Vec<Finding> {
+        let all = report.mechanisms.iter().chain(&report.checks).cloned();
+        all.filter(|one| !CHANGED_BY_THE_DAEMON.contains(&one.check.as_str()))
+            .filter(|one| {
+                !ONLY_WITH_THE_DAEMON
+                    .iter()
+                    .any(|name| one.check.starts_with(name))
+            })
+            .map(|one| match one.state {
+                Verdict::Ready => Finding {
+                    state: Verdict::Acts,
+                    ..one
+                },
+                _ => one,
+            })
+            .collect()
+    };
+    let (without, with) = (lines(without), lines(with));
+    let only = |here: &[Finding], there: &[Finding], name: &str| -> Vec<String> {
+        let here = here.iter().filter(|one| !there.contains(one));
+        here.map(|one| format!("only {name}: {one:?}")).collect()
+    };
+    let mut found = only(&without, &with, "without the daemon");
+    found.extend(only(&with, &without, "with the daemon"));
+    found
+}
+
+/// The status of a daemon all of whose mechanisms are idle, and whose foreground app, if there is
+/// one, has this cgroup and may have it alone.
+fn idle_status(front: Option<(&str, bool)>) -> serde_json::Value {
     let mut status = crate::report::tests::status();
     let idle =
         |id: MechanismId| serde_json::json!({ "name": id.name(), "state": "idle", "detail": "" });
     status["mechanisms"] = MechanismId::ALL.map(idle).into();
+    match front {
+        Some((cgroup, own)) => {
+            status["foreground"]["cgroup"] = cgroup.into();
+            status["foreground"]["own_cgroup"] = own.into();
+        }
+        None => status["foreground"] = serde_json::Value::Null,
+    }
+    status
+}
+
+/// A daemon that answers the doctor's two requests.
+fn daemon(fake: &Fake, status: serde_json::Value) -> std::thread::JoinHandle<()> {
+    use std::io::{BufRead, BufReader, Write};
     let status: Status = serde_json::from_value(status).unwrap();
-    let found = mechanisms::Found {
-        checks: &fake.examine(7),
-        built_in: &[],
-        low_protects: false,
+    let socket = fake.path("control.sock");
+    let _ = fs::remove_file(&socket);
+    let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
+    std::thread::spawn(move || {
+        for _ in 0..2 {
+            let (stream, _) = listener.accept().unwrap();
+            let line = BufReader::new(&stream).lines().next().unwrap().unwrap();
+            let answer = match serde_json::from_str(&line).unwrap() {
+                Request::Status => Response::Status(Box::new(status.clone())),
+                Request::Apps { .. } => Response::Apps {
+                    apps: Vec::new(),
+                    hidden: None,
+                },
+                other => panic!("{other:?}"),
+            };
+            writeln!(&stream, "{}", serde_json::to_string(&answer).unwrap()).unwrap();
+        }
+    })
+}
+
+#[test]
+fn same_facts_give_the_same_lines_with_and_without_the_daemon() {
+    let remove = |fake: &Fake, path: &str| {
+        let path = fake.path(path);
+        match path.is_dir() {
+            true => fs::remove_dir_all(path).unwrap(),
+            false => fs::remove_file(path).unwrap(),
+        }
     };
-    let with = mechanisms::judge(&found, Some(&status));
-    let without = mechanisms::judge(&found, None);
-    for (with, without) in with.iter().zip(&without) {
-        assert_eq!(with.check, without.check);
-        // What the daemon sees of the session is not known without it.
-        if !["mechanism windows", "mechanism foreground"].contains(&with.check.as_str()) {
-            assert_eq!(with.detail, without.detail);
-            assert_eq!(with.state == Verdict::Acts, without.state == Verdict::Ready);
+    let frames = |fake: &Fake| {
+        let mounts = fs::read_to_string(fake.path("proc/1/mountinfo")).unwrap();
+        let tracing = fake.path("tracing");
+        let mount = format!("2 0 0:2 / {} rw - tracefs none rw\n", tracing.display());
+        fake.write("proc/1/mountinfo", &(mounts + &mount));
+        let event = "tracing/events/drm/drm_vblank_event_delivered/enable";
+        fake.write(event, "0\n");
+    };
+    type Change<'a> = (&'a str, &'a dyn Fn(&Fake));
+    let machines: [Change<'_>; 12] = [
+        ("complete", &|_| ()),
+        ("old kernel", &|fake| {
+            fake.write("proc/sys/kernel/osrelease", "5.15.0-91-generic\n");
+        }),
+        ("two-list LRU", &|fake| {
+            fake.write("sys/kernel/mm/lru_gen/enabled", "0x0000\n");
+        }),
+        ("no cgroup v2", &|fake| {
+            let mounts = "1 0 0:1 / /proc rw - proc proc rw\n";
+            fake.write("proc/1/mountinfo", mounts);
+        }),
+        ("no memory controller", &|fake| {
+            fake.write("cgroup/cgroup.controllers", "cpu\n");
+        }),
+        ("memory not enabled for the app", &|fake| {
+            remove(fake, "cgroup/user.slice/app.scope/memory.min");
+        }),
+        ("no cpu.weight, no squeezing, no disk scheduler", &|fake| {
+            remove(fake, "cgroup/user.slice/cpu.weight");
+            remove(fake, "cgroup/user.slice/app.scope/memory.reclaim");
+            fake.write("sys/class/block/sda/queue/scheduler", "[none]\n");
+        }),
+        ("no PSI, no swap", &|fake| {
+            remove(fake, "proc/pressure/memory");
+            fake.write("proc/swaps", "Filename Type Size Used Priority\n");
+        }),
+        ("no fanotify, no kpagecgroup, no terminals", &|fake| {
+            remove(fake, "proc/sys/fs/fanotify");
+            remove(fake, "proc/kpagecgroup");
+            remove(fake, "dev/pts");
+        }),
+        ("realtime by group", &|fake| {
+            let symbol = "0000000000000000 T sched_group_set_rt_runtime\n";
+            fake.write("proc/kallsyms", symbol);
+        }),
+        ("frames without input", &frames),
+        ("input and frames", &|fake| {
+            fake.write("input/event0", "");
+            frames(fake);
+        }),
+    ];
+    for (machine, change) in machines {
+        for front in [
+            None,
+            Some(("/user.slice/app.scope", true)),
+            // The named process is in another cgroup than this app.
+            Some(("/user.slice", false)),
+        ] {
+            let fake = Fake::sound();
+            change(&fake);
+            let without = fake.report(7);
+            let daemon = daemon(&fake, idle_status(front));
+            let with = fake.report(7);
+            daemon.join().unwrap();
+            assert!(with.daemon_runs && !without.daemon_runs);
+            let mut differ = differences(&without, &with);
+            // Whether a source reports windows for the foreground app is known to the daemon only.
+            if front.is_some() {
+                differ.retain(|line| !line.contains("\"mechanism windows\""));
+            }
+            assert!(differ.is_empty(), "{machine}, {front:?}: {differ:#?}");
         }
     }
-    assert_eq!(with.len(), without.len());
+}
+
+#[test]
+fn missing_frames_are_a_fault_only_while_the_daemon_knows_no_other_source() {
+    let fake = Fake::sound();
+    fake.write("input/event0", "");
+    let windows = |report: &Report| {
+        let mut all = report.mechanisms.iter();
+        let found = all.find(|one| one.check == "mechanism windows");
+        found.map(|one| one.state).unwrap()
+    };
+    assert_eq!(windows(&fake.report(7)), Verdict::Note);
+    let daemon = daemon(&fake, idle_status(None));
+    assert_eq!(windows(&fake.report(7)), Verdict::Inert);
+    daemon.join().unwrap();
+}
+
+#[test]
+fn foreground_app_has_the_lines_of_this_command_in_the_same_cgroup() {
+    for (cgroup, front) in [
+        (
+            "/user.slice/app.scope",
+            Some(("/user.slice/app.scope", true)),
+        ),
+        ("/system.slice/ssh.service", None),
+    ] {
+        let fake = Fake::sound();
+        let file = format!("proc/{}/cgroup", std::process::id());
+        fake.write(&file, &format!("0::{cgroup}\n"));
+        let report = || {
+            examine(&Machine {
+                pid: None,
+                ..fake.machine(7)
+            })
+        };
+        let without = report();
+        let daemon = daemon(&fake, idle_status(front));
+        let with = report();
+        daemon.join().unwrap();
+        let mut differ = differences(&without, &with);
+        // These lines say whose cgroup it is.
+        differ.retain(|line| !line.contains(" controller\""));
+        assert!(differ.is_empty(), "{cgroup}: {differ:#?}");
+    }
+}
+
+#[test]
+fn configuration_switches_mechanisms_off_with_and_without_the_daemon() {
+    let fake = Fake::sound();
+    let report = || {
+        examine(&Machine {
+            off: vec!["protect", "swap", "windows"],
+            ..fake.machine(7)
+        })
+    };
+    let without = report();
+    let mut status = idle_status(None);
+    for mechanism in status["mechanisms"].as_array_mut().unwrap() {
+        if ["protect", "swap"].contains(&mechanism["name"].as_str().unwrap()) {
+            mechanism["state"] = "off".into();
+            mechanism["detail"] = "memory.min".into();
+        }
+    }
+    status["window"]["state"] = "off".into();
+    let daemon = daemon(&fake, status);
+    let with = report();
+    daemon.join().unwrap();
+    assert_eq!(differences(&without, &with), Vec::<String>::new());
+    let off = |report: &Report| -> Vec<String> {
+        let all = report.mechanisms.iter();
+        let off = all.filter(|one| one.state == Verdict::Off);
+        off.map(|one| one.detail.clone()).collect()
+    };
+    let expected = ["protect", "swap", "window"]
+        .map(|name| format!("switched off by the configuration ([{name}] enabled)"));
+    assert_eq!(off(&without), expected);
 }
