@@ -107,6 +107,7 @@ impl Desk<'_> {
         };
         let speaker = self.speaker(line);
         let (shows, cost) = rules(&request);
+        let is_agents_report = matches!(request, Request::Agent { .. });
         if let Some(busy) = self.charge(speaker, cost) {
             return busy;
         }
@@ -117,7 +118,11 @@ impl Desk<'_> {
                 refusal.into()
             });
         debug_assert!(keeps_promise(shows, &response));
-        if self.control.needs_permission(line.client) && self.may_speak(speaker).is_ok() {
+        // An agent's report has checked the permission already.
+        if !is_agents_report
+            && self.control.needs_permission(line.client)
+            && self.may_speak(speaker).is_ok()
+        {
             self.control.set_permitted(line.client);
         }
         response
@@ -176,6 +181,9 @@ impl Desk<'_> {
                 let noted = agents.note(line, at_screen, source, detail, passed_over, facilities);
                 noted.map(|()| {
                     self.control.set_holding(line.client);
+                    if at_screen {
+                        self.control.set_permitted(line.client);
+                    }
                     wishes(&self.reconciler.config)
                 })
             }
