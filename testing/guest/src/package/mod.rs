@@ -40,9 +40,12 @@ const CONFIG: &str = "/etc/limelight/limelight.toml";
 const PROGRAM: &str = "/usr/bin/limelight";
 /// Mechanisms that cannot act on a machine without a display and an input device.
 const NO_DEVICE: [&str; 1] = ["windows"];
-/// Highest allowed exposure of the daemon's unit in `systemd-analyze security`, in tenths, as
-/// documented in docs/integrator/packaging.md.
-const EXPOSURE: u32 = 30;
+/// The agent's unit file, as installed.
+const AGENT_UNIT: &str = "/usr/lib/systemd/user/limelight-agent.service";
+/// Highest allowed exposure of a unit in `systemd-analyze security`, in tenths, as documented in
+/// docs/integrator/packaging.md.
+const DAEMON_EXPOSURE: u32 = 30;
+const AGENT_EXPOSURE: u32 = 61;
 /// Maximum resident memory of the daemon, and of the agent, in KiB as measured by [`own_kib`].
 const DAEMON_KIB: u64 = 10 << 10;
 const AGENT_KIB: u64 = 15 << 10;
@@ -217,15 +220,31 @@ fn check_daemon(reporter: &Reporter, when: &str) -> Result<i32> {
         .context("the daemon has no pid")
 }
 
+/// Checks the exposure of the daemon's unit, and of the agent's. The agent's unit is read from its
+/// file, because a machine without a desktop has no user's manager.
 fn check_exposure(reporter: &Reporter) -> Result<()> {
-    let threshold = EXPOSURE.to_string();
-    let arguments = ["security", "--no-pager", "--threshold", &threshold, SERVICE];
-    let (code, text) = run_program("/usr/bin/systemd-analyze", &arguments)?;
-    reporter.check(
-        "the exposure of the daemon's unit is within the documented limit",
-        code == 0,
-        text.lines().last().unwrap_or_default(),
-    )
+    let units: [(&str, u32, &[&str]); 2] = [
+        ("daemon", DAEMON_EXPOSURE, &[SERVICE]),
+        (
+            "agent",
+            AGENT_EXPOSURE,
+            &["--offline=yes", "--user", AGENT_UNIT],
+        ),
+    ];
+    for (who, most, unit) in units {
+        let threshold = format!("--threshold={most}");
+        // systemd-analyze --user needs a runtime directory, whose contents do not matter here.
+        let mut arguments = vec!["XDG_RUNTIME_DIR=/run", "/usr/bin/systemd-analyze"];
+        arguments.extend(["security", "--no-pager", &threshold]);
+        arguments.extend(unit);
+        let (code, text) = run_program("/usr/bin/env", &arguments)?;
+        reporter.check(
+            format!("the exposure of the {who}'s unit is within the documented limit"),
+            code == 0,
+            text.lines().last().unwrap_or_default(),
+        )?;
+    }
+    Ok(())
 }
 
 /// Focuses an app, and waits until the app is protected and boosted; `None` on timeout.
