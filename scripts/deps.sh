@@ -29,11 +29,13 @@ apt_build="gcc libc6-dev make"
 apt_guest="qemu-system-x86 busybox-static e2fsprogs xz-utils git ca-certificates"
 apt_kernel="g++ binutils flex bison bc libelf-dev libssl-dev patch ccache python3"
 # Images; an X server, window managers, compositors and PipeWire with a recorder for the agent's
-# tests; the checkers of packages and scripts.
+# tests; the checkers of packages and scripts; GNOME's and Qt's runtimes for the examples that use
+# D-Bus.
 apt_test="mmdebstrap uidmap zstd cpio
 xvfb openbox i3-wm sway phoc kwin-wayland mutter dbus systemd
 pipewire gstreamer1.0-pipewire gstreamer1.0-tools gstreamer1.0-plugins-base
-debhelper lintian shellcheck"
+debhelper lintian shellcheck
+gjs python3-pyqt6"
 # Debian's keys, for its kernel.
 ubuntu_guest="debian-archive-keyring"
 
@@ -43,7 +45,8 @@ dnf_kernel="gcc-c++ binutils flex bison bc elfutils-libelf-devel openssl-devel p
 dnf_test="mmdebstrap shadow-utils zstd cpio
 xorg-x11-server-Xvfb openbox i3 sway phoc kwin mutter dbus-daemon systemd
 pipewire pipewire-utils pipewire-gstreamer gstreamer1 gstreamer1-plugins-base
-debhelper rpm-build ShellCheck"
+debhelper rpm-build ShellCheck
+gjs python3-pyqt6"
 
 # The packages for target $2 on distribution $1, one a line.
 list() {

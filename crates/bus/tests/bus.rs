@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! limelight-bus on a bus of its own, with a simulated limelightd.
 
+mod desktops;
 mod world;
 
 use std::collections::HashMap;
@@ -359,7 +360,13 @@ fn example(name: &str) -> PathBuf {
 fn page_shows_the_examples() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = std::fs::read_to_string(root.join("docs/integrator/dbus.md")).unwrap();
-    for (name, skipped) in [("indicator.py", 2), ("watch.rs", 1)] {
+    let examples = [
+        ("indicator.py", 2),
+        ("watch.rs", 1),
+        ("gnome-shell/extension.js", 1),
+        ("plasma-tray.py", 1),
+    ];
+    for (name, skipped) in examples {
         let text = std::fs::read_to_string(example(name)).unwrap();
         let shown = text.splitn(skipped + 1, '\n').last().unwrap();
         assert!(page.contains(shown), "{name}");

@@ -272,6 +272,11 @@ impl World {
         });
     }
 
+    /// Ends limelight-bus.
+    pub fn stop_service(&mut self) {
+        self.service = None;
+    }
+
     pub fn connect(&self) -> Connection {
         let builder = connection::Builder::address(self.address.as_str()).unwrap();
         builder.build().unwrap()
