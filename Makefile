@@ -132,7 +132,7 @@ build: ## Build the programs and the library that `make install` installs
 install: $(if $(PROGRAMS),,build) ## Install programs, library, units, manual pages (PREFIX=/usr, DESTDIR=)
 	@scripts/install.sh "$(or $(PROGRAMS),$(CARGO_TARGET_DIR)/release)" "$(DESTDIR)" "$(PREFIX)" "$(SBINDIR)" "$(SYSTEM_LIB)"
 
-dist: ## Make target/dist: the source tarball with a PKGBUILD and an APKBUILD
+dist: ## Make target/dist: the source tarball with a PKGBUILD (and .SRCINFO) and an APKBUILD
 	@scripts/dist.sh
 
 deb: $(if $(PROGRAMS),,build) ## Make target/deb: the Debian package (needs debhelper, lintian)

@@ -47,6 +47,29 @@ if scripts/deps.sh nonsense 2>/dev/null || scripts/deps.sh --list debian-12 2>/d
     exit 1
 fi
 
+# The .SRCINFO has every field of the recipe, as makepkg writes them. makepkg refuses to run as root,
+# and needs no pacman to print.
+recipe=$(mktemp -d)
+trap 'rm -rf "$release" "$recipe"' EXIT
+sed -e "s/@VERSION@/0.1.0/" -e "s/@SHA256@/$(echo | sha256sum | cut -d' ' -f1)/" \
+    packaging/arch/PKGBUILD.in >"$recipe/PKGBUILD"
+scripts/srcinfo.sh "$recipe/PKGBUILD" >"$recipe/SRCINFO"
+cp packaging/arch/limelight.install "$recipe/"
+if ! command -v makepkg >/dev/null; then
+    echo "the .SRCINFO was NOT checked: makepkg is not installed" >&2
+else
+    user=
+    if [ "$(id -u)" = 0 ]; then
+        chown -R nobody "$recipe"
+        user="setpriv --reuid=nobody --clear-groups"
+    fi
+    (cd "$recipe" && HOME=$recipe PACMAN=true $user makepkg --printsrcinfo) |
+        diff "$recipe/SRCINFO" - || {
+        echo "scripts/srcinfo.sh: the .SRCINFO differs from makepkg's" >&2
+        exit 1
+    }
+fi
+
 if ! command -v shellcheck >/dev/null; then
     echo "scripts were NOT checked: shellcheck is not installed" >&2
     exit 0

@@ -34,7 +34,7 @@ apt_kernel="g++ binutils flex bison bc libelf-dev libssl-dev patch ccache python
 apt_test="mmdebstrap uidmap zstd cpio
 xvfb openbox i3-wm sway phoc kwin-wayland mutter dbus systemd
 pipewire gstreamer1.0-pipewire gstreamer1.0-tools gstreamer1.0-plugins-base
-debhelper lintian shellcheck
+debhelper lintian shellcheck makepkg
 gjs python3-pyqt6"
 # Debian's keys, for its kernel.
 ubuntu_guest="debian-archive-keyring"

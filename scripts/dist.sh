@@ -29,7 +29,8 @@ git ls-files -z --cached --others --exclude-standard |
 sha256=$(sha256sum "$tarball" | cut -d' ' -f1)
 sha512=$(sha512sum "$tarball" | cut -d' ' -f1)
 sed -e "s/@VERSION@/$version/" -e "s/@SHA256@/$sha256/" packaging/arch/PKGBUILD.in >"$out/PKGBUILD"
+scripts/srcinfo.sh "$out/PKGBUILD" >"$out/.SRCINFO"
 cp packaging/arch/limelight.install "$out/"
 sed -e "s/@VERSION@/$version/" -e "s/@SHA512@/$sha512/" packaging/alpine/APKBUILD.in >"$out/APKBUILD"
 cp packaging/alpine/limelight.post-install packaging/alpine/limelight.pre-deinstall "$out/"
-echo "made $tarball, $out/PKGBUILD and $out/APKBUILD"
+echo "made $tarball, and $out/PKGBUILD, .SRCINFO and APKBUILD"
