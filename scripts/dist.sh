@@ -18,9 +18,9 @@ fi
 rm -rf "$out"
 mkdir -p "$out"
 time=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
-# git also lists tracked files that were deleted in the work tree; perl drops them.
-git ls-files -z --cached --others --exclude-standard |
-    perl -0 -lne 'print if -e || -l' |
+# git also lists tracked files that were deleted in the work tree; the loop drops them.
+present='for file; do if [ -e "$file" ] || [ -L "$file" ]; then printf "%s\0" "$file"; fi; done'
+git ls-files -z --cached --others --exclude-standard | xargs -0 sh -c "$present" sh |
     LC_ALL=C sort -z -u |
     tar --create --null --no-recursion --files-from=- --transform="s|^|$name/|SH" --mtime="@$time" \
         --owner=0 --group=0 --numeric-owner --mode=u+rw,go+r,go-w --format=ustar |
