@@ -797,6 +797,73 @@ fn input_method_is_exempt_although_it_has_a_menu_entry() {
     assert!(why.contains("which other apps need"), "{why}");
 }
 
+/// Lets a process run a Python script of the fixture, which belongs to root.
+fn run_script(
+    fixture: &Fixture,
+    pid: i32,
+    parent: i32,
+    comm: &str,
+    script: &str,
+) -> std::path::PathBuf {
+    run_installed(fixture, pid, comm, "python3.13");
+    fixture.process(pid, parent, comm, 1000);
+    fixture.write(script, "");
+    let script = fixture.temp.path().join(script);
+    let arguments = format!("python3\0-s\0{}\0--flag\0", script.display());
+    fixture.write(&format!("proc/{pid}/cmdline"), &arguments);
+    script
+}
+
+#[test]
+fn on_screen_keyboard_that_is_a_python_script_is_exempt() {
+    let fixture = Fixture::new();
+    let all = ["keyboard", "code", "renamed", "theirs", "locker"];
+    for (pid, name) in (740..).zip(all) {
+        fixture.unit(&format!("/app.slice/app-{name}-1.scope"), &[pid]);
+    }
+    run_script(&fixture, 740, 1, "onboard", "bin/onboard");
+    run_script(&fixture, 741, 1, "onboard", "bin/onboard");
+    fixture.write("proc/741/cmdline", "python3\0-Ic\0pass\0");
+    run_script(&fixture, 742, 1, "onboard", "bin/other");
+    let theirs = run_script(&fixture, 743, 1, "onboard", "home/onboard");
+    let chowned = std::os::unix::fs::chown(theirs, Some(1000), None).is_ok();
+    // Only input methods count.
+    run_script(&fixture, 744, 1, "swaylock", "bin/swaylock");
+    let found = fixture.look_anew();
+    let reason = why(&found, "keyboard").unwrap_or_default();
+    assert!(reason.contains("which other apps need"), "{reason}");
+    for name in ["code", "renamed", "locker"] {
+        assert_eq!(why(&found, name), None, "{name}");
+    }
+    if chowned {
+        assert_eq!(why(&found, "theirs"), None);
+    }
+}
+
+#[test]
+fn ibus_engine_that_is_a_python_script_is_exempt() {
+    let fixture = Fixture::new();
+    run_installed(&fixture, 750, "ibus-daemon", "ibus-daemon");
+    fixture.process(751, 1, "ibus-daemon", 1000);
+    let (engine, other) = ("share/ibus-anthy/engine/main.py", "share/app/main.py");
+    for (pid, name, parent, script) in [
+        (752, "engine", 750, engine),
+        (753, "unrelated", 1, engine),
+        // A program of the user with ibus's name.
+        (754, "theirs", 751, engine),
+        (755, "other", 750, other),
+    ] {
+        fixture.unit(&format!("/app.slice/app-{name}-1.scope"), &[pid]);
+        run_script(&fixture, pid, parent, "python3", script);
+    }
+    let found = fixture.look_anew();
+    let reason = why(&found, "engine").unwrap_or_default();
+    assert!(reason.contains("which other apps need"), "{reason}");
+    for name in ["unrelated", "theirs", "other"] {
+        assert_eq!(why(&found, name), None, "{name}");
+    }
+}
+
 /// `pipewire-pulse` is a link to `pipewire`. Its process has the name of the link.
 #[test]
 fn program_started_through_a_link_of_root_is_exempt() {

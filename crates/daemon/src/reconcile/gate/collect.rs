@@ -151,11 +151,15 @@ impl Collector {
         let servers = self.servers.refresh(system);
         let serving: BTreeSet<i32> = servers.iter().map(|id| id.pid).collect();
         let listed = |pid: i32| leaders.contains(&pid) || serving.contains(&pid);
-        let found = system.proc.named(|pid, name| listed(pid) || needed(name));
+        let wanted = |pid: i32, name: &str| listed(pid) || needed(name) || session::is_python(name);
+        let found = system.proc.named(wanted);
         let found = match found {
             Ok(found) => found,
             Err(error) => return debug!("cannot scan for the session's processes: {error}"),
         };
+        // Only children of ibus are examined further: a user may run many Python programs.
+        let ibus = found.iter().filter(|stat| session::is_ibus(&stat.comm));
+        let ibus: BTreeSet<i32> = ibus.map(|stat| stat.pid).collect();
         let session = found.iter().filter_map(|stat| {
             let id = ProcessId {
                 pid: stat.pid,
@@ -163,7 +167,8 @@ impl Collector {
             };
             let needed = leaders.contains(&stat.pid)
                 || servers.contains(&id)
-                || (needed(&stat.comm) && runs_installed(system, id, &stat.comm));
+                || (needed(&stat.comm) && runs_installed(system, id, &stat.comm))
+                || (ibus.contains(&stat.ppid) && session::is_python_engine(system, id, &stat.comm));
             needed.then_some(id)
         });
         self.session = session.collect();

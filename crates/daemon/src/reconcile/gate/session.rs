@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use limelight_core::model::apps::Use;
@@ -14,7 +14,7 @@ use limelight_sys::files::FileStat;
 use limelight_sys::keyed::Keyed;
 use limelight_sys::process::Process;
 
-use crate::system::System;
+use crate::system::{own_memory, System};
 
 /// Limelight's own programs, and the programs that a login depends on.
 pub const LOGIN: [&str; 10] = [
@@ -113,6 +113,15 @@ pub const INPUT: [&str; 12] = [
 /// Prefix of the process names of ibus's engines, one for each language.
 const INPUT_ENGINE: &str = "ibus-engine-";
 
+/// The daemon of ibus, which starts the engines.
+const IBUS: &str = "ibus-daemon";
+
+/// Prefix of the directories with the scripts of ibus's engines, such as `ibus-anthy`.
+const IBUS_DIRECTORY: &str = "ibus-";
+
+/// Prefix of the names of Python's interpreter, such as `python3.13`.
+const PYTHON: &str = "python3";
+
 /// Programs that install or remove software.
 const PACKAGES: [&str; 18] = [
     "dpkg",
@@ -209,12 +218,68 @@ pub fn runs_installed(system: &System, id: ProcessId, comm: &str) -> bool {
     match process.program() {
         Ok((program, path)) => {
             let named = || is_program_of(&path, comm) || is_linked(&program, &path, comm);
-            program.owner == 0 && (named() || is_of_root(&process))
+            let script = || is_input_script(&process, &path, comm);
+            program.owner == 0 && (named() || is_of_root(&process) || script())
         }
         // If even root may not read the executable's path, the process does not run an ordinary
         // program. A user's process cannot get into that state, so only root's processes count.
         Err(_) => process.owner_uid().is_ok_and(|uid| uid == 0),
     }
+}
+
+/// Whether this is the name (`comm`) of ibus's daemon.
+pub fn is_ibus(comm: &str) -> bool {
+    comm == IBUS
+}
+
+/// Whether a process with this name (`comm`) may be an engine of ibus that is written in Python, as
+/// [`is_python_engine`] determines.
+pub fn is_python(comm: &str) -> bool {
+    comm.starts_with(PYTHON)
+}
+
+/// Whether the installed ibus has started this process to run an engine that is written in Python
+/// and belongs to root.
+pub fn is_python_engine(system: &System, id: ProcessId, comm: &str) -> bool {
+    let of_ibus = |pid: i32| {
+        let (id, process) = system.process(pid).ok()?;
+        let is_ibus = is_ibus(&process.stat().ok()?.comm) && runs_installed(system, id, IBUS);
+        is_ibus.then_some(())
+    };
+    let engine = || {
+        let process = system.same_process(id)?;
+        of_ibus(process.stat().ok()?.ppid)?;
+        let (program, path) = process.program().ok()?;
+        let script = installed_script(&process, &path).filter(|_| program.owner == 0)?;
+        let mut directories = script.parent()?.iter().map(|name| name.to_string_lossy());
+        Some(directories.any(|name| name.starts_with(IBUS_DIRECTORY)))
+    };
+    is_python(comm) && engine().unwrap_or(false)
+}
+
+/// Whether the interpreter at `path` runs the input method that `comm` names, such as onboard.
+fn is_input_script(process: &Process, path: &Path, comm: &str) -> bool {
+    INPUT.iter().any(|name| is_comm_of(comm, name))
+        && installed_script(process, path).is_some_and(|script| is_program_of(&script, comm))
+}
+
+/// The Python script that the interpreter at `path` runs, according to the process's arguments, if
+/// the script and its directory belong to root. A process can change its arguments. But a user who
+/// wants to disguise a program can also load it into an installed one, for example with LD_PRELOAD.
+fn installed_script(process: &Process, path: &Path) -> Option<PathBuf> {
+    if !path.file_name()?.to_string_lossy().starts_with(PYTHON) {
+        return None;
+    }
+    let arguments = own_memory::arguments(process)?;
+    let options = |argument: &&String| argument.starts_with('-') && !is_code(argument);
+    let script = PathBuf::from(arguments.iter().skip(1).find(|one| !options(one))?);
+    let is_roots = |path: &Path| std::fs::symlink_metadata(path).is_ok_and(|file| file.uid() == 0);
+    (script.is_absolute() && is_roots(&script) && is_roots(script.parent()?)).then_some(script)
+}
+
+/// Whether this argument of Python means that the next one is code or a module, not a script.
+fn is_code(argument: &str) -> bool {
+    !argument.starts_with("--") && argument.ends_with(['c', 'm'])
 }
 
 /// Whether root runs the process, so that its name can be trusted. Many package managers are

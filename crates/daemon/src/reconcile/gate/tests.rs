@@ -184,3 +184,27 @@ fn failed_scan_keeps_the_session_and_is_repeated_at_once() {
     fs::remove_dir(unreadable).unwrap();
     assert_eq!(session(&machine, &mut collector, 121), [5, 7]);
 }
+
+/// ibus starts an engine that is written in Python as a script of the interpreter.
+#[test]
+fn ibus_engine_in_python_belongs_to_the_session() {
+    let machine = Machine::new();
+    let root = machine.temp.path();
+    let run = |pid: i32, parent: i32, comm: &str, program: &str| {
+        machine.process(pid, "/session");
+        let proc = root.join(format!("proc/{pid}"));
+        let stat = format!("{pid} ({comm}) S {parent} 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 70 0 0\n");
+        fs::write(proc.join("stat"), stat).unwrap();
+        fs::write(proc.join("comm"), format!("{comm}\n")).unwrap();
+        fs::write(root.join(program), "").unwrap();
+        std::os::unix::fs::symlink(root.join(program), proc.join("exe")).unwrap();
+        let arguments = format!("{comm}\0{}\0", root.join("ibus-anthy/main.py").display());
+        fs::write(proc.join("cmdline"), arguments).unwrap();
+    };
+    fs::create_dir(root.join("ibus-anthy")).unwrap();
+    fs::write(root.join("ibus-anthy/main.py"), "").unwrap();
+    run(5, 1, "ibus-daemon", "ibus-daemon");
+    run(6, 5, "python3", "python3.13");
+    run(7, 1, "python3", "python3.13");
+    assert_eq!(session(&machine, &mut Collector::default(), 100), [5, 6]);
+}

@@ -98,7 +98,8 @@ impl<'a> Untouchable<'a> {
             }
             let known = self.helpers.contains(&member.comm) || session::is_needed(&member.comm);
             let named = known && runs_installed(system, member.id, &member.comm);
-            if named || self.servers.contains(&member.id) {
+            let serves = || session::is_python_engine(system, member.id, &member.comm);
+            if named || self.servers.contains(&member.id) || serves() {
                 let comm = &member.comm;
                 return Some(format!(
                     "it holds {comm} (pid {pid}), which other apps need"
