@@ -271,6 +271,7 @@ fn guard_kills_in_order_and_allocates_nothing() {
     users::healthy_app_of_another_user_is_spared();
     grace::victim_that_exits_when_asked_is_not_killed();
     grace::victim_that_does_not_exit_is_killed_after_the_grace();
+    grace::process_that_is_found_during_the_grace_is_asked_too();
     grace::exhausted_memory_ends_the_grace();
     grace::victim_is_spared_if_memory_is_no_longer_short();
     grace::victim_that_comes_to_the_foreground_is_spared();

@@ -94,6 +94,32 @@ pub fn victim_that_does_not_exit_is_killed_after_the_grace() {
     assert_eq!(armed.exit_signal(), Some(Signal::KILL.as_raw()));
 }
 
+/// The processes of an app are known as of the last plan.
+pub fn process_that_is_found_during_the_grace_is_asked_too() {
+    let mut armed = Armed::new(STAYS, &Gate::default(), LONG);
+    armed.wait_until_asked();
+    let asked = armed.machine.temp.path().join("asked");
+    fs::remove_file(&asked).unwrap();
+    let mut shell = Command::new("sleep");
+    let mut young = armed.machine.run(shell.arg("600"), PAGES);
+    let mut members = [armed.process.id, young.id];
+    members.sort_unstable();
+    let victim = Victim {
+        candidate: candidate(&armed.app, Class::Disposable, PAGES * 4096),
+        app: &armed.app,
+        members: &members,
+    };
+    assert_eq!(armed.guard.arm(&armed.machine.system, [victim]), 1);
+    wait_for("the young process was not asked", || !young.is_alive());
+    let signal = young.child.wait().unwrap().signal();
+    assert_eq!(signal, Some(Signal::TERM.as_raw()));
+    // The older process was asked only once.
+    std::thread::sleep(SHORT);
+    assert!(!asked.exists() && armed.process.is_alive());
+    armed.machine.has_with_swap(4, 0);
+    assert!(next_report(&armed.guard).how.is_some());
+}
+
 pub fn exhausted_memory_ends_the_grace() {
     let mut armed = Armed::new(STAYS, &Gate::default(), LONG);
     armed.wait_until_asked();

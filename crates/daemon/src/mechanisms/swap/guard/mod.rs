@@ -171,6 +171,13 @@ impl Armed {
         self.measured = true;
     }
 
+    /// The same app, if the event loop has opened it again since it opened `target`.
+    fn newer(&self, target: &Arc<Target>) -> Option<Arc<Target>> {
+        let same = |armed: &&Arc<Target>| armed.key() == target.key();
+        let armed = self.targets.iter().find(same)?;
+        (!Arc::ptr_eq(armed, target)).then(|| Arc::clone(armed))
+    }
+
     /// Removes and returns one app, and the bytes that it had allocated at the last measurement.
     fn remove(&mut self, place: usize) -> (Candidate, Arc<Target>, u64) {
         let held = self.held.remove(place);

@@ -177,15 +177,28 @@ impl Target {
     /// checked. Returns how many processes were asked. Call this only if [`Target::blocked`] returned
     /// `false`. Allocates nothing.
     pub fn ask(&self) -> u32 {
+        self.ask_those(|_| true)
+    }
+
+    /// Like [`Target::ask`], but leaves out the processes that `earlier` holds: some programs exit
+    /// at once at a second SIGTERM, without saving.
+    pub fn ask_younger(&self, earlier: &Target) -> u32 {
+        self.ask_those(|id| earlier.ids.binary_search(id).is_err())
+    }
+
+    fn ask_those(&self, wanted: impl Fn(&ProcessId) -> bool) -> u32 {
         let Some(group) = self.group.as_ref().filter(|group| group.kill.is_some()) else {
-            return self.members.iter().map(Member::ask).sum();
+            let all = self.ids.iter().zip(&self.members);
+            let wanted = all.filter(|(id, _)| wanted(id));
+            return wanted.map(|(_, member)| member.ask()).sum();
         };
         let mut buffer = [0; PROCS_MAX];
         let mut asked = 0;
         for procs in &group.procs {
             for pid in pids_in(procs.read(&mut buffer).unwrap_or_default()) {
-                let place = self.ids.binary_search_by_key(&pid, |id| id.pid);
-                let member = place.ok().and_then(|place| self.members.get(place));
+                let place = self.ids.binary_search_by_key(&pid, |id| id.pid).ok();
+                let place = place.filter(|place| self.ids.get(*place).is_some_and(&wanted));
+                let member = place.and_then(|place| self.members.get(place));
                 asked += member.map_or(0, Member::ask);
             }
         }

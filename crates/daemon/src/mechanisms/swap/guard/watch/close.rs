@@ -2,6 +2,7 @@
 //! Closes a victim: asks it to exit if memory allows a wait, kills it if it does not exit, and waits
 //! for its memory.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use limelight_core::model::shortage::Level;
@@ -22,14 +23,14 @@ const LINGERS: Duration = Duration::from_millis(100);
 impl Watch {
     /// Closes the victim, waits for its memory and reports the result.
     pub(super) fn close(&mut self, due: &Due) {
-        let target = &due.target;
+        let mut target = Arc::clone(&due.target);
         let held = target.held();
         let charged = target.charged();
-        let asked = self.ask(target);
+        let asked = self.ask(&mut target);
         let how = match asked {
             Some(_) if target.is_gone() => None,
             Some(_) => {
-                if let Some(why) = self.spares(target) {
+                if let Some(why) = self.spares(&target) {
                     let mut state = self.shared.state();
                     state.spared.push(due.candidate.app, why);
                     drop(state);
@@ -44,8 +45,10 @@ impl Watch {
     }
 
     /// Asks the victim to exit and waits until it has exited, the grace is over, or memory is
-    /// exhausted. Returns when the victim was asked; `None` if there is no time for that.
-    fn ask(&mut self, target: &Target) -> Option<Duration> {
+    /// exhausted. Returns when the victim was asked; `None` if there is no time for that. Meanwhile
+    /// the event loop may arm the app again, with younger processes. They are asked too, and
+    /// `target` is then the app with them.
+    fn ask(&mut self, target: &mut Arc<Target>) -> Option<Duration> {
         let (grace, level) = {
             let state = self.shared.state();
             (state.grace, state.shortage.level())
@@ -64,7 +67,12 @@ impl Watch {
             if level >= Level::Exhausted || state.stop || state.paused {
                 break;
             }
+            let newer = state.armed.newer(target);
             drop(state);
+            if let Some(newer) = newer.filter(|newer| !newer.blocked(&self.gate)) {
+                newer.ask_younger(target);
+                *target = newer;
+            }
             nap(OFTEN);
         }
         Some(asked)
