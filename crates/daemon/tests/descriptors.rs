@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use common::Machine;
 use limelight_core::model::protected::Why;
-use limelight_core::model::{AppKey, Harm, ProcessId};
+use limelight_core::model::{App, AppKey, Harm, ProcessId};
+use limelight_daemon::reconcile::gate::collect::{Collector, Request};
 use limelight_daemon::reconcile::gate::Gate;
-use limelight_daemon::system::{Roots, System};
+use limelight_daemon::system::{identify, Roots, System};
 use limelight_proto::Response;
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
@@ -79,8 +80,8 @@ fn no_state_is_lost_while_no_descriptor_is_left() {
     let Response::Status(status) = daemon.ask_over(&mut client, r#"{"op":"status"}"#) else {
         panic!("no status");
     };
-    let front = status.topmost.and_then(|topmost| topmost.app.pid);
-    assert_eq!(front, Some(a.pid));
+    let front = status.topmost.unwrap();
+    assert_eq!((front.app.pid, front.members), (Some(a.pid), 1));
     let none = r#"{"op":"focus","target":"none","source":"test"}"#;
     let answer = daemon.ask_over(&mut client, none);
     assert!(matches!(answer, Response::Ok { .. }), "{answer:?}");
@@ -138,4 +139,52 @@ fn gate_refuses_actions_on_processes_that_it_cannot_open() {
     drop(exhausted);
     update(&[(known, Why::Previous), (new, Why::Topmost)]);
     assert!(refused("/known") && refused("/new") && !refused("/other"));
+}
+
+/// An app whose processes cannot be read is not without processes.
+#[test]
+fn app_keeps_its_processes_while_they_cannot_be_read() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let temp = tempfile::tempdir().unwrap();
+    for directory in ["proc", "sys", "cgroup"] {
+        fs::create_dir(temp.path().join(directory)).unwrap();
+    }
+    let system = System::open(Roots {
+        proc: temp.path().join("proc"),
+        sys: temp.path().join("sys"),
+        cgroup: Some(temp.path().join("cgroup")),
+        ..Roots::default()
+    });
+    let system = system.unwrap();
+    let process = |pid: i32, parent: i32| {
+        let directory = temp.path().join(format!("proc/{pid}"));
+        fs::create_dir(&directory).unwrap();
+        let stat = format!("{pid} (x) S {parent} 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 70 0 0\n");
+        fs::write(directory.join("stat"), stat).unwrap();
+        ProcessId { pid, starttime: 70 }
+    };
+    let (root, child) = (process(5, 1), process(6, 5));
+    let app = App {
+        key: AppKey::Tree(root),
+        name: "x".into(),
+        process: None,
+        home: None,
+    };
+    let mut collector = Collector::default();
+    let mut previous = |seconds: u64| -> Vec<ProcessId> {
+        let request = Request {
+            previous: Some(&app),
+            ..Request::default()
+        };
+        let wanted = collector.collect(&system, Duration::from_secs(seconds), request);
+        let of_app = wanted.iter().filter(|(_, key, _)| *key == Some(app.key));
+        of_app.map(|(id, _, _)| *id).collect()
+    };
+    assert_eq!(previous(1), [root, child]);
+    let exhausted = Exhausted::new();
+    assert!(identify::members(&system, &app).is_err());
+    assert_eq!(previous(2), [root, child]);
+    drop(exhausted);
+    fs::remove_dir_all(temp.path().join("proc/6")).unwrap();
+    assert_eq!(previous(3), [root]);
 }

@@ -91,18 +91,15 @@ fn measure(system: &System, starting: &Launch) -> Option<Measured> {
         starting.uid,
         identify::app_of_pid(system, id.pid).ok()?,
     );
-    let members = identify::members(system, &app);
-    let (app, members) = match members
-        .iter()
-        .all(|member| member.starttime >= id.starttime)
-    {
-        true => (app, members),
+    let is_own = |member: &ProcessId| member.starttime >= id.starttime;
+    let (app, members) = match identify::members(system, &app) {
+        Ok(members) if members.iter().all(is_own) => (app, members),
         // A program that has just started is still in its launcher's cgroup, so the app is its
-        // process tree.
-        false => {
+        // process tree. That is also assumed if the processes of the cgroup cannot be read.
+        _ => {
             let app = tree_of(id, app);
             let members = identify::members(system, &app);
-            (app, members)
+            (app, members.unwrap_or_else(|_| vec![id]))
         }
     };
     members.contains(&id).then_some(Measured {

@@ -133,7 +133,10 @@ impl Reconciler {
 
     fn measure_topmost(&mut self, members: Option<Vec<ProcessId>>) -> Option<Measured> {
         let app = self.model.front()?.clone();
-        let members = members.unwrap_or_else(|| identify::members(&self.system, &app));
+        let members = match members {
+            Some(members) => members,
+            None => self.model.topmost_members(&self.system),
+        };
         let exceptions = self.scan.source.exceptions_of(&self.system, &app, &members);
         let divides = self.config.settings.boost.terminal;
         let terminal = &mut self.terminal;

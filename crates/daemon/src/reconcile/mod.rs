@@ -26,7 +26,7 @@ use limelight_core::model::pressure::Pressure;
 use limelight_core::model::topmost::{Holder, Rank, Shift, Topmost};
 use limelight_core::model::{App, AppKey, ProcessId, Snapshot};
 use limelight_core::policy::Event;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::config::{Config, EvdevSource};
 use crate::mechanisms::boost::Boost;
@@ -69,6 +69,10 @@ pub struct Model {
     pub ageing: Ageing,
     /// A starting program that is expected in the foreground.
     pub starting: Option<Launch>,
+    /// The topmost app's processes as of the last successful read.
+    members: Option<(AppKey, Vec<ProcessId>)>,
+    /// Whether the last read of the topmost app's processes failed.
+    members_unknown: bool,
     /// The snapshot as of the last event, also for `status` and `explain`.
     pub last: Snapshot,
 }
@@ -101,10 +105,42 @@ impl Model {
         front.is_some_and(|front| front.rank == Rank::Guessed)
     }
 
-    /// The topmost app's processes now.
-    fn topmost_members(&self, system: &System) -> Vec<ProcessId> {
-        let front = self.front();
-        front.map_or_else(Vec::new, |app| identify::members(system, app))
+    /// The topmost app's processes now. If they cannot be read, those that were read last: an app
+    /// whose processes are unknown stays protected.
+    fn topmost_members(&mut self, system: &System) -> Vec<ProcessId> {
+        let Some(app) = self.topmost.front().map(|front| &front.app) else {
+            return Vec::new();
+        };
+        let read = identify::members(system, app);
+        match (&read, self.members_unknown) {
+            (Err(error), false) => warn!(
+                "cannot read the processes of {}: {error}; the former ones stay protected",
+                app.name
+            ),
+            (Ok(_), true) => info!("the processes of {} can be read again", app.name),
+            _ => {}
+        }
+        self.members_unknown = read.is_err();
+        match read {
+            Ok(members) => {
+                self.members = Some((app.key, members.clone()));
+                members
+            }
+            Err(_) => self.former_members(app),
+        }
+    }
+
+    /// The app's processes now, or those that were read last if they cannot be read.
+    pub fn members_of(&self, system: &System, app: &App) -> Vec<ProcessId> {
+        identify::members(system, app).unwrap_or_else(|_| self.former_members(app))
+    }
+
+    /// The app's processes as of the last successful read, or else its known process.
+    fn former_members(&self, app: &App) -> Vec<ProcessId> {
+        match &self.members {
+            Some((key, members)) if *key == app.key => members.clone(),
+            _ => app.process.into_iter().collect(),
+        }
     }
 }
 
@@ -165,6 +201,8 @@ impl Reconciler {
                 pressure: Pressure::default(),
                 ageing: Ageing::default(),
                 starting: None,
+                members: None,
+                members_unknown: false,
                 last: Snapshot::default(),
             },
             scan: AppScan::new(&system, &config, state),

@@ -229,20 +229,30 @@ pub fn find_home(system: &System, app: &App) -> limelight_sys::Result<Option<Cgr
     find_place(system, &place)
 }
 
-/// Processes that belong to the app now, ascending.
-pub fn members(system: &System, app: &App) -> Vec<ProcessId> {
-    if let Some(cgroup) = open_home(system, app) {
-        return system.identify_all(&cgroup.procs_below().unwrap_or_default());
+/// Processes that belong to the app now, ascending. Fails if no descriptor or memory is left to read
+/// them. The app may then have any number of processes.
+pub fn members(system: &System, app: &App) -> limelight_sys::Result<Vec<ProcessId>> {
+    if let Some(cgroup) = unless_exhausted(find_home(system, app))? {
+        return system.identify_all(&unless_exhausted(cgroup.procs_below())?);
     }
     let AppKey::Tree(root) = app.key else {
-        return Vec::new();
+        return Ok(Vec::new());
     };
-    if system.same_process(root).is_none() {
-        return Vec::new();
+    if unless_exhausted(system.living(root))?.is_none() {
+        return Ok(Vec::new());
     }
-    let mut pids = system.proc.tree().unwrap_or_default().descendants(root.pid);
+    let mut pids = unless_exhausted(system.proc.tree())?.descendants(root.pid);
     pids.push(root.pid);
     system.identify_all(&pids)
+}
+
+/// The result, or the default value after an error other than exhaustion, such as when the app has
+/// ended.
+fn unless_exhausted<T: Default>(result: limelight_sys::Result<T>) -> limelight_sys::Result<T> {
+    match result {
+        Err(error) if !error.is_exhausted() => Ok(T::default()),
+        other => other,
+    }
 }
 
 /// Whether the app still exists. If that cannot be determined, for example without a free

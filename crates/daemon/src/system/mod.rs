@@ -204,14 +204,19 @@ impl System {
             .map_or_else(|error| error.is_exhausted(), |found| found.is_some())
     }
 
-    /// Identifies processes, in ascending order. Processes that have ended are left out.
-    pub fn identify_all(&self, pids: &[i32]) -> Vec<ProcessId> {
-        let mut ids: Vec<ProcessId> = pids
-            .iter()
-            .filter_map(|&pid| Some(self.process(pid).ok()?.0))
-            .collect();
+    /// Identifies processes, in ascending order. Processes that have ended are left out. Fails if no
+    /// descriptor or memory is left to determine which.
+    pub fn identify_all(&self, pids: &[i32]) -> limelight_sys::Result<Vec<ProcessId>> {
+        let mut ids = Vec::with_capacity(pids.len());
+        for &pid in pids {
+            match self.process(pid) {
+                Ok((id, _)) => ids.push(id),
+                Err(error) if error.is_exhausted() => return Err(error),
+                Err(_) => {}
+            }
+        }
         ids.sort_unstable();
-        ids
+        Ok(ids)
     }
 
     /// Identifies this boot, so that a restore record of an earlier boot is never applied; empty

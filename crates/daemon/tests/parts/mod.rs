@@ -407,7 +407,9 @@ impl TestDaemon {
     pub fn plan(&mut self, machine: &Machine, available: u64, swap_free: u64) {
         let system = &machine.system;
         let front = self.topmost.front().map(|front| front.app.clone());
-        let members = front.as_ref().map(|app| identify::members(system, app));
+        let members = front
+            .as_ref()
+            .map(|app| identify::members(system, app).unwrap());
         let previous = self
             .previous
             .filter(|(_, left)| self.now.saturating_sub(*left) < PREVIOUS_FOR);

@@ -19,7 +19,9 @@ pub(crate) fn explain(view: View<'_>, pid: i32) -> Result<Explain, Refusal> {
     let (id, process) = daemon.system.process(pid).map_err(gone)?;
     let name = process.comm().map_err(gone)?;
     let belongs = |app: &App| {
-        identify::members(&daemon.system, app)
+        let model = &daemon.model;
+        model
+            .members_of(&daemon.system, app)
             .binary_search(&id)
             .is_ok()
     };

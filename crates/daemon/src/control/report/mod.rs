@@ -22,7 +22,7 @@ use crate::control::socket::ControlSource;
 use crate::control::visibility::Viewer;
 use crate::reconcile::Reconciler;
 use crate::sources::{pressure, Sources};
-use crate::system::{authorization, identify, now};
+use crate::system::{authorization, now};
 
 pub(crate) use explain::explain;
 pub(crate) use window::{latency, took};
@@ -76,7 +76,7 @@ pub(crate) fn status(view: View<'_>) -> Status {
         app: (&front.app).into(),
         source: front.source.clone(),
         for_ms: at.saturating_sub(front.since).as_millis() as u64,
-        members: identify::members(&daemon.system, &front.app).len() as u32,
+        members: daemon.model.members_of(&daemon.system, &front.app).len() as u32,
         demoted_in_ms: front
             .leaves_at
             .map(|leaves| leaves.saturating_sub(at).as_millis() as u64),

@@ -64,6 +64,10 @@ pub struct Collector {
     /// last claim. They are kept because another window of the same app may be topmost now, and the
     /// process may have been moved out of the app's cgroup.
     claimed: Vec<(ProcessId, Duration)>,
+    /// The processes of the topmost app and of the previous one as of the last successful read.
+    members: Vec<(AppKey, Vec<ProcessId>)>,
+    /// Limelight's own processes as of the last successful read.
+    own: Vec<ProcessId>,
     session: Vec<ProcessId>,
     servers: ServingProcesses,
     scanned_at: Option<Duration>,
@@ -97,9 +101,13 @@ impl Collector {
             .front
             .map(|(app, members)| (app, with_claimed(system, app, members)));
         let previous = request.previous.map(|app| {
-            let members = identify::members(system, app);
+            let members = self.members_of(system, app);
             (app, with_claimed(system, app, &members))
         });
+        let known = [&front, &previous].into_iter().flatten();
+        self.members = known
+            .map(|(app, members)| (app.key, members.clone()))
+            .collect();
         let claimed: Vec<ProcessId> = self.claimed.iter().map(|(id, _)| *id).collect();
         self.scan(system, now, request);
         let known = [&front, &previous].into_iter().flatten();
@@ -117,8 +125,11 @@ impl Collector {
             above = ancestors(system, &own, tree);
             wanted.extend(own.into_iter().map(|id| (id, Some(app.key), Why::Topmost)));
         }
-        let limelight = system.identify_all(&system.vital_pids());
-        wanted.extend(limelight.into_iter().map(|id| (id, None, Why::Limelight)));
+        match system.identify_all(&system.vital_pids()) {
+            Ok(own) => self.own = own,
+            Err(error) => debug!("cannot read Limelight's own processes: {error}"),
+        }
+        wanted.extend(self.own.iter().map(|id| (*id, None, Why::Limelight)));
         let session = self.session.iter();
         wanted.extend(session.map(|id| (*id, None, Why::Session)));
         if let Some((app, members)) = previous {
@@ -132,6 +143,16 @@ impl Collector {
         // The weakest reason comes last, because the first one listed for a process counts.
         wanted.extend(above.into_iter().map(|id| (id, None, Why::Ancestor)));
         wanted
+    }
+
+    /// The app's processes now, or those of the last collection if they cannot be read.
+    fn members_of(&self, system: &System, app: &App) -> Vec<ProcessId> {
+        let former = |error| {
+            debug!("cannot read the processes of {}: {error}", app.name);
+            let known = self.members.iter().find(|(key, _)| *key == app.key);
+            known.map_or_else(Vec::new, |(_, members)| members.clone())
+        };
+        identify::members(system, app).unwrap_or_else(former)
     }
 
     fn scan(&mut self, system: &System, now: Duration, request: Request<'_>) {
