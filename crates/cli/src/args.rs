@@ -236,9 +236,9 @@ pub enum Command {
     /// supported by this kernel acts; 1 if any of these mechanisms does not act; 3 if limelightd
     /// does not answer (the output then shows what the machine supports and the configuration
     /// allows). Features that only the Limelight kernel has do not count on another kernel. An
-    /// inert knob does not count if other knobs of its mechanism act, unless --strict is given. With --json, prints an array: first
-    /// `mechanism NAME`, then each check, with `part`, `check`, `state` (acts, ready, off, note,
-    /// inert, missing), `detail` and `cure`.
+    /// inert knob does not count if other knobs of its mechanism act, unless --strict is given.
+    /// With --json, prints an array: first `mechanism NAME`, then each check, with `part`, `check`,
+    /// `state` (acts, ready, off, note, inert, missing), `detail` and `cure`.
     Doctor {
         /// Show every check, not only those that need attention.
         #[arg(long)]

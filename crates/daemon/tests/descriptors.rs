@@ -19,6 +19,7 @@ use limelight_daemon::reconcile::gate::Gate;
 use limelight_daemon::system::{identify, Roots, System};
 use limelight_proto::Response;
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+use tempfile::TempDir;
 
 /// Descriptor limit during the shortage: higher than the number that the test has open before.
 const MOST: u64 = 256;
@@ -46,6 +47,30 @@ impl Drop for Exhausted {
     fn drop(&mut self) {
         setrlimit(Resource::Nofile, self.before).unwrap();
     }
+}
+
+/// A machine without processes.
+fn empty_machine() -> (TempDir, System) {
+    let temp = tempfile::tempdir().unwrap();
+    for directory in ["proc", "sys", "cgroup"] {
+        fs::create_dir(temp.path().join(directory)).unwrap();
+    }
+    let system = System::open(Roots {
+        proc: temp.path().join("proc"),
+        sys: temp.path().join("sys"),
+        cgroup: Some(temp.path().join("cgroup")),
+        ..Roots::default()
+    });
+    (temp, system.unwrap())
+}
+
+/// Makes a process in such a machine.
+fn make_process(temp: &TempDir, pid: i32, parent: i32) -> ProcessId {
+    let directory = temp.path().join(format!("proc/{pid}"));
+    fs::create_dir(&directory).unwrap();
+    let stat = format!("{pid} (x) S {parent} 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 70 0 0\n");
+    fs::write(directory.join("stat"), stat).unwrap();
+    ProcessId { pid, starttime: 70 }
 }
 
 /// Held by each test, because the limit applies to all of them.
@@ -99,24 +124,12 @@ fn no_state_is_lost_while_no_descriptor_is_left() {
 #[test]
 fn gate_refuses_actions_on_processes_that_it_cannot_open() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let temp = tempfile::tempdir().unwrap();
-    for directory in ["proc", "sys", "cgroup"] {
-        fs::create_dir(temp.path().join(directory)).unwrap();
-    }
-    let system = System::open(Roots {
-        proc: temp.path().join("proc"),
-        sys: temp.path().join("sys"),
-        cgroup: Some(temp.path().join("cgroup")),
-        ..Roots::default()
-    });
-    let system = system.unwrap();
+    let (temp, system) = empty_machine();
     let process = |pid: i32, cgroup: &str| {
-        let directory = temp.path().join(format!("proc/{pid}"));
-        fs::create_dir(&directory).unwrap();
-        let stat = format!("{pid} (x) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 70 0 0\n");
-        fs::write(directory.join("stat"), stat).unwrap();
-        fs::write(directory.join("cgroup"), format!("0::{cgroup}\n")).unwrap();
-        ProcessId { pid, starttime: 70 }
+        let id = make_process(&temp, pid, 1);
+        let file = temp.path().join(format!("proc/{pid}/cgroup"));
+        fs::write(file, format!("0::{cgroup}\n")).unwrap();
+        id
     };
     let (known, new) = (process(5, "/known"), process(6, "/new"));
     let gate = Gate::default();
@@ -145,25 +158,9 @@ fn gate_refuses_actions_on_processes_that_it_cannot_open() {
 #[test]
 fn app_keeps_its_processes_while_they_cannot_be_read() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let temp = tempfile::tempdir().unwrap();
-    for directory in ["proc", "sys", "cgroup"] {
-        fs::create_dir(temp.path().join(directory)).unwrap();
-    }
-    let system = System::open(Roots {
-        proc: temp.path().join("proc"),
-        sys: temp.path().join("sys"),
-        cgroup: Some(temp.path().join("cgroup")),
-        ..Roots::default()
-    });
-    let system = system.unwrap();
-    let process = |pid: i32, parent: i32| {
-        let directory = temp.path().join(format!("proc/{pid}"));
-        fs::create_dir(&directory).unwrap();
-        let stat = format!("{pid} (x) S {parent} 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 70 0 0\n");
-        fs::write(directory.join("stat"), stat).unwrap();
-        ProcessId { pid, starttime: 70 }
-    };
-    let (root, child) = (process(5, 1), process(6, 5));
+    let (temp, system) = empty_machine();
+    let root = make_process(&temp, 5, 1);
+    let child = make_process(&temp, 6, 5);
     let app = App {
         key: AppKey::Tree(root),
         name: "x".into(),

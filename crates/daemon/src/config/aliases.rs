@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Old names of keys and values, which still work but cause a warning.
 
-use crate::config::keys::{Key, KEYS};
+use crate::config::keys::{known, Key};
 
 /// Section of the keys that are for research: no machine is known that needs another value.
 pub(super) const EXPERT: &str = "expert";
@@ -52,11 +52,6 @@ pub(super) fn key(section: &str, name: &str) -> Option<(&'static Key, String)> {
     let key = known(EXPERT, new)?;
     let warning = format!("`{name}` in [{section}] is now `{new}` in [{EXPERT}]");
     Some((key, warning))
-}
-
-fn known(section: &str, name: &str) -> Option<&'static Key> {
-    KEYS.iter()
-        .find(|key| (key.section, key.name) == (section, name))
 }
 
 /// The word that replaces an old one of this key; `None`: it is no old word.

@@ -110,6 +110,12 @@ fn numbered(number: u32) -> Option<AccessGroup> {
     (number != u32::MAX).then_some(AccessGroup::Id(number))
 }
 
+/// The key with this name in this section, by their present names.
+pub(super) fn known(section: &str, name: &str) -> Option<&'static Key> {
+    KEYS.iter()
+        .find(|key| (key.section, key.name) == (section, name))
+}
+
 /// All keys.
 pub(super) const KEYS: &[Key] = &[
     Key {

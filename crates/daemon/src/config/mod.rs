@@ -25,7 +25,7 @@ use limelight_core::settings::{EngineChoice, Settings};
 use toml::de::{DeTable, DeValue};
 
 pub use self::classes::Lists;
-use self::keys::{set, Key, KEYS};
+use self::keys::{known, set, Key, KEYS};
 pub use self::never::NeverLists;
 use self::pairs::{contradictions, default_thresholds, early_kill};
 use self::suggest::{outside, unknown_key, unknown_section};
@@ -549,10 +549,7 @@ fn apply(
         for (name, value) in keys {
             let line = line_at(name.span().start);
             let name = name.get_ref().as_ref();
-            let known = KEYS.iter();
-            let known = known
-                .map(|key| (key, None))
-                .find(|(key, _)| key.section == section && key.name == name);
+            let known = known(section, name).map(|key| (key, None));
             let old = || aliases::key(section, name).map(|(key, old)| (key, Some(old)));
             let Some((key, moved)) = known.or_else(old) else {
                 errors.push((line, unknown_key(now, name)));
