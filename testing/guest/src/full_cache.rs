@@ -54,6 +54,9 @@ const TARGET: u32 = 2048;
 /// meanwhile. kswapd goes on to the high watermark, which the kernel raises for a while when free
 /// memory is fragmented.
 const MOST_RECLAIMED: u64 = TARGET as u64 * 3 / 2;
+/// Maximum number of anonymous pages that are reclaimed meanwhile. The zeroing thread reclaims none,
+/// but kswapd takes a few among its own pages, and the kernel counts both together.
+const MOST_ANONYMOUS: u64 = TARGET as u64 / 64;
 /// Bytes of page cache that are read while the pool is full. The free memory between two
 /// watermarks is a small part of this.
 const READ: usize = 16 * MIB;
@@ -212,10 +215,11 @@ impl Test<'_> {
             ),
         )?;
         reporter.check(
-            "filling the pool reclaims little more page cache than its size, and no anonymous memory",
-            reclaimed.by_others() <= MOST_RECLAIMED && reclaimed.anonymous == 0,
+            "filling the pool reclaims little more page cache than its size, and hardly any anonymous \
+             memory",
+            reclaimed.by_others() <= MOST_RECLAIMED && reclaimed.anonymous <= MOST_ANONYMOUS,
             format!(
-                "{reclaimed:?}, at most {MOST_RECLAIMED}; {} pages zeroed, {} freed",
+                "{reclaimed:?}, at most {MOST_RECLAIMED} and {MOST_ANONYMOUS}; {} pages zeroed, {} freed",
                 counter("zeroed")? - zeroed,
                 counter("drained")? - drained
             ),
