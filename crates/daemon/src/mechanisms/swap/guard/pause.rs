@@ -15,6 +15,13 @@ pub const SELDOM: Duration = Duration::from_secs(1);
 /// rarely wakes an idle machine.
 pub const HARDLY: Duration = Duration::from_secs(60);
 
+/// Longest interval between readings of the gauge once [`Level::Low`] has lasted for a while:
+/// swapping keeps up, so no kill is urgent. It is longer than [`OFTEN`], because each reading may
+/// also measure every armed app.
+///
+/// [`Level::Low`]: limelight_core::model::shortage::Level::Low
+const LOW: Duration = Duration::from_millis(100);
+
 /// The kernel reports a stall within the window's length divided by this number, and the first
 /// reclaim counts as a stall. A process that may not use the shortest window (CAP_SYS_RESOURCE)
 /// receives the report at the window's end.
@@ -44,6 +51,11 @@ pub fn taken_in(headroom: u64, total: u64) -> Duration {
 /// Clamps a time to the range of the clock's interval.
 pub fn clock(time: Duration) -> Duration {
     time.clamp(OFTEN, SELDOM)
+}
+
+/// Interval of the clock while swapping keeps up: [`LOW`], or less if swap may be full before that.
+pub fn until_full(memory: Memory) -> Duration {
+    clock(taken_in(memory.swap_free, memory.total)).min(LOW)
 }
 
 /// Whether memory is being taken: the headroom fell by more than a sixteenth.
@@ -124,6 +136,21 @@ mod tests {
     fn headroom_falls_when_it_shrinks_by_more_than_a_sixteenth() {
         assert!(!falls(0, 0) && !falls(0, 100) && !falls(100, 100));
         assert!(!falls(160, 150) && falls(160, 149));
+    }
+
+    #[test]
+    fn clock_ticks_faster_while_swap_may_soon_be_full() {
+        const MIB: u64 = 1 << 20;
+        let swap = |swap_free| Memory {
+            total: 256 * MIB,
+            swap_free,
+            ..Memory::default()
+        };
+        assert_eq!(until_full(swap(256 * MIB)), LOW);
+        // A tenth of memory is taken in 16 ms.
+        let soon = until_full(swap(26 * MIB));
+        assert!(soon <= LOW / 4, "{soon:?}");
+        assert_eq!(until_full(swap(0)), OFTEN);
     }
 
     #[test]

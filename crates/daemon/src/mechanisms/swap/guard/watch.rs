@@ -16,7 +16,7 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 use crate::mechanisms::swap::guard::alarm::Alarm;
 use crate::mechanisms::swap::guard::pause::{
-    clock, falls, is_told, taken_in, told_within, Pause, HARDLY, OFTEN, SELDOM,
+    clock, falls, is_told, taken_in, told_within, until_full, Pause, HARDLY, OFTEN, SELDOM,
 };
 use crate::mechanisms::swap::guard::target::Target;
 use crate::mechanisms::swap::guard::{Shared, Spared, State, STACK};
@@ -24,10 +24,7 @@ use crate::reconcile::gate::Gate;
 use crate::system::now;
 use crate::system::self_tuning::{come_first, wait_for_no_write};
 
-/// Interval between readings of the gauge once [`Level::Low`] has lasted for [`LOW_FOR`]: swapping
-/// keeps up, so no kill is urgent. It is longer than [`OFTEN`], because each reading may also
-/// measure every armed app.
-const LOW: Duration = Duration::from_millis(100);
+/// How long the guard reads the gauge at [`OFTEN`] after [`Level::Low`] was reached.
 const LOW_FOR: Duration = Duration::from_secs(1);
 
 /// Interval between searches for a victim at [`Level::Crowded`], where memory does not run out. A
@@ -242,7 +239,7 @@ impl Watch {
         }
         let since = self.shared.state().shortage.since();
         match level {
-            Level::Low if at.saturating_sub(since) >= LOW_FOR => Pause::Clock(LOW),
+            Level::Low if at.saturating_sub(since) >= LOW_FOR => Pause::Clock(until_full(memory)),
             Level::Low => Pause::Clock(OFTEN),
             // At this level memory does not run out, so closing apps can wait.
             level if level < Level::Kill => near,
