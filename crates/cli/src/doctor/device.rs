@@ -8,9 +8,26 @@ use limelight_sys::device::{Device, DeviceError, Mechanism, ABI_VERSION, ABI_VER
 
 use super::Findings;
 
+/// What is said of a mechanism if the device exists, but could not be asked.
+pub const UNKNOWN: &str = "unknown whether this kernel has it: see kernel support";
+
+/// The names of the kernel's mechanisms; `None`: the device exists, but could not be asked.
+#[derive(Debug)]
+pub struct BuiltIn(pub Option<Vec<String>>);
+
+impl BuiltIn {
+    const NOTHING: BuiltIn = BuiltIn(Some(Vec::new()));
+
+    /// Whether the kernel has the mechanism of this name; `None`: unknown.
+    pub fn has(&self, mechanism: &str) -> Option<bool> {
+        let names = self.0.as_ref()?;
+        Some(names.iter().any(|name| name == mechanism))
+    }
+}
+
 /// Checks whether the device exists and has a supported ABI. If a daemon runs, its status is used,
-/// because the daemon holds the device. Returns the names of the device's mechanisms.
-pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) -> Vec<String> {
+/// because the daemon holds the device.
+pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) -> BuiltIn {
     const CHECK: &str = "kernel support";
     const STOCK: &str = "run the Limelight kernel";
     // A note, not a fault: most machines run a stock kernel.
@@ -25,7 +42,7 @@ pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) ->
             ..
         }) => {
             findings.acts(CHECK, describe(path, *abi_version, built_in));
-            return built_in.clone();
+            return BuiltIn(Some(built_in.clone()));
         }
         Some(DeviceStatus::Unused { why }) => {
             let detail = format!("{} is not used: {why}", path.display());
@@ -34,9 +51,10 @@ pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) ->
                 (true, false) => findings.inert(CHECK, detail, "see limelightd's log and [kernel]"),
                 (false, _) => {
                     findings.note(CHECK, format!("no {}: {ABSENT}", path.display()));
+                    return BuiltIn::NOTHING;
                 }
             }
-            return Vec::new();
+            return BuiltIn(None);
         }
         None => {}
     }
@@ -58,10 +76,11 @@ pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) ->
             let has = Mechanism::ALL.iter().filter(|each| info.has(**each));
             let names: Vec<String> = has.map(|each| each.name().to_owned()).collect();
             findings.acts(CHECK, describe(path, info.abi_version, &names));
-            return names;
+            return BuiltIn(Some(names));
         }
         Err(DeviceError::Absent { .. }) => {
             findings.note(CHECK, format!("no {}: {ABSENT}", path.display()));
+            return BuiltIn::NOTHING;
         }
         Err(error @ DeviceError::Forbidden { .. }) => findings.note(CHECK, error),
         Err(error @ DeviceError::Held { .. }) => findings.inert(
@@ -71,7 +90,7 @@ pub fn examine(path: &Path, daemon: Option<&Status>, findings: &mut Findings) ->
         ),
         Err(error) => findings.inert(CHECK, error, STOCK),
     }
-    Vec::new()
+    BuiltIn(None)
 }
 
 fn describe(path: &Path, abi_version: u32, built_in: &[String]) -> String {

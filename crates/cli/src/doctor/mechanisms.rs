@@ -4,6 +4,7 @@
 use limelight_proto::{MechanismId, State, Status};
 
 use super::daemon::RESUME;
+use super::device::{BuiltIn, UNKNOWN};
 use super::findings::{Finding, Findings, Verdict};
 use crate::format;
 
@@ -12,7 +13,7 @@ pub struct Found<'a> {
     /// The findings.
     pub checks: &'a [Finding],
     /// The mechanisms that the kernel's device offers.
-    pub built_in: &'a [String],
+    pub built_in: &'a BuiltIn,
     /// Whether `memory.low` protects, which it does under the two-list LRU only.
     pub low_protects: bool,
     /// Names of the mechanisms that the configuration switches off. A running daemon reports this
@@ -30,10 +31,9 @@ impl Found<'_> {
             .is_some_and(|finding| finding.state == Verdict::Acts)
     }
 
-    /// Whether the kernel's device offers a mechanism.
+    /// Whether the kernel's device is known to offer a mechanism.
     fn device(&self, mechanism: MechanismId) -> bool {
-        let mut names = self.built_in.iter();
-        names.any(|name| name == mechanism.name())
+        self.built_in.has(mechanism.name()) == Some(true)
     }
 
     /// Detail and cure of the first of these checks that failed.
@@ -137,8 +137,10 @@ fn premap(found: &Found) -> Machine {
 }
 
 fn prezero(found: &Found) -> Machine {
-    if !found.device(MechanismId::Prezero) {
-        return Machine::Optional("needs the Limelight kernel".to_owned());
+    match found.built_in.has(MechanismId::Prezero.name()) {
+        Some(true) => {}
+        Some(false) => return Machine::Optional("needs the Limelight kernel".to_owned()),
+        None => return Machine::Optional(UNKNOWN.to_owned()),
     }
     let engines: Vec<&str> = found
         .checks

@@ -4,10 +4,11 @@
 
 use std::path::{Path, PathBuf};
 
+use limelight_proto::MechanismId;
 use limelight_sys::advice::knows_populate_write;
-use limelight_sys::device::Mechanism;
 use limelight_sys::dir::Dir;
 
+use super::device::{BuiltIn, UNKNOWN};
 use super::Findings;
 use crate::library;
 
@@ -19,23 +20,25 @@ const WANTED_KIB: std::ops::RangeInclusive<u32> = 16..=64;
 pub fn examine(
     sys: &Path,
     library: &Result<PathBuf, Vec<PathBuf>>,
-    built_in: &[String],
+    built_in: &BuiltIn,
     findings: &mut Findings,
 ) {
-    let ours = built_in.iter().any(|name| name == Mechanism::Premap.name());
+    const CHECK: &str = "premap kernel";
+    let ours = built_in.has(MechanismId::Premap.name());
     match ours {
-        true => findings.acts(
-            "premap kernel",
+        Some(true) => findings.acts(
+            CHECK,
             "the foreground app's heap is mapped ahead of its faults",
         ),
-        false => findings.note(
-            "premap kernel",
+        Some(false) => findings.note(
+            CHECK,
             "not in this kernel: only programs that are started with limelight run --premap have \
              their heap mapped ahead",
         ),
+        None => findings.note(CHECK, UNKNOWN),
     }
     library_line(library, findings);
-    folios(sys, ours, findings);
+    folios(sys, ours.unwrap_or_default(), findings);
 }
 
 fn library_line(library: &Result<PathBuf, Vec<PathBuf>>, findings: &mut Findings) {

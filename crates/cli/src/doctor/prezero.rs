@@ -3,43 +3,43 @@
 
 use std::path::Path;
 
-use limelight_sys::device::Mechanism;
+use limelight_proto::MechanismId;
 use limelight_sys::dir::Dir;
 use limelight_sys::proc::Proc;
 
+use super::device::{BuiltIn, UNKNOWN};
 use super::Findings;
 
 const FOLDER: &str = "kernel/mm/limelight/prezero";
 const CHECK: &str = "prezero kernel";
 
 /// One finding for the mechanism, and one for each engine.
-pub fn examine(proc: &Path, sys: &Path, built_in: &[String], findings: &mut Findings) {
-    let ours = built_in
-        .iter()
-        .any(|name| name == Mechanism::Prezero.name());
+pub fn examine(proc: &Path, sys: &Path, built_in: &BuiltIn, findings: &mut Findings) {
+    let ours = built_in.has(MechanismId::Prezero.name());
     let on_free = zeroed_when_freed(proc);
     match (ours, on_free) {
-        (true, true) => findings.inert(
+        (Some(true), true) => findings.inert(
             CHECK,
             "the kernel already zeroes every page when it is freed (init_on_free=1), which costs \
              time for each freed page",
             "boot without init_on_free=1",
         ),
-        (true, false) => findings.acts(
+        (Some(true), false) => findings.acts(
             CHECK,
             "the foreground app gets pages that were zeroed between its response windows",
         ),
-        (false, true) => findings.note(
+        (Some(false), true) => findings.note(
             CHECK,
             "not in this kernel, which zeroes pages when they are freed (init_on_free=1): that \
              moves the cost to every program that frees memory",
         ),
-        (false, false) => findings.note(
+        (Some(false), false) => findings.note(
             CHECK,
             "not in this kernel: pages are zeroed while the app waits for them",
         ),
+        (None, _) => findings.note(CHECK, UNKNOWN),
     }
-    if ours {
+    if ours == Some(true) {
         let folder = Dir::open(sys.join(FOLDER));
         let text = folder.and_then(|folder| folder.read_text("engines"));
         engines(&text.unwrap_or_default(), findings);
@@ -81,9 +81,9 @@ mod tests {
         std::fs::create_dir(&proc).unwrap();
         std::fs::write(proc.join("cmdline"), cmdline).unwrap();
         std::fs::write(sys.join(FOLDER).join("engines"), engines).unwrap();
-        let built_in: Vec<String> = built_in.iter().map(|&name| name.to_owned()).collect();
+        let names = built_in.iter().map(|&name| name.to_owned()).collect();
         let mut findings = Findings::default();
-        examine(&proc, &sys, &built_in, &mut findings);
+        examine(&proc, &sys, &BuiltIn(Some(names)), &mut findings);
         findings
     }
 

@@ -406,6 +406,13 @@ fn regular_file_in_place_of_the_device_is_inert() {
     let fake = Fake::sound();
     fake.write("limelight", "");
     assert_eq!(fake.finding("kernel support").state, Verdict::Inert);
+    for mechanism in ["premap", "prezero"] {
+        let finding = fake.finding(&format!("{mechanism} kernel"));
+        assert!(
+            finding.detail.starts_with("unknown whether"),
+            "a device that could not be asked is taken for a stock kernel: {finding:?}"
+        );
+    }
 }
 
 #[test]

@@ -86,35 +86,56 @@ pub(super) fn default_thresholds() -> Thresholds {
     total.map_or_else(Thresholds::default, |total| derive_thresholds(total, high))
 }
 
-/// The error if `kill_percent` alone is set, and to no less than the threshold for swapping that
-/// the daemon chooses: apps would be closed before any is swapped.
+/// The error if one of the thresholds is set and the other one is chosen by the daemon, and the
+/// daemon would close apps before it swaps any.
 pub(super) fn early_kill(
     config: &Config,
     given: &[Given],
     machine: &Thresholds,
 ) -> Option<ConfigError> {
     let swap = &config.settings.swap;
-    let percent = u64::from(swap.kill_percent);
     let of = |percent: u64| machine.total / 100 * percent;
-    if machine.total == 0 || swap.swap_percent > 0 || percent == 0 || of(percent) < machine.swap {
+    let (key, percent, fits): (_, _, fn(u64, &Thresholds) -> bool) =
+        match (swap.kill_percent, swap.swap_percent) {
+            (0, 0) | (1.., 1..) => return None,
+            (kill, 0) => ("kill_percent", kill, |bytes, machine| bytes < machine.swap),
+            (0, swap) => ("swap_percent", swap, |bytes, machine| bytes > machine.kill),
+        };
+    let fits = |percent: u64| fits(of(percent), machine);
+    let percent = u64::from(percent);
+    if machine.total == 0 || fits(percent) {
         return None;
     }
-    let is = |given: &&Given| (given.section, given.key) == ("swap", "kill_percent");
-    let last = given.iter().rfind(is)?;
-    let fits = (1..percent).rev().find(|less| of(*less) < machine.swap);
-    let instead = match fits {
-        Some(fits) => format!("less than {}", fits + 1),
-        None => "\"auto\"".to_owned(),
+    let last = given
+        .iter()
+        .rfind(|given| (given.section, given.key) == ("swap", key))?;
+    let mib = of(percent) >> 20;
+    let (other, chosen, cure) = match key {
+        "kill_percent" => {
+            let instead = match (1..percent).rev().find(|less| fits(*less)) {
+                Some(most) => format!("less than {}", most + 1),
+                None => "\"auto\"".to_owned(),
+            };
+            let cure =
+                format!("`swap_percent` to more than {percent}, or `kill_percent` to {instead}");
+            ("swap_percent", machine.swap, cure)
+        }
+        _ => {
+            let least = (percent..=100).find(|more| fits(*more)).unwrap_or(100);
+            (
+                "kill_percent",
+                machine.kill,
+                format!("`swap_percent` to at least {least}"),
+            )
+        }
     };
     Some(ConfigError {
         file: last.file.clone(),
         line: last.line,
         message: format!(
-            "`kill_percent` in [swap] is {percent}, {} MiB of this machine's memory, so apps would \
-             be closed before any is swapped: `swap_percent` is \"auto\", {} MiB here. Set \
-             `swap_percent` to more than {percent}, or `kill_percent` to {instead}",
-            of(percent) >> 20,
-            machine.swap >> 20,
+            "`{key}` in [swap] is {percent}, {mib} MiB of this machine's memory, so apps would be \
+             closed before any is swapped: `{other}` is \"auto\", {} MiB here. Set {cure}",
+            chosen >> 20,
         ),
     })
 }

@@ -497,6 +497,28 @@ fn kill_percent_is_below_the_swap_threshold_of_the_machine() {
 }
 
 #[test]
+fn swap_percent_is_above_the_kill_threshold_of_the_machine() {
+    let temp = tempfile::tempdir().unwrap();
+    let file = temp.path().join("limelight.toml");
+    let errors = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        let loaded = load_files(std::slice::from_ref(&file), &MACHINE);
+        loaded.err().map(|errors| errors.to_string())
+    };
+    assert_eq!(
+        errors("[swap]\nswap_percent = 2\n"),
+        Some(format!(
+            "{}:2: `swap_percent` in [swap] is 2, 163 MiB of this machine's memory, so apps would \
+             be closed before any is swapped: `kill_percent` is \"auto\", 204 MiB here. Set \
+             `swap_percent` to at least 3",
+            file.display()
+        ))
+    );
+    assert_eq!(errors("[swap]\nswap_percent = 3\n"), None);
+    assert_eq!(errors("[swap]\nswap_percent = 2\nkill_percent = 1\n"), None);
+}
+
+#[test]
 fn keys_win_over_the_profile_of_the_last_file() {
     let temp = tempfile::tempdir().unwrap();
     let file = temp.path().join("limelight.toml");
