@@ -119,6 +119,7 @@ fn perform(stage: Stage, work: Work) -> Result<()> {
         Work::Processors { sleep } => processors::run(stage, sleep),
         Work::Rotation(work) => rotation::run(stage, &work),
         Work::RotationReal(work) => rotation::run_real(stage, &work),
+        Work::Day(work) => rotation::run_day(stage, &work),
         Work::WindowRules => windows::rules(stage),
         Work::WindowSources => window_sources::run(stage),
         Work::Wakes => wakes::run(stage),

@@ -8,6 +8,7 @@
 
 mod app;
 mod blocks;
+mod day;
 mod killer;
 mod launcher;
 mod real;
@@ -32,10 +33,11 @@ use crate::flash;
 use crate::guest_setup;
 use crate::plan::{Arm, Init, Swap};
 use crate::random::{seed, Random};
-use crate::scenario::Rotation;
+use crate::scenario::{DayOfUse, Rotation};
 use crate::systemd;
 
 use self::blocks::Blocks;
+use self::day::{Answers, Chores};
 use self::killer::Killer;
 use self::launcher::{Cast, Launcher};
 use self::real::Real;
@@ -76,11 +78,40 @@ fn configuration(parts: &[(&str, Class)]) -> String {
     text
 }
 
+/// How the user and the machine spend the time.
+struct Course {
+    /// Visits to each app, including the first.
+    rounds: u32,
+    /// Time after each visit, and after each key press but the first.
+    think: Duration,
+    /// Key presses in each visit.
+    keys: u32,
+    /// Whether each round has an order of its own.
+    shuffles: bool,
+    /// What runs in the background.
+    chores: Option<Chores>,
+    /// limelightd's configuration beside the apps' classes.
+    configuration: String,
+}
+
+impl Course {
+    fn of(work: &Rotation) -> Course {
+        Course {
+            rounds: work.rounds,
+            think: Duration::from_millis(work.think_ms.into()),
+            keys: 1,
+            shuffles: false,
+            chores: None,
+            configuration: String::new(),
+        }
+    }
+}
+
 /// Runs the scenario.
 pub fn run(stage: Stage, work: &Rotation) -> Result<()> {
     let cast = Synthetic::prepare(&mut stage.store()?, stage.repetition)?;
     let file = cast.file().to_owned();
-    rotate(stage, work, cast, &file)
+    rotate(stage, Course::of(work), cast, &file)
 }
 
 /// Runs `rotation-real`.
@@ -89,12 +120,31 @@ pub fn run_real(stage: Stage, work: &Rotation) -> Result<()> {
     systemd::start_user()?;
     let cast = Real::prepare(&store, systemd::SESSION)?;
     let directory = cast.directory().to_owned();
-    rotate(stage, work, cast, &directory)
+    rotate(stage, Course::of(work), cast, &directory)
+}
+
+/// Runs `day`.
+pub fn run_day(stage: Stage, work: &DayOfUse) -> Result<()> {
+    let mut store = stage.store()?;
+    systemd::start_user()?;
+    let chores = Chores::prepare(&mut store)?;
+    let cast = Real::prepare(&store, systemd::SESSION)?;
+    let directory = cast.directory().to_owned();
+    let off = work.off.as_ref();
+    let course = Course {
+        rounds: chores.parts(),
+        think: Duration::from_millis(work.think_ms.into()),
+        keys: work.keys,
+        shuffles: true,
+        chores: Some(chores),
+        configuration: off.map_or_else(String::new, |name| format!("[{name}]\nenabled = false\n")),
+    };
+    rotate(stage, course, cast, &directory)
 }
 
 /// Launches the apps of a cast in turn. `path`: any path on the disk that holds the apps' files;
 /// that disk's requests are counted.
-fn rotate<C: Cast>(mut stage: Stage, work: &Rotation, cast: C, path: &Path) -> Result<()> {
+fn rotate<C: Cast>(mut stage: Stage, mut course: Course, cast: C, path: &Path) -> Result<()> {
     guest_setup::drop_caches()?;
     for (file, value) in SETTINGS {
         fs::write(file, value).with_context(|| format!("cannot write {value} to {file}"))?;
@@ -112,10 +162,21 @@ fn rotate<C: Cast>(mut stage: Stage, work: &Rotation, cast: C, path: &Path) -> R
     // This enables the slice's controllers, which must happen before the daemon scans the slice.
     Cgroup::create(&format!("{slice}/launcher.scope"))?;
     let daemon = match stage.arm {
-        Arm::KillOnly | Arm::SwapAll | Arm::Earlyoom | Arm::Nohang | Arm::SystemdOomd => None,
+        Arm::Stock
+        | Arm::DamonLruSort
+        | Arm::DamonReclaim
+        | Arm::KillOnly
+        | Arm::SwapAll
+        | Arm::Earlyoom
+        | Arm::Nohang
+        | Arm::SystemdOomd => None,
         Arm::LimelightOnDebian | Arm::Limelight => {
             let parts: Vec<(&str, Class)> = (0..cast.parts()).map(|i| cast.part(i)).collect();
-            write_config(&configuration(&parts))?;
+            write_config(&format!(
+                "{}{}",
+                course.configuration,
+                configuration(&parts)
+            ))?;
             Some(Daemon::start(&[])?)
         }
         arm => bail!("rotation does not support arm {arm:?}"),
@@ -131,7 +192,7 @@ fn rotate<C: Cast>(mut stage: Stage, work: &Rotation, cast: C, path: &Path) -> R
     sleep(SETTLE);
 
     let mut random = Random::new(seed(PURPOSE, stage.repetition));
-    let turns = random.sample(parts, parts);
+    let mut turns = random.sample(parts, parts);
     let disk = Disk::of(path)?;
     let swap_disk = guest_setup::swap_device(&stage.machine.swap)
         .map(|device| Disk::of(Path::new(&device)))
@@ -144,21 +205,36 @@ fn rotate<C: Cast>(mut stage: Stage, work: &Rotation, cast: C, path: &Path) -> R
     };
     let mut counters = Counters::now()?;
     let mut before = (disk.requests()?, requests(swap_disk.as_ref())?);
-    for round in 0..work.rounds {
+    let mut answers = Answers::default();
+    for round in 0..course.rounds {
         if round == 1 {
             counters = Counters::now()?;
             before = (disk.requests()?, requests(swap_disk.as_ref())?);
         }
+        if let Some(chores) = &mut course.chores {
+            chores.begin(round)?;
+            answers.begin(chores.name(round));
+        }
+        if round > 0 && course.shuffles {
+            turns = random.sample(parts, parts);
+        }
         for &index in &turns {
-            launcher.launch(index, round == 0)?;
+            let visit = launcher.visit(index, round == 0, course.keys, course.think)?;
+            answers.add(&visit);
             if let Some(blocks) = &mut blocks {
                 blocks.collect()?;
             }
-            sleep(Duration::from_millis(work.think_ms.into()));
+            sleep(course.think);
+        }
+        if let Some(chores) = &mut course.chores {
+            chores.end(&mut stage.reporter)?;
         }
         stage
             .reporter
-            .progress(format!("round {} of {}", round + 1, work.rounds))?;
+            .progress(format!("round {} of {}", round + 1, course.rounds))?;
+    }
+    if course.chores.is_some() {
+        answers.report(&mut stage.reporter);
     }
     counters.report(&mut stage.reporter.values)?;
     stage.report_all_oom_kills()?;

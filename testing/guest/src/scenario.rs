@@ -137,6 +137,8 @@ pub enum Work {
     Rotation(Rotation),
     /// As [`Work::Rotation`], with real programs on an X server, and systemd as PID 1.
     RotationReal(Rotation),
+    /// A shortened day with real programs on an X server, beside chores, with systemd as PID 1.
+    Day(DayOfUse),
     /// An app leaks memory.
     Leak(Leak),
     /// A background app grows while memory is short.
@@ -381,6 +383,27 @@ pub struct Rotation {
     pub rounds: u32,
     /// Time that the user spends in an app.
     pub think_ms: u32,
+}
+
+/// Parameters of `day`.
+///
+/// A day has five parts, in each of which the user visits every app once: at first nothing else
+/// runs and every app is new; then nothing, a package upgrade, a backup and an index run in the
+/// background.
+///
+/// Values: those of [`Rotation`], of which `first_mean_us` has the first part; `launch_p99_us`;
+/// `answer_{mean,p50,p95,p99}_us` (time from a key press until the app has answered);
+/// `{alone,upgrade,backup,index}_{launch,answer}_mean_us`; `{upgrade,backup,index}_kib` (what the
+/// chore has read from and written to disks) and `{upgrade,backup,index}_s` (the time it had).
+/// Series: `launch_us` and `answer_us`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DayOfUse {
+    /// Time after each launch and each key press.
+    pub think_ms: u32,
+    /// Key presses in each visit.
+    pub keys: u32,
+    /// Section of a mechanism that is switched off in limelightd's configuration.
+    pub off: Option<String>,
 }
 
 /// The viewer's memory by kind of page.

@@ -107,7 +107,7 @@ pub enum Kind {
     /// Run by `limelight-lab soak`: it takes too long to be part of every test run, or may crash
     /// the emulator.
     Soak,
-    /// Run only by name: its prerequisites take hours to build, or it shows known failures.
+    /// Run only by name: it or its prerequisites take hours, or it shows known failures.
     Named,
 }
 

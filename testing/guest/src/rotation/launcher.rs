@@ -58,8 +58,18 @@ pub trait Cast {
     /// The app's error output, for an error message about its death.
     fn complaint(&self, index: usize) -> String;
 
-    /// Simulates the user's work with the foreground app.
-    fn be_used(&mut self, actor: &mut Self::Actor) -> Result<()>;
+    /// Simulates the user's work with the foreground app. Returns the time of its answer in
+    /// nanoseconds; 0: the app has nothing to answer.
+    fn be_used(&mut self, actor: &mut Self::Actor) -> Result<u64>;
+}
+
+/// What the user waited for in an app, in nanoseconds.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Visit {
+    /// Until the app was ready.
+    pub launch_ns: u64,
+    /// Until it had answered each key.
+    pub answers_ns: Vec<u64>,
 }
 
 /// A running app and its cgroup.
@@ -138,8 +148,15 @@ impl<C: Cast> Launcher<C> {
         self.killer.take().map_or(Ok(()), Killer::stop)
     }
 
-    /// Brings an app to the foreground, by a cold start if it is dead, and uses it.
-    pub fn launch(&mut self, index: usize, first: bool) -> Result<()> {
+    /// Brings an app to the foreground, by a cold start if it is dead, and uses it `keys` times,
+    /// with pauses of `think` in between. `first`: every app is new in this round.
+    pub fn visit(
+        &mut self,
+        index: usize,
+        first: bool,
+        keys: u32,
+        think: Duration,
+    ) -> Result<Visit> {
         self.bury()?;
         self.set_active(true);
         self.order.retain(|&other| other != index);
@@ -178,15 +195,27 @@ impl<C: Cast> Launcher<C> {
             self.daemon_ready = Some(after);
         }
         self.hear_daemon()?;
-        if let Some(life) = &mut self.lives[index] {
+        let mut visit = Visit {
+            launch_ns: launched.delay_ns,
+            answers_ns: Vec::new(),
+        };
+        for key in 0..keys {
+            if key > 0 {
+                sleep(think);
+            }
+            let Some(life) = &mut self.lives[index] else {
+                break;
+            };
             match self.cast.be_used(&mut life.actor) {
+                Ok(ns) => visit.answers_ns.push(ns),
                 Err(error) if !self.died(index) => return Err(error),
-                _ => {}
+                Err(_) => break,
             }
         }
         self.tell_killer();
         self.set_active(false);
-        self.bury()
+        self.bury()?;
+        Ok(visit)
     }
 
     fn attempt(&mut self, index: usize, sent_ns: u64) -> Result<Launched> {

@@ -176,17 +176,17 @@ impl Cast for Real {
         format!("and wrote: {}", text.trim())
     }
 
-    fn be_used(&mut self, actor: &mut Actor) -> Result<()> {
+    fn be_used(&mut self, actor: &mut Actor) -> Result<u64> {
+        let sent_ns = crate::memory::now_ns();
         self.screen.press(PAGE_DOWN)?;
-        self.screen
-            .settle(&actor.cgroup, false, crate::memory::now_ns())?;
+        let answer_ns = self.screen.settle(&actor.cgroup, false, sent_ns)?;
         // A dialogue that the app has opened belongs to the app.
         for &window in self.screen.shown() {
             if !actor.windows.contains(&window) {
                 actor.windows.push(window);
             }
         }
-        Ok(())
+        Ok(answer_ns)
     }
 }
 

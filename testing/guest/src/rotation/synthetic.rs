@@ -93,8 +93,8 @@ impl Cast for Synthetic {
         "(its output is on the console)".into()
     }
 
-    fn be_used(&mut self, actor: &mut Conversation) -> Result<()> {
-        actor.ask::<Launched>("use").map(drop)
+    fn be_used(&mut self, actor: &mut Conversation) -> Result<u64> {
+        actor.ask::<Launched>("use").map(|_| 0)
     }
 }
 

@@ -8,6 +8,7 @@ mod boot;
 mod browser;
 mod cache_model;
 mod chaos;
+mod day;
 pub mod demo;
 mod fallback;
 mod focus;
@@ -107,6 +108,7 @@ pub const fn all() -> &'static [&'static Spec] {
         &throttle::THROTTLE,
         &rotation::RIVALS,
         &rotation::REAL,
+        &day::DAY,
         &package::DESKTOP,
         &package::GNOME,
         &package::KERNEL,

@@ -20,7 +20,7 @@ use super::terms::*;
 use crate::scenario::{DiskSpeed, FlashSpeed};
 
 const KILL_ONLY: ArmOn = ArmOn::new(Arm::KillOnly, Kernel::Debian);
-const SWAP_ALL: ArmOn = ArmOn::new(Arm::SwapAll, Kernel::Debian);
+pub const SWAP_ALL: ArmOn = ArmOn::new(Arm::SwapAll, Kernel::Debian);
 
 const SWAPS: [SwapKind; 3] = [SwapKind::Disk, SwapKind::Zram, SwapKind::None];
 
@@ -39,8 +39,8 @@ const EMMC_OUTSIDE: DiskSpeed = DiskSpeed {
 const OF_SWAP_ALL: f64 = 0.57;
 const OF_KILL_ONLY: f64 = 0.84;
 
-/// The programs from Debian that `rotation-real` launches.
-const APPLICATIONS: [&str; 10] = [
+/// The programs from Debian that `rotation-real` and `day` launch.
+pub const APPLICATIONS: [&str; 10] = [
     "abiword",
     "gnumeric",
     "mousepad",
@@ -52,6 +52,9 @@ const APPLICATIONS: [&str; 10] = [
     "gpicview",
     "mupdf",
 ];
+
+/// What the programs need on their display.
+pub const DISPLAY: [&str; 3] = ["xvfb", "xfonts-base", "fonts-dejavu-core"];
 
 /// The OOM daemons, and the packages that they and a user's session depend on.
 pub const PACKAGES: [&str; 6] = [
@@ -125,7 +128,7 @@ pub const RIVALS: Spec = Spec {
         ON_DEBIAN,
         LIMELIGHT,
     ],
-    machine: |_| machine(PACKAGES.to_vec()),
+    machine: |_| on_systemd(PACKAGES.to_vec()),
     tasks: |_, _| vec![Task::new(TASK, Work::Rotation(work(3, 1_000)))],
     repetitions_per_boot: 1,
     // A boot for each arm, because one arm's killer may damage systemd's services for the next arm.
@@ -140,17 +143,15 @@ pub const REAL: Spec = Spec {
     about: "ten of Debian's programs on Xvfb launched in turn",
     variants: &[(&[Lru::Mglru], &SWAPS, &["emmc"])],
     arms: &[KILL_ONLY, SWAP_ALL, EARLYOOM, ON_DEBIAN, LIMELIGHT],
-    machine: |_| {
-        let display = ["xvfb", "xfonts-base", "fonts-dejavu-core"];
-        machine([&PACKAGES[..], &display, &APPLICATIONS].concat())
-    },
+    machine: |_| on_systemd([&PACKAGES[..], &DISPLAY, &APPLICATIONS].concat()),
     tasks: |_, _| vec![Task::new(TASK_REAL, Work::RotationReal(work(5, 1_000)))],
     time_limit_s: 1200,
     must_hold: |aggregates| must_hold(aggregates, TASK_REAL),
     ..RIVALS
 };
 
-fn machine(rootfs_packages: Vec<&'static str>) -> MachineSize {
+/// The machine with systemd and these packages.
+pub fn on_systemd(rootfs_packages: Vec<&'static str>) -> MachineSize {
     MachineSize {
         // An eighth of the phone's 2 GB, plus the memory that Debian's kernel reserves at boot.
         memory_mib: 320,
