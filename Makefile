@@ -43,8 +43,8 @@ demo: demo-begin demo-programs ## Compare stock Debian, earlyoom and Limelight i
 
 demo-begin:
 	@echo "Limelight's demo. 1: missing packages are installed. 2: Limelight is compiled, which takes"
-	@echo "about 170 s of processor time. 3: a virtual machine runs for some minutes. Nothing else on"
-	@echo "this machine changes."
+	@echo "two to four minutes on two processors. 3: a virtual machine runs for some minutes. Nothing"
+	@echo "else on this machine changes."
 
 # The lab and the programs for its guests, compiled together and fast.
 DEMO_PROGRAMS = target/lab/bin-demo
