@@ -68,8 +68,8 @@ pub const DAY: Spec = Spec {
     tasks: |_, arm| {
         let day = |name: &str, off: Option<&str>| {
             let work = DayOfUse {
-                think_ms: 1_000,
-                keys: 3,
+                think_ms: 500,
+                keys: 2,
                 off: off.map(str::to_owned),
             };
             Task::new(name, Work::Day(work))
