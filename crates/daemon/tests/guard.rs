@@ -263,6 +263,7 @@ fn guard_kills_in_order_and_allocates_nothing() {
     apps_without_a_cgroup_are_killed_in_order();
     memory_of_an_app_that_died_is_awaited();
     freed_memory_in_per_cpu_lists_spares_the_next_app();
+    victim_that_exits_late_does_not_delay_the_next_kill();
     all_processes_of_a_real_cgroup_are_killed();
     app_whose_child_cgroups_changed_is_killed();
     app_with_a_threaded_child_cgroup_is_killed();
@@ -407,6 +408,61 @@ fn freed_memory_in_per_cpu_lists_spares_the_next_app() {
     let apart = reports[1].killed.saturating_sub(reports[0].killed);
     assert!(apart >= ARRIVAL, "{apart:?}");
     assert!(!all[0].is_alive() && !all[1].is_alive());
+}
+
+/// A victim that gets no processor time exits late. If its memory has come back and is used up again,
+/// the guard does not wait for the exit. It does not choose the victim again, although it is armed.
+fn victim_that_exits_late_does_not_delay_the_next_kill() {
+    let machine = Machine::new(None);
+    let group = machine.temp.path().join("cgroup/late");
+    fs::create_dir(&group).unwrap();
+    // Plain files: nothing is killed, and the cgroup stays populated.
+    for (file, text) in [
+        ("cgroup.procs", ""),
+        ("cgroup.events", "populated 1\n"),
+        ("cgroup.kill", ""),
+        ("memory.current", "500000\n"),
+        ("memory.swap.current", "0\n"),
+    ] {
+        fs::write(group.join(file), text).unwrap();
+    }
+    let mut all = [machine.spawn(100), machine.spawn(100)];
+    let home = Home {
+        path: "/late".to_owned(),
+        inode: std::os::unix::fs::MetadataExt::ino(&fs::metadata(&group).unwrap()),
+        own: true,
+        adopted: false,
+    };
+    let apps = [app(all[0].id, Some(home)), app(all[1].id, None)];
+    let ids = all.each_ref().map(|process| [process.id]);
+    let victims: Vec<Victim> = apps
+        .iter()
+        .zip([Class::Disposable, Class::Normal])
+        .zip(&ids)
+        .map(|((app, class), members)| Victim {
+            candidate: candidate(app, class, MIB),
+            app,
+            members,
+        })
+        .collect();
+    let mut guard = Guard::start(&machine.system, thresholds(), Gate::default()).unwrap();
+    assert_eq!(guard.arm(&machine.system, [victims[0]]), 1);
+    COUNTS.store(true, Ordering::SeqCst);
+    machine.has(4);
+    wait_for("no app was killed", || {
+        fs::read_to_string(group.join("cgroup.kill")).unwrap() == "1"
+    });
+    // The memory comes back, and memory is still exhausted.
+    machine.has(6);
+    let first = next_report(&guard);
+    COUNTS.store(false, Ordering::SeqCst);
+    assert_eq!(COUNTED.load(Ordering::SeqCst), 0, "the guard took memory");
+    assert_eq!(first.candidate.app, apps[0].key);
+    assert!(first.freed.is_some(), "waited for the exit: {first:?}");
+    assert_eq!(guard.arm(&machine.system, victims), 2);
+    let second = next_report(&guard);
+    assert_eq!(second.candidate.app, apps[1].key, "{second:?}");
+    assert!(!all[1].is_alive());
 }
 
 /// The guard reads current memory use before it selects a victim, even while the event loop keeps

@@ -161,6 +161,9 @@ struct Death {
     expected: u64,
     /// Bytes available before the death.
     available: u64,
+    /// Bytes of available memory and free swap at which the death has taken effect; `None`: what it
+    /// frees is unknown.
+    returns: Option<u64>,
     /// When the memory was known to be free; `None`: not known yet.
     freed: Option<Duration>,
 }
@@ -311,6 +314,14 @@ impl Shortage {
         if now.available < self.thresholds.kill {
             self.low_at = Some(now.at);
         }
+        // A victim that waits for a processor exits late, but its memory and swap may have been
+        // released ahead of its exit.
+        if let Some(death) = &mut self.death {
+            let returned = death.returns.is_some_and(|returns| now.left() >= returns);
+            if returned && death.freed.is_none() {
+                death.freed = Some(now.at);
+            }
+        }
         self.last = Some(now);
         level
     }
@@ -329,14 +340,27 @@ impl Shortage {
         }
     }
 
-    /// Notes that an app was killed, which should free `expected` bytes.
-    pub fn killed(&mut self, at: Duration, expected: u64) {
+    /// Notes that an app was killed, which should free `expected` bytes of memory and `swapped` bytes
+    /// of swap.
+    pub fn killed(&mut self, at: Duration, expected: u64, swapped: u64) {
+        let returns = expected.saturating_add(swapped) / 2;
         self.death = Some(Death {
             at,
             expected,
             available: self.gauge().available,
+            returns: (returns > 0).then(|| self.gauge().left().saturating_add(returns)),
             freed: None,
         });
+    }
+
+    /// When the last victim's memory was known to be free; `None`: not known yet.
+    pub fn freed_at(&self) -> Option<Duration> {
+        self.death?.freed
+    }
+
+    /// Whether another app must be killed now, although the last victim may not have exited yet.
+    pub fn is_urgent(&self, at: Duration) -> bool {
+        self.level == Level::Exhausted && self.may_kill(at)
     }
 
     /// Notes that the last victim's memory was freed, even if another process has already taken it.
@@ -349,7 +373,7 @@ impl Shortage {
     /// Notes that an app died for another reason than a kill by Limelight. Its memory is being
     /// freed too.
     pub fn died(&mut self, at: Duration) {
-        self.killed(at, 0);
+        self.killed(at, 0, 0);
     }
 
     /// Whether the level allows a kill and the last death has taken effect. A spike thus kills at

@@ -86,7 +86,7 @@ pub struct Report {
     /// memory had been requested.
     pub killed: Duration,
     /// When the memory was free, or 100 ms after the victim's exit if another process still shared
-    /// it then; `None`: neither happened within a second.
+    /// it then; `None`: neither happened within a second, or before the next kill was due.
     pub freed: Option<Duration>,
     /// The machine's memory at the decision.
     pub gauge: Gauge,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use limelight_core::model::shortage::{Gauge, Level, Situation};
+use limelight_core::model::AppKey;
 use limelight_core::policy::swap::order::{pick, Candidate};
 use limelight_sys::gauge::{GaugeFiles, Memory, Paging};
 use limelight_sys::psi::Trigger;
@@ -30,6 +31,9 @@ const LOW_FOR: Duration = Duration::from_secs(1);
 /// Interval between searches for a victim at [`Level::Crowded`], where memory does not run out. A
 /// search costs several times as much as a reading of memory.
 const SEARCH: Duration = Duration::from_millis(100);
+
+/// Longest wait for a victim's memory to be freed.
+const ARRIVAL: Duration = Duration::from_secs(1);
 
 /// Interval between checks for armed apps that have died, while memory is short.
 const LOOK: Duration = Duration::from_millis(100);
@@ -62,6 +66,8 @@ pub struct Watch {
     looked: Duration,
     /// Time of the last search for a victim.
     searched: Duration,
+    /// The last app that was killed, and when.
+    victim: Option<(Duration, Arc<Target>)>,
 }
 
 impl Watch {
@@ -83,6 +89,7 @@ impl Watch {
             before: Duration::ZERO,
             looked: Duration::ZERO,
             searched: Duration::ZERO,
+            victim: None,
         }
     }
 
@@ -297,7 +304,13 @@ impl Watch {
         }
         self.looked = at;
         let mut state = self.shared.state();
-        remove_dead(&mut state, at);
+        remove_dead(&mut state, at, self.dying(at));
+    }
+
+    /// The last victim, while its exit may take time. The event loop may arm it again meanwhile.
+    fn dying(&self, at: Duration) -> Option<AppKey> {
+        let (killed, target) = self.victim.as_ref()?;
+        (at.saturating_sub(*killed) < ARRIVAL).then(|| target.key())
     }
 
     /// Disarms and returns the victim of a kill that is due now, if any.
@@ -305,7 +318,10 @@ impl Watch {
         loop {
             {
                 let mut state = self.shared.state();
-                if state.paused || !state.shortage.may_kill(now()) || remove_dead(&mut state, now())
+                let at = now();
+                if state.paused
+                    || !state.shortage.may_kill(at)
+                    || remove_dead(&mut state, at, self.dying(at))
                 {
                     return None;
                 }
@@ -339,6 +355,10 @@ impl Watch {
             let armed = &mut state.armed;
             let place = pick(&armed.candidates, &armed.held, &situation)?;
             let (candidate, target, held_now) = armed.remove(place);
+            // Another kill would free nothing.
+            if self.dying(gauge.at) == Some(target.key()) {
+                continue;
+            }
             // Try the next candidate instead. The event loop's next plan may arm this one again.
             if target.blocked(&self.gate) {
                 state.spared.push(candidate.app, Spared::Refused);
@@ -346,7 +366,10 @@ impl Watch {
                 self.shared.tell_loop();
                 continue;
             }
-            state.shortage.killed(gauge.at, target.held().anonymous);
+            let held = target.held();
+            state
+                .shortage
+                .killed(gauge.at, held.anonymous, held.swapped);
             return Some(Due {
                 candidate,
                 target,
@@ -357,15 +380,15 @@ impl Watch {
     }
 }
 
-/// Disarms apps that have ended, and returns whether there were any. Their memory is free now,
-/// though the gauge may not show it yet.
-fn remove_dead(state: &mut State, at: Duration) -> bool {
+/// Disarms apps that have ended, and returns whether there were any other than `victim`, whose death
+/// is known. Their memory is free now, though the gauge may not show it yet.
+fn remove_dead(state: &mut State, at: Duration, victim: Option<AppKey>) -> bool {
     let mut found = false;
     let mut place = 0;
     while let Some(target) = state.armed.targets.get(place) {
         match target.is_gone() {
             true => {
-                found = true;
+                found |= Some(target.key()) != victim;
                 drop(state.armed.remove(place));
             }
             false => place += 1,

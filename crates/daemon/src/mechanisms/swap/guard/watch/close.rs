@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use limelight_core::model::shortage::Level;
 
-use super::{Due, Watch};
+use super::{Due, Watch, ARRIVAL};
 use crate::mechanisms::swap::guard::pause::OFTEN;
 use crate::mechanisms::swap::guard::target::{nap, Held, Killed, Target};
 use crate::mechanisms::swap::guard::{Report, Spared};
 use crate::system::now;
 
-/// Longest wait for a victim's memory to be freed, and the poll interval during that wait.
-const ARRIVAL: Duration = Duration::from_secs(1);
+/// Interval between readings of a victim's memory until it is free.
 const STEP: Duration = Duration::from_millis(1);
 /// Longest wait once the victim has exited. Memory that is not free by then is shared with another
 /// process.
@@ -36,11 +35,14 @@ impl Watch {
                     drop(state);
                     return self.shared.tell_loop();
                 }
-                self.shared.state().shortage.killed(now(), held.anonymous);
+                let mut state = self.shared.state();
+                state.shortage.killed(now(), held.anonymous, held.swapped);
+                drop(state);
                 Some(target.kill())
             }
             None => Some(target.kill()),
         };
+        self.victim = Some((now(), target));
         self.report(due, (held, charged), asked, how);
     }
 
@@ -93,7 +95,8 @@ impl Watch {
     }
 
     /// Waits for the victim's memory and reports the result. `before`: the victim's memory before, and
-    /// the bytes that were charged to it.
+    /// the bytes that were charged to it. The wait ends early if another app must be killed: a victim
+    /// that gets no processor time exits late.
     fn report(
         &mut self,
         due: &Due,
@@ -109,6 +112,7 @@ impl Watch {
         let mut left = target.charged();
         let mut freed = None;
         let mut gone = None;
+        let mut observed = killed;
         loop {
             let at = now();
             // After the exit, wait for up to [`LINGERS`]: a process that reads the victim's memory
@@ -124,12 +128,23 @@ impl Watch {
             if at.saturating_sub(killed) >= ARRIVAL {
                 break;
             }
+            if at.saturating_sub(observed) >= OFTEN {
+                observed = at;
+                let paging = self.paging(at, Level::Swap, false);
+                if let Ok(memory) = self.files.memory() {
+                    self.observe(at, memory, paging);
+                }
+                if self.shared.state().shortage.is_urgent(at) {
+                    break;
+                }
+            }
             nap(STEP);
             left = target.charged();
         }
         let mut state = self.shared.state();
-        if let Some(at) = freed {
-            state.shortage.freed(at);
+        match freed {
+            Some(at) => state.shortage.freed(at),
+            None => freed = state.shortage.freed_at(),
         }
         let level = state.shortage.level();
         state.reports.push(Report {
