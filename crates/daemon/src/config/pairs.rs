@@ -86,8 +86,8 @@ pub(super) fn default_thresholds() -> Thresholds {
     total.map_or_else(Thresholds::default, |total| derive_thresholds(total, high))
 }
 
-/// The error if one of the thresholds is set and the other one is chosen by the daemon, and the
-/// daemon would close apps before it swaps any.
+/// The error if one of the thresholds is set, the other one is chosen by the daemon, and apps would
+/// be closed before any is swapped.
 pub(super) fn early_kill(
     config: &Config,
     given: &[Given],
@@ -95,47 +95,37 @@ pub(super) fn early_kill(
 ) -> Option<ConfigError> {
     let swap = &config.settings.swap;
     let of = |percent: u64| machine.total / 100 * percent;
-    let (key, percent, fits): (_, _, fn(u64, &Thresholds) -> bool) =
-        match (swap.kill_percent, swap.swap_percent) {
-            (0, 0) | (1.., 1..) => return None,
-            (kill, 0) => ("kill_percent", kill, |bytes, machine| bytes < machine.swap),
-            (0, swap) => ("swap_percent", swap, |bytes, machine| bytes > machine.kill),
-        };
-    let fits = |percent: u64| fits(of(percent), machine);
-    let percent = u64::from(percent);
-    if machine.total == 0 || fits(percent) {
-        return None;
-    }
-    let last = given
-        .iter()
-        .rfind(|given| (given.section, given.key) == ("swap", key))?;
-    let mib = of(percent) >> 20;
-    let (other, chosen, cure) = match key {
-        "kill_percent" => {
-            let instead = match (1..percent).rev().find(|less| fits(*less)) {
+    let clash = |key: &str, percent: u64, other: &str, chosen: u64, cure: String| {
+        let is = |given: &&Given| (given.section, given.key) == ("swap", key);
+        let last = given.iter().rfind(is)?;
+        Some(ConfigError {
+            file: last.file.clone(),
+            line: last.line,
+            message: format!(
+                "`{key}` in [swap] is {percent}, {} MiB of this machine's memory, so apps would be \
+                 closed before any is swapped: `{other}` is \"auto\", {} MiB here. Set {cure}",
+                of(percent) >> 20,
+                chosen >> 20,
+            ),
+        })
+    };
+    match (swap.kill_percent.into(), swap.swap_percent.into()) {
+        _ if machine.total == 0 => None,
+        (kill @ 1.., 0) if of(kill) >= machine.swap => {
+            let most = (1..kill).rev().find(|less| of(*less) < machine.swap);
+            let instead = match most {
                 Some(most) => format!("less than {}", most + 1),
                 None => "\"auto\"".to_owned(),
             };
             let cure =
-                format!("`swap_percent` to more than {percent}, or `kill_percent` to {instead}");
-            ("swap_percent", machine.swap, cure)
+                format!("`swap_percent` to more than {kill}, or `kill_percent` to {instead}");
+            clash("kill_percent", kill, "swap_percent", machine.swap, cure)
         }
-        _ => {
-            let least = (percent..=100).find(|more| fits(*more)).unwrap_or(100);
-            (
-                "kill_percent",
-                machine.kill,
-                format!("`swap_percent` to at least {least}"),
-            )
+        (0, swap @ 1..) if of(swap) <= machine.kill => {
+            let least = (swap..100).find(|more| of(*more) > machine.kill);
+            let cure = format!("`swap_percent` to at least {}", least.unwrap_or(100));
+            clash("swap_percent", swap, "kill_percent", machine.kill, cure)
         }
-    };
-    Some(ConfigError {
-        file: last.file.clone(),
-        line: last.line,
-        message: format!(
-            "`{key}` in [swap] is {percent}, {mib} MiB of this machine's memory, so apps would be \
-             closed before any is swapped: `{other}` is \"auto\", {} MiB here. Set {cure}",
-            chosen >> 20,
-        ),
-    })
+        _ => None,
+    }
 }
