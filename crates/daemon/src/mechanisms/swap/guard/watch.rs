@@ -67,7 +67,7 @@ pub struct Watch {
     /// Time of the last search for a victim.
     searched: Duration,
     /// The last app that was killed, and when.
-    victim: Option<(Duration, Arc<Target>)>,
+    victim: Option<(Duration, AppKey)>,
 }
 
 impl Watch {
@@ -309,8 +309,8 @@ impl Watch {
 
     /// The last victim, while its exit may take time. The event loop may arm it again meanwhile.
     fn dying(&self, at: Duration) -> Option<AppKey> {
-        let (killed, target) = self.victim.as_ref()?;
-        (at.saturating_sub(*killed) < ARRIVAL).then(|| target.key())
+        let (killed, app) = self.victim?;
+        (at.saturating_sub(killed) < ARRIVAL).then_some(app)
     }
 
     /// Disarms and returns the victim of a kill that is due now, if any.

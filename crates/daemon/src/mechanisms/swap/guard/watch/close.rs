@@ -42,7 +42,7 @@ impl Watch {
             }
             None => Some(target.kill()),
         };
-        self.victim = Some((now(), target));
+        self.victim = Some((now(), target.key()));
         self.report(due, (held, charged), asked, how);
     }
 
