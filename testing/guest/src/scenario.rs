@@ -394,7 +394,8 @@ pub struct Rotation {
 /// Values: those of [`Rotation`], of which `first_mean_us` has the first part; `launch_p99_us`;
 /// `answer_{mean,p50,p95,p99}_us` (time from a key press until the app has answered);
 /// `{alone,upgrade,backup,index}_{launch,answer}_mean_us`; `{upgrade,backup,index}_kib` (what the
-/// chore has read from and written to disks) and `{upgrade,backup,index}_s` (the time it had).
+/// chore has read from and written to disks), `{upgrade,backup,index}_s` (the time it had) and
+/// `{upgrade,backup,index}_alive` (whether it still ran at the end of its part).
 /// Series: `launch_us` and `answer_us`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DayOfUse {

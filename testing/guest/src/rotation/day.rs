@@ -62,14 +62,16 @@ impl Chores {
             bail!("a day needs a data disk with a file system");
         };
         let data = directory.to_string_lossy();
-        let chore = |name, cgroup: String, script| -> Result<Chore> {
+        let chore = |name, script| -> Result<Chore> {
+            // Below the user's slice, because systemd removes empty cgroups of its own that it does
+            // not know.
+            let cgroup = format!("{}/app-{name}-1.scope", systemd::APPS);
             Ok(Chore {
                 name,
                 cgroup: Cgroup::create(&cgroup)?,
                 script,
             })
         };
-        let app = |name| format!("{}/app-{name}-1.scope", systemd::APPS);
         let versions = [1, 2]
             .map(|version| package(directory, version))
             .into_iter()
@@ -80,21 +82,9 @@ impl Chores {
         );
         Ok(Chores {
             all: vec![
-                chore(
-                    "upgrade",
-                    "system.slice/upgrade.service".to_owned(),
-                    upgrade,
-                )?,
-                chore(
-                    "backup",
-                    app("backup"),
-                    load_script(RealLoad::Copy, &data, "")?,
-                )?,
-                chore(
-                    "index",
-                    app("index"),
-                    load_script(RealLoad::Index, &data, "")?,
-                )?,
+                chore("upgrade", upgrade)?,
+                chore("backup", load_script(RealLoad::Copy, &data, "")?)?,
+                chore("index", load_script(RealLoad::Index, &data, "")?)?,
             ],
             running: None,
         })

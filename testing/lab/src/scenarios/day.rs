@@ -100,6 +100,9 @@ pub const DAY: Spec = Spec {
         Metric::higher("upgrade_kib", "KiB that the upgrade moved"),
         Metric::higher("backup_kib", "KiB that the backup moved"),
         Metric::higher("index_kib", "KiB that the index moved"),
+        Metric::higher("upgrade_alive", "upgrade runs to the end of its part"),
+        Metric::higher("backup_alive", "backup runs to the end of its part"),
+        Metric::higher("index_alive", "index runs to the end of its part"),
     ]],
     repetitions: 1,
     repetitions_per_boot: 1,
@@ -136,6 +139,16 @@ fn must_hold(aggregates: &Aggregates) -> Vec<Verdict> {
                     )
                 }));
             }
+        }
+        for chore in ["upgrade", "backup", "index"] {
+            let alive = seen.median(arm, &format!("{chore}_alive"));
+            verdicts.extend(alive.map(|alive| {
+                seen.verdict(
+                    format!("on {arm}, the {chore} is not closed"),
+                    alive == 1.0,
+                    format!("{alive}"),
+                )
+            }));
         }
         let kills = seen.median(arm, "keep_kills");
         verdicts.extend(kills.map(|kills| {
