@@ -22,6 +22,7 @@ use crate::store::Store;
 use crate::systemd;
 
 use super::launcher::Visit;
+use super::tally::mean;
 
 /// The parts of a day, by their chore. In the first two no chore runs.
 const PARTS: [&str; 5] = ["first", "alone", "upgrade", "backup", "index"];
@@ -249,13 +250,6 @@ impl Answers {
         for answer in answers {
             reporter.sample("answer_us", answer);
         }
-    }
-}
-
-fn mean(samples: &[f64]) -> f64 {
-    match samples.len() {
-        0 => 0.0,
-        count => samples.iter().sum::<f64>() / count as f64,
     }
 }
 

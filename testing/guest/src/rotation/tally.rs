@@ -225,7 +225,8 @@ fn report(sums: &Sums, prefix: &str, reporter: &mut Reporter) {
     }
 }
 
-fn mean(samples: &[f64]) -> f64 {
+/// The mean; 0 if there are no samples.
+pub fn mean(samples: &[f64]) -> f64 {
     match samples.len() {
         0 => 0.0,
         count => samples.iter().sum::<f64>() / count as f64,
