@@ -26,6 +26,8 @@ pub const LIMELIGHT: &str = "/bin/limelight";
 pub const LOG: &str = "/run/limelightd.log";
 /// Path of the daemon's configuration.
 pub const CONFIG: &str = "/etc/limelight/limelight.toml";
+/// The directory in which the daemon keeps what it has learnt.
+pub const STATE: &str = "/var/lib/limelight";
 /// Path of the daemon's control socket.
 pub const SOCKET: &str = "/run/limelight/control.sock";
 

@@ -23,16 +23,18 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
+use limelight_proto::MemoryAction;
 
 use crate::cgroup::Cgroup;
 use crate::counters::Counters;
-use crate::daemon::{write_config, Daemon, Line};
+use crate::daemon::{self, write_config, Daemon, Line};
 use crate::disk::{Disk, Requests};
 use crate::dispatch::Stage;
 use crate::flash;
 use crate::guest_setup;
 use crate::plan::{Arm, Init, Swap};
 use crate::random::{seed, Random};
+use crate::record::Reporter;
 use crate::scenario::{DayOfUse, Rotation};
 use crate::systemd;
 
@@ -127,6 +129,12 @@ pub fn run_real(stage: Stage, work: &Rotation) -> Result<()> {
 pub fn run_day(stage: Stage, work: &DayOfUse) -> Result<()> {
     let mut store = stage.store()?;
     systemd::start_user()?;
+    // Each day starts on a machine that has never seen the apps.
+    if let Err(error) = fs::remove_dir_all(daemon::STATE) {
+        if error.kind() != std::io::ErrorKind::NotFound {
+            return Err(error).with_context(|| format!("cannot remove {}", daemon::STATE));
+        }
+    }
     let chores = Chores::prepare(&mut store)?;
     let cast = Real::prepare(&store, systemd::SESSION)?;
     let directory = cast.directory().to_owned();
@@ -206,6 +214,7 @@ fn rotate<C: Cast>(mut stage: Stage, mut course: Course, cast: C, path: &Path) -
     let mut counters = Counters::now()?;
     let mut before = (disk.requests()?, requests(swap_disk.as_ref())?);
     let mut answers = Answers::default();
+    let mut least_left_kib = u64::MAX;
     for round in 0..course.rounds {
         if round == 1 {
             counters = Counters::now()?;
@@ -221,6 +230,9 @@ fn rotate<C: Cast>(mut stage: Stage, mut course: Course, cast: C, path: &Path) -
         for &index in &turns {
             let visit = launcher.visit(index, round == 0, course.keys, course.think)?;
             answers.add(&visit);
+            let left =
+                guest_setup::memory_kib("MemAvailable")? + guest_setup::memory_kib("SwapFree")?;
+            least_left_kib = least_left_kib.min(left);
             if let Some(blocks) = &mut blocks {
                 blocks.collect()?;
             }
@@ -233,6 +245,7 @@ fn rotate<C: Cast>(mut stage: Stage, mut course: Course, cast: C, path: &Path) -
             .reporter
             .progress(format!("round {} of {}", round + 1, course.rounds))?;
     }
+    stage.reporter.value("least_left_kib", least_left_kib);
     if course.chores.is_some() {
         answers.report(&mut stage.reporter);
     }
@@ -257,9 +270,28 @@ fn rotate<C: Cast>(mut stage: Stage, mut course: Course, cast: C, path: &Path) -
         Rival::end(rival, &stage.reporter)?;
     }
     if let Some(daemon) = daemon {
+        check_closed(&stage.reporter)?;
         daemon.stop(&stage.reporter)?;
     }
     stage.reporter.finish()
+}
+
+/// Checks that limelightd's history gives a reason for each app that it closed, and shows it.
+fn check_closed(reporter: &Reporter) -> Result<()> {
+    let closed: Vec<_> = daemon::history()?
+        .into_iter()
+        .filter(|entry| entry.action == MemoryAction::Kill)
+        .collect();
+    let lines = closed.iter().map(|entry| {
+        let app = entry.app.as_ref().map_or("?", |app| app.name.as_str());
+        let memory = entry.memory;
+        format!("{} ms: {app}: {} ({memory:?})", entry.at_ms, entry.reason)
+    });
+    reporter.check(
+        "limelightd gives a reason for each app that it closed",
+        closed.iter().all(|entry| !entry.reason.is_empty()),
+        lines.collect::<Vec<_>>().join("; "),
+    )
 }
 
 fn requests(disk: Option<&Disk>) -> Result<Requests> {

@@ -11,8 +11,8 @@ use std::time::Duration;
 use anyhow::{bail, Context, Result};
 use limelight_sys::device::DEVICE_PATH;
 
-use super::world::{soon, World, NO_FOCUS, RUN, STATE};
-use crate::daemon::{Line, LIMELIGHTD, LOG};
+use super::world::{soon, World, NO_FOCUS, RUN};
+use crate::daemon::{Line, LIMELIGHTD, LOG, STATE};
 use crate::guest_setup::{remount, suspend};
 use crate::process::run;
 

@@ -16,7 +16,7 @@ use super::session::Session;
 use super::trouble::{set_writable, Trouble};
 use crate::cgroup::ROOT;
 use crate::counters::keyed;
-use crate::daemon::{log_tail, write_config, Before, Daemon, LOG};
+use crate::daemon::{log_tail, write_config, Before, Daemon, LOG, STATE};
 use crate::guest_setup::{mount, unmount};
 use crate::process::send;
 use crate::random::Random;
@@ -27,9 +27,9 @@ const APPS: usize = 4;
 const APP_MIB: u32 = 8;
 /// Timeout for answers and for asynchronous changes; only a hang takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The daemon's directories. Each is a small file system of its own, which a trouble can fill.
+/// The daemon's directory for what lasts until the next boot. It and [`STATE`] are each a small
+/// file system of its own, which a trouble can fill.
 pub const RUN: &str = "/run/limelight";
-pub const STATE: &str = "/var/lib/limelight";
 /// Claim that no app has the focus.
 pub const NO_FOCUS: &str = r#"{"op":"focus","target":"none","source":"chaos"}"#;
 /// Longest time from SIGKILL until the watcher has restored everything.

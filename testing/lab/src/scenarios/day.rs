@@ -97,6 +97,10 @@ pub const DAY: Spec = Spec {
         Metric::lower("refaulted_file_pages", "file pages read again"),
         Metric::lower("refaulted_anon_pages", "pages read from swap"),
         Metric::lower("swap_written_kib", "KiB swapped out"),
+        Metric::higher(
+            "least_left_kib",
+            "least available memory and free swap, KiB",
+        ),
         Metric::higher("upgrade_kib", "KiB that the upgrade moved"),
         Metric::higher("backup_kib", "KiB that the backup moved"),
         Metric::higher("index_kib", "KiB that the index moved"),
