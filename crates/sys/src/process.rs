@@ -296,7 +296,7 @@ impl Process {
 
     /// True until the process has exited and its parent has reaped it.
     pub fn exists(&self) -> bool {
-        self.read("stat").is_ok()
+        self.dir.contains("stat")
     }
 }
 

@@ -365,6 +365,7 @@ impl Reconciler {
         if self.mechanisms.protect.tracker.take(at) {
             self.reconcile(Scope::Reservation);
         }
+        self.system.processes.tidy(at);
     }
 
     /// Whether a tick is due.

@@ -126,6 +126,7 @@ fn reused_process_id_is_another_process() {
     let mut fixture = Fixture::new(true);
     fixture.process(A, 70, 0);
     assert_eq!(fixture.put(&[A], &[A]), Some(Some(A)));
+    fs::remove_dir_all(fixture.temp.path().join(format!("proc/{A}"))).unwrap();
     fixture.process(A, 90, 0);
     let seen = fixture.source.look(&fixture.system);
     assert_eq!(seen.flatten().map(|id| id.starttime), Some(90));

@@ -8,10 +8,12 @@ pub mod identify;
 pub mod lock;
 pub mod own_memory;
 pub mod own_scope;
+pub mod processes;
 pub mod self_tuning;
 pub mod unusable;
 
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use limelight_core::model::ProcessId;
 use limelight_proto::RUNTIME_DIR;
@@ -24,6 +26,7 @@ use limelight_sys::process::Process;
 use limelight_sys::tree::ProcessTree;
 
 use crate::exit::Failure;
+use processes::Processes;
 use unusable::Unusable;
 
 /// Name of the cgroup controller for memory.
@@ -134,6 +137,8 @@ pub struct System {
     pub roots: Roots,
     /// Pid of the process that restores everything if the daemon is killed.
     pub watcher: Option<i32>,
+    /// Open directories in procfs.
+    pub processes: Processes,
 }
 
 impl System {
@@ -155,6 +160,7 @@ impl System {
             cgroups,
             roots,
             watcher: None,
+            processes: Processes::default(),
         })
     }
 
@@ -177,18 +183,19 @@ impl System {
     }
 
     /// Opens a process and identifies it.
-    pub fn process(&self, pid: i32) -> limelight_sys::Result<(ProcessId, Process)> {
-        identify(&self.proc, pid)
+    pub fn process(&self, pid: i32) -> limelight_sys::Result<(ProcessId, Rc<Process>)> {
+        self.processes.find(&self.proc, pid)
     }
 
     /// Opens exactly this process, if it is still alive.
-    pub fn same_process(&self, id: ProcessId) -> Option<Process> {
-        same_process(&self.proc, id)
+    pub fn same_process(&self, id: ProcessId) -> Option<Rc<Process>> {
+        let (found, process) = self.process(id.pid).ok()?;
+        (found == id).then_some(process)
     }
 
     /// Like [`System::same_process`], but fails if it cannot be determined whether the process is
     /// alive, for example without a free descriptor.
-    pub fn living(&self, id: ProcessId) -> limelight_sys::Result<Option<Process>> {
+    pub fn living(&self, id: ProcessId) -> limelight_sys::Result<Option<Rc<Process>>> {
         match self.process(id.pid) {
             Ok((found, process)) => Ok((found == id).then_some(process)),
             Err(error) if error.is_gone() => Ok(None),

@@ -4,6 +4,8 @@
 //! A lower value favours the whole session over other sessions. Inside the session, the threads'
 //! own nice values decide.
 
+use std::rc::Rc;
+
 use limelight_core::model::boost::Autogroup;
 use limelight_core::model::AppKey;
 use limelight_proto::{Change, Outcome};
@@ -31,7 +33,7 @@ fn change(
 }
 
 /// The process and the nice value of its group; `None` if the process has left this group.
-fn look(context: Context<'_>, group: &Autogroup) -> Option<(Process, i32)> {
+fn look(context: Context<'_>, group: &Autogroup) -> Option<(Rc<Process>, i32)> {
     let process = context.system.same_process(group.process)?;
     let found = process.autogroup().ok().flatten()?;
     (found.number == group.number).then_some((process, found.nice))

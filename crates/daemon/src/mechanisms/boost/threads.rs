@@ -13,6 +13,8 @@
 //! the restore record does not explain. Either a privileged program set that value, or the thread
 //! inherited it from Limelight unnoticed.
 
+use std::rc::Rc;
+
 use limelight_core::model::boost::{Role, Threads, Tuning};
 use limelight_core::model::{AppKey, ProcessId};
 use limelight_proto::{Change, Outcome};
@@ -149,7 +151,7 @@ fn change(
 struct Fresh {
     id: ProcessId,
     role: Role,
-    process: Process,
+    process: Rc<Process>,
     /// Threads that were recorded before and still run.
     known: Vec<Tuned>,
     new: Vec<Tuned>,

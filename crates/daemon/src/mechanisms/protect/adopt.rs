@@ -5,6 +5,8 @@
 //! Only memory that is charged after the move can be reserved. Therefore the app stays in the new
 //! cgroup when it is no longer topmost. It is moved back when the daemon stops.
 
+use std::rc::Rc;
+
 use limelight_core::model::{App, AppKey, Home, ProcessId};
 use limelight_proto::{Change, Outcome};
 use limelight_sys::cgroup::{Cgroup, CgroupPath};
@@ -146,7 +148,7 @@ fn batch(
     root: ProcessId,
     (from, scope): (&Cgroup, &Cgroup),
     moved: &mut Vec<Move>,
-) -> limelight_sys::Result<Vec<(i32, Process)>> {
+) -> limelight_sys::Result<Vec<(i32, Rc<Process>)>> {
     let inside = scope.procs()?;
     let tree = system.proc.tree()?;
     let mut pids = tree.descendants(root.pid);

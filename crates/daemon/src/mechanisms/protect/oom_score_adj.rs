@@ -9,6 +9,8 @@
 //! A value below 0 that the restore record does not explain is not lowered further. Either a
 //! privileged program set it, or the process inherited it from Limelight unnoticed.
 
+use std::rc::Rc;
+
 use limelight_core::model::{AppKey, ProcessId};
 use limelight_proto::{Change, Outcome};
 use limelight_sys::process::Process;
@@ -45,7 +47,7 @@ fn change(context: Context<'_>, id: ProcessId, from: i16, to: i16, points: u16) 
 /// A process whose value is to be lowered.
 struct Fresh {
     id: ProcessId,
-    process: Process,
+    process: Rc<Process>,
     /// The present value.
     found: i16,
     /// The value without Limelight.

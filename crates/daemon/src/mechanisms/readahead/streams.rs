@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,7 +60,7 @@ const OTHERS: Duration = Duration::from_secs(10);
 /// A file that the app has open for reading.
 #[derive(Debug)]
 struct Followed {
-    process: Process,
+    process: Rc<Process>,
     id: ProcessId,
     /// Number of the descriptor.
     number: i32,

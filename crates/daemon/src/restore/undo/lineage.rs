@@ -378,6 +378,7 @@ mod tests {
         };
         process(temp.path(), 200, 1, 69, [1000, 1000]);
         assert!(!kin(LINEAGE), "a process older than the change");
+        fs::remove_dir_all(temp.path().join("proc/200")).unwrap();
         process(temp.path(), 200, 1, 70, [1000, 0]);
         assert!(kin(LINEAGE), "a program that is set to root's uid");
         process(temp.path(), 200, 1, 70, [100_999, 100_999]);

@@ -7,6 +7,7 @@ pub mod oom_score_adj;
 mod scope;
 pub mod threads;
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use limelight_sys::cgroup::{Cgroup, CgroupPath, Limit, MemoryKnob, WeightKnob};
@@ -295,7 +296,7 @@ fn undo_autogroup(
     original: i32,
     ours: i32,
 ) -> limelight_sys::Result<Undone> {
-    let group_of = |process: Process| match process.autogroup() {
+    let group_of = |process: Rc<Process>| match process.autogroup() {
         Err(error) if error.is_exhausted() => Err(error),
         group => {
             let group = group.ok().flatten().filter(|group| group.number == number);
@@ -308,7 +309,12 @@ fn undo_autogroup(
         for stat in system.proc.tree()?.iter() {
             found = match system.proc.process(stat.pid) {
                 Err(error) if error.is_exhausted() => return Err(error),
-                process => process.ok().map(group_of).transpose()?.flatten(),
+                process => process
+                    .ok()
+                    .map(Rc::new)
+                    .map(group_of)
+                    .transpose()?
+                    .flatten(),
             };
             if found.is_some() {
                 break;

@@ -442,6 +442,8 @@ fn lineage_is_dropped_when_a_later_search_finds_none_of_its_processes() {
     };
     assert_eq!(search(&mut fixture, false), (0, 1));
     // This child's fork was in progress during the first search, so its start time is the present.
+    fs::remove_dir_all(fixture.temp.path().join("proc/11")).unwrap();
+    child(&fixture);
     let ticks = crate::system::now().as_millis() / 10;
     let stat = format!("11 (x) S 1 1 1 0 0 0 1 0 2 0 0 0 0 0 20 0 1 0 {ticks} 0 0\n");
     fixture.write("proc/11/stat", &stat);
