@@ -47,19 +47,11 @@ fn build_in_the_background_is_not_killed_while_there_is_swap() {
     for level in [Level::Low, Level::Crowded, Level::Kill] {
         assert_eq!(picked(&machine, &with_swap(level, 279)), None, "{level:?}");
     }
-    // With little swap, it is killed only if it took several times the memory that is left: a
+    // With little swap, it is killed only if it took at least twice the memory that is left: a
     // linker ends before that, a leak does not.
-    for (level, spared, killed) in [
-        (Level::Low, 20, 9),
-        (Level::Crowded, 20, 9),
-        (Level::Kill, 50, 20),
-    ] {
-        assert_eq!(
-            picked(&machine, &with_swap(level, spared)),
-            None,
-            "{level:?}"
-        );
-        assert_eq!(picked(&machine, &with_swap(level, killed)), Some(key(0)));
+    for level in [Level::Low, Level::Kill] {
+        assert_eq!(picked(&machine, &with_swap(level, 50)), None, "{level:?}");
+        assert_eq!(picked(&machine, &with_swap(level, 20)), Some(key(0)));
     }
     assert_eq!(
         picked(&machine, &with_swap(Level::Exhausted, 279)),
