@@ -19,6 +19,35 @@ use crate::reconcile::Reconciler;
 use crate::sources::pressure;
 use crate::system::{identify, now};
 
+/// Shortest time between two measurements of what others reserve. Reservations change rarely, and
+/// every top-level cgroup must be opened to find them.
+const OTHERS_EVERY: Duration = Duration::from_secs(1);
+
+/// The memory that others reserve ([`protected_by_others`]).
+#[derive(Debug, Default)]
+pub(super) struct Others {
+    /// Bytes at the last measurement.
+    bytes: u64,
+    /// When it was, since boot.
+    at: Option<Duration>,
+}
+
+impl Others {
+    /// Measures anew, unless the last measurement is recent.
+    fn look(&mut self, at: Duration, measure: impl FnOnce() -> u64) {
+        if self
+            .at
+            .is_some_and(|last| at.saturating_sub(last) < OTHERS_EVERY)
+        {
+            return;
+        }
+        *self = Others {
+            bytes: measure(),
+            at: Some(at),
+        };
+    }
+}
+
 impl Reconciler {
     /// Measures everything that a full plan needs.
     pub(super) fn measure(&mut self) -> Snapshot {
@@ -56,6 +85,9 @@ impl Reconciler {
             false => None,
         };
         let shared = &self.mechanisms.shared;
+        self.others.look(now(), || {
+            protected_by_others(&self.system, &shared.ledger, lru.knob())
+        });
         Snapshot {
             at: now(),
             settings: self.config.settings.clone(),
@@ -86,7 +118,7 @@ impl Reconciler {
             boost,
             lowered_steps: self.model.pressure.steps(),
             age: self.model.ageing.steps(),
-            protected_by_others: protected_by_others(&self.system, &shared.ledger, lru.knob()),
+            protected_by_others: self.others.bytes,
             locked_bytes: self.mechanisms.protect.shared_pages.locked_bytes(shared),
             in_force: shared.in_force.clone(),
             apps: self.model.apps.by_use().into_iter().cloned().collect(),
@@ -202,5 +234,23 @@ impl Reconciler {
                 (boost || device.is_none()) && self.system.owns_tree()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reservations_of_others_are_measured_once_a_second() {
+        let mut others = Others::default();
+        let mut look = |ms, bytes| {
+            others.look(Duration::from_millis(ms), || bytes);
+            others.bytes
+        };
+        assert_eq!(look(0, 1), 1);
+        assert_eq!(look(999, 2), 1);
+        assert_eq!(look(1000, 3), 3);
+        assert_eq!(look(1999, 4), 3);
     }
 }

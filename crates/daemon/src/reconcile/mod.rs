@@ -50,6 +50,7 @@ use claims::no_app;
 use decisions::Decisions;
 use history::History;
 use launch::Launch;
+use measure::Others;
 use outbox::Outbox;
 use pausing::Pausing;
 use protected_processes::ProtectedProcesses;
@@ -172,6 +173,7 @@ pub struct Reconciler {
     /// The foreground app of the last notice, and its owner.
     told_front: Option<(AppKey, u32)>,
     protected: ProtectedProcesses,
+    others: Others,
     terminal: TerminalSource,
     ticks: Ticks,
 }
@@ -222,6 +224,7 @@ impl Reconciler {
             pause: None,
             told_front: None,
             protected: ProtectedProcesses::default(),
+            others: Others::default(),
             terminal: TerminalSource::default(),
             ticks: Ticks::starting_at(now),
             config,

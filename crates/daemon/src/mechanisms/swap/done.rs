@@ -194,7 +194,14 @@ fn why_killed(report: &Report) -> String {
     let gauge = &report.gauge;
     let candidate = &report.candidate;
     let who = match (candidate.leaks, report.burst) {
-        (true, _) => "its memory grows without end".to_owned(),
+        (true, _) => {
+            let grown = report.held.saturating_sub(candidate.least);
+            format!(
+                "its memory grows without end, by {} MiB to {} MiB within a minute",
+                grown >> 20,
+                report.held >> 20
+            )
+        }
         (false, Some(grown)) => format!("it grew by {} MiB just now", grown >> 20),
         (false, None) => format!(
             "of the apps of class {}, it was used longest ago",
