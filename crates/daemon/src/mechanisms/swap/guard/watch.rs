@@ -43,6 +43,7 @@ const LOOK: Duration = Duration::from_millis(100);
 struct Due {
     candidate: Candidate,
     target: Arc<Target>,
+    level: Level,
     gauge: Gauge,
     burst: Option<u64>,
 }
@@ -373,6 +374,7 @@ impl Watch {
             return Some(Due {
                 candidate,
                 target,
+                level: situation.level,
                 gauge,
                 burst: candidate.burst(held_now, total),
             });

@@ -146,10 +146,9 @@ impl Watch {
             Some(at) => state.shortage.freed(at),
             None => freed = state.shortage.freed_at(),
         }
-        let level = state.shortage.level();
         state.reports.push(Report {
             candidate: due.candidate,
-            level,
+            level: due.level,
             before: self.before,
             crossed: due.gauge.at,
             asked,
