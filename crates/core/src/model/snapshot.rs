@@ -322,6 +322,8 @@ pub struct Snapshot {
     /// A program that is starting, and that came to the foreground soon after an earlier start of
     /// which there is a record. Never the foreground app.
     pub starting: Option<Measured>,
+    /// The cgroup of an app that is being closed and has not exited yet.
+    pub closing: Option<Home>,
     /// Input of `boost`.
     pub boost: View,
     /// Steps by which protection is lowered; at [`super::pressure::STEPS`] no protection is left.

@@ -53,6 +53,12 @@
 //! keep their weights while a job runs. Children of a shell or a command start without the boost, because the
 //! kernel resets their nice value and slice (`SCHED_FLAG_RESET_ON_FORK`).
 //!
+//! # Apps that are closed
+//!
+//! An app that is asked to exit saves its state first, and one that is killed frees its memory
+//! itself. Beside a weight of 10,000 it would get no processor time, and the foreground app would
+//! wait for the memory. Until it has exited, its cgroup gets the weight of the foreground app.
+//!
 //! # Reclaim
 //!
 //! The kernel's `kswapd` works for the app too: if it gets too little time, the app's allocations
@@ -194,6 +200,16 @@ fn target(snapshot: &Snapshot, topmost: &Measured) -> Target {
     if let Some(home) = topmost.app.own_home().filter(|_| runs_job(topmost)) {
         let chain = levels(&home.path);
         weights.retain(|weight| !chain.contains(&weight.cgroup.as_str()));
+    }
+    let closing = snapshot.closing.as_ref();
+    if let Some(home) = closing.filter(|_| knobs.cpu_weight.is_live()) {
+        let weight = Weight {
+            file: WeightFile::Cpu,
+            cgroup: home.path.clone(),
+            inode: Some(home.inode),
+            weight: settings.cpu_weight,
+        };
+        add_weights(&mut weights, vec![weight]);
     }
     let tuning = Tuning {
         nice_points: match knobs.nice.is_live() {
@@ -403,6 +419,14 @@ pub fn grant(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
         });
     }
     steps
+}
+
+/// The step that follows the beginning or the end of an app's closing, if it changes a weight.
+pub fn follow_closing(snapshot: &Snapshot) -> Option<Step> {
+    snapshot.in_force.weighed.as_ref()?;
+    let steps = grant(&Event::Tick, snapshot).into_iter();
+    let mut weighs = steps.filter(|step| matches!(step, Step::Weigh { .. }));
+    weighs.next()
 }
 
 /// Notes for the user on what is boosted and what is not, one sentence each.

@@ -94,6 +94,31 @@ fn own_cgroup_is_weighed_with_all_ancestors_and_no_thread_is_reniced() {
 }
 
 #[test]
+fn app_that_is_closed_has_the_weight_of_the_foreground_app_until_it_has_exited() {
+    const CLOSING: &str = "/user.slice/u/app.slice/app-2.scope";
+    let mut machine = snapshot(Some(home(APP, true)));
+    machine.closing = Some(home(CLOSING, true));
+    assert_eq!(follow_closing(&machine), None, "no boost is in force");
+    machine.closing = None;
+    carry_out(&Event::Topmost, &mut machine);
+    assert_eq!(follow_closing(&machine), None);
+    machine.closing = Some(home(CLOSING, true));
+    let step = follow_closing(&machine).unwrap();
+    let raised = weights(std::slice::from_ref(&step)).pop();
+    assert_eq!(raised, Some((CLOSING, 10_000)));
+    carry_out(&Event::Tick, &mut machine);
+    assert_eq!(follow_closing(&machine), None);
+    machine.closing = None;
+    let steps = [follow_closing(&machine).unwrap()];
+    let kept = weights(&steps);
+    assert!(kept.len() == 4 && kept.iter().all(|(cgroup, _)| *cgroup != CLOSING));
+    // Nice values do not reach another app's cgroup.
+    machine.closing = Some(home(CLOSING, true));
+    machine.boost.without_cpu = Some("/user.slice".to_owned());
+    assert!(weights(&grant(&Event::Tick, &machine)).is_empty());
+}
+
+#[test]
 fn threads_get_nice_values_where_a_weight_is_inert() {
     let shared = snapshot(Some(home("/session-2.scope", false)));
     let mut without = snapshot(Some(home(APP, true)));

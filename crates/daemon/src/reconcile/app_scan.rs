@@ -335,6 +335,9 @@ impl Reconciler {
 
     /// Handles reports of the guard and of the swapper.
     pub(super) fn attend_to_memory(&mut self) {
+        if self.closing() != self.model.last.closing {
+            self.reconcile(Scope::Closing);
+        }
         self.mechanisms.swap.take_done(&mut self.mechanisms.shared);
         for (bytes, took) in self.mechanisms.swap.take_returns() {
             self.scan.storage.read_back(bytes, took);

@@ -115,6 +115,7 @@ impl Reconciler {
             display: topmost.as_ref().and_then(|top| self.measure_display(top)),
             topmost,
             starting,
+            closing: self.closing(),
             boost,
             lowered_steps: self.model.pressure.steps(),
             age: self.model.ageing.steps(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use limelight_core::model::class::Class;
 use limelight_core::model::{AppKey, Home};
 use limelight_core::policy::protect::Step;
-use limelight_core::policy::{plan, protect, swap, window, Action, Event};
+use limelight_core::policy::{boost, plan, protect, swap, window, Action, Event};
 use limelight_sys::cgroup::CgroupPath;
 
 use crate::mechanisms::protect::reservation_tracker::used_by;
@@ -30,6 +30,8 @@ pub(super) enum Scope<'a> {
     Units(&'a [String]),
     /// The reservation, which follows the topmost app's growth.
     Reservation,
+    /// The processor weight of an app that the guard is closing, until it has exited.
+    Closing,
     /// The response window in the kernel, at this time.
     Window(Duration),
 }
@@ -40,7 +42,7 @@ impl Reconciler {
         let scope = match (self.pause, scope) {
             (Some(_), Scope::All(_)) => Scope::All(Event::Stop),
             (Some(_), Scope::Swap(_)) => Scope::Swap(Event::Stop),
-            (Some(_), Scope::Units(_) | Scope::Reservation) => return,
+            (Some(_), Scope::Units(_) | Scope::Reservation | Scope::Closing) => return,
             (_, scope) => scope,
         };
         if let Scope::All(event) = scope {
@@ -93,6 +95,14 @@ impl Reconciler {
                 let step = used.and_then(|used| protect::follow(last, used));
                 step.map(Action::Protect).into_iter().collect()
             }
+            Scope::Closing => {
+                let closing = self.closing();
+                let last = &mut self.model.last;
+                last.closing = closing;
+                last.in_force.weighed = self.mechanisms.shared.in_force.weighed.clone();
+                let step = boost::follow_closing(last);
+                step.map(Action::Boost).into_iter().collect()
+            }
             Scope::Window(at) => {
                 let open = self.mechanisms.window.model.open();
                 let open = open.filter(|_| self.pause.is_none());
@@ -118,6 +128,12 @@ impl Reconciler {
         }
         self.model.last = snapshot;
         actions
+    }
+
+    /// The cgroup of the app that the guard is closing and that has not exited yet.
+    pub(super) fn closing(&self) -> Option<Home> {
+        let app = self.mechanisms.swap.guard.as_ref()?.closing()?;
+        self.model.apps.get(app)?.found.app.own_home().cloned()
     }
 
     /// Plans limits for new units of disposable apps.
@@ -209,6 +225,9 @@ impl Reconciler {
             }
             Scope::Reservation => {
                 self.model.last.in_force.reserved = self.mechanisms.shared.in_force.reserved;
+            }
+            Scope::Closing => {
+                self.model.last.in_force.weighed = self.mechanisms.shared.in_force.weighed.clone();
             }
             Scope::Window(at) => self.note_use(at),
         }

@@ -143,7 +143,12 @@ impl Machine {
 
     /// Starts a process in a cgroup.
     pub fn spawn(&self, cgroup: &str) -> App {
-        let child = Command::new("sleep").arg("600").spawn().unwrap();
+        self.run(cgroup, Command::new("sleep").arg("600"))
+    }
+
+    /// Starts an app with this program in this cgroup.
+    pub fn run(&self, cgroup: &str, program: &mut Command) -> App {
+        let child = program.spawn().unwrap();
         let app = App {
             pid: child.id() as i32,
             child,

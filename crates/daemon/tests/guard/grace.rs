@@ -132,9 +132,13 @@ pub fn exhausted_memory_ends_the_grace() {
 pub fn victim_is_spared_if_memory_is_no_longer_short() {
     let mut armed = Armed::new(STAYS, &Gate::default(), SHORT);
     armed.wait_until_asked();
-    armed.machine.has_with_swap(200, SWAP);
     let key = armed.app.key;
+    assert_eq!(armed.guard.closing(), Some(key));
+    armed.machine.has_with_swap(200, SWAP);
     assert_eq!(armed.spared(), [(key, Spared::NoShortage)]);
+    wait_for("the app is not being closed", || {
+        armed.guard.closing().is_none()
+    });
     assert!(armed.process.is_alive());
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Boost on a machine of plain files, with real processes and actual changes of their scheduling.
 
+use std::process::Command;
+
 use crate::common::{names, App, Machine};
 use limelight_proto::{Outcome, State};
 use limelight_sys::sched::Cpu;
@@ -62,6 +64,52 @@ fn renice(app: &App, nice: i32) {
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// Beside the foreground app's weight, an app could not save its state in time.
+#[test]
+fn app_that_is_asked_to_exit_has_the_weight_of_the_foreground_app() {
+    let machine = machine();
+    let config = machine.read("limelight.toml");
+    let swap = "[swap]\ngrace_ms = 5000\nfreeze = false\n[class]\ndisposable = [\"*/app-b-*\"]";
+    machine.write("limelight.toml", &format!("{config}\n{swap}\n"));
+    let available = |mib: u64| {
+        let kib = mib << 10;
+        machine.write(
+            "proc/meminfo",
+            &format!(
+                "MemTotal: 1024000 kB\nMemFree: {kib} kB\nMemAvailable: {kib} kB\n\
+                 SwapTotal: 512000 kB\nSwapFree: 512000 kB\n"
+            ),
+        );
+    };
+    available(900);
+    let a = spawn(&machine, A);
+    let mut program = Command::new("sh");
+    let b = machine.run(B, program.args(["-c", "trap '' TERM; exec sleep 600"]));
+    machine.open_device(&b, "dev-null");
+    machine.use_memory(B, 40);
+    machine.write(&format!("proc/{}/statm", b.pid), "20000 10240 0 0 0 0 0\n");
+    machine.write(
+        &format!("cgroup/{B}/cgroup.events"),
+        "populated 1\nfrozen 0\n",
+    );
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    daemon.until("app b runs", |_| {
+        let comm = std::fs::read_to_string(format!("/proc/{}/comm", b.pid));
+        comm.unwrap().trim() == "sleep"
+    });
+    assert_eq!(weight(&machine, B), "100");
+    available(5);
+    daemon.until("app b has the weight of app a", |_| {
+        weight(&machine, B) == "10000"
+    });
+    assert_eq!(weight(&machine, A), "10000");
+    available(900);
+    daemon.until("app b has its own weight", |_| weight(&machine, B) == "100");
+    daemon.stop();
+    assert_eq!(weight(&machine, A), "100");
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn change(context: Context<'_>, weight: &Weight, from: u32, outcome: Outcome) ->
     let knob = context.system.cgroup_file(&weight.cgroup, file);
     let rule = format!(
         "boost: {file} of the app's cgroup, its ancestors and its helpers, so that the app is \
-         served first"
+         served first; and of an app that is being closed, so that it can exit"
     );
     context.change(knob, (from, weight.weight.max(from)), rule, outcome)
 }

@@ -133,6 +133,8 @@ struct State {
     reports: Reports,
     /// How long a victim may take to exit by itself.
     grace: Duration,
+    /// The victim that was asked to exit, or that exits late after it was killed.
+    closing: Option<AppKey>,
     spared: SparedRing,
     alarms: Alarms,
     /// While set, no app is killed.
@@ -255,6 +257,7 @@ impl Shared {
                 takers: Takers::default(),
                 reports: Reports::new(),
                 grace: Duration::ZERO,
+                closing: None,
                 spared: SparedRing::default(),
                 alarms: Alarms {
                     fresh: alarm,
@@ -271,6 +274,12 @@ impl Shared {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets which app is being closed, and tells the loop.
+    fn set_closing(&self, app: Option<AppKey>) {
+        self.state().closing = app;
+        self.tell_loop();
     }
 
     fn tell_loop(&self) {
@@ -405,6 +414,11 @@ impl Guard {
         drop(before);
         self.open = open;
         count
+    }
+
+    /// The app that is being closed and takes its time to exit.
+    pub fn closing(&self) -> Option<AppKey> {
+        self.shared.state().closing
     }
 
     /// Sets the growth of each user, in bytes, as of a scan that has just ended. At a kill, the

@@ -18,6 +18,8 @@ const STEP: Duration = Duration::from_millis(1);
 /// Longest wait once the victim has exited. Memory that is not free by then is shared with another
 /// process.
 const LINGERS: Duration = Duration::from_millis(100);
+/// Time after which a killed app exits late: it gets no processor time.
+const LATE: Duration = Duration::from_millis(20);
 
 impl Watch {
     /// Closes the victim, waits for its memory and reports the result.
@@ -33,7 +35,7 @@ impl Watch {
                     let mut state = self.shared.state();
                     state.spared.push(due.candidate.app, why);
                     drop(state);
-                    return self.shared.tell_loop();
+                    return self.shared.set_closing(None);
                 }
                 let mut state = self.shared.state();
                 state.shortage.killed(now(), held.anonymous, held.swapped);
@@ -58,6 +60,7 @@ impl Watch {
         if grace.is_zero() || level >= Level::Exhausted || target.ask() == 0 {
             return None;
         }
+        self.shared.set_closing(Some(target.key()));
         let asked = now();
         while !target.is_gone() && now().saturating_sub(asked) < grace {
             let at = now();
@@ -130,6 +133,10 @@ impl Watch {
             }
             if at.saturating_sub(observed) >= OFTEN {
                 observed = at;
+                let late = at.saturating_sub(killed) >= LATE && gone.is_none();
+                if late && self.shared.state().closing.is_none() {
+                    self.shared.set_closing(Some(target.key()));
+                }
                 let paging = self.paging(at, Level::Swap, false);
                 if let Ok(memory) = self.files.memory() {
                     self.observe(at, memory, paging);
@@ -160,6 +167,7 @@ impl Watch {
             bytes: charged.saturating_sub(left),
             how,
         });
+        state.closing = None;
         drop(state);
         self.before = now();
         self.shared.tell_loop();
