@@ -85,12 +85,9 @@ impl Machine {
 
     /// Writes the configuration that all tests use, followed by `more`.
     pub fn configure(&self, more: &str) {
-        let state = self.path("state/coldstart");
-        let state = state.display();
         let text = format!(
             "[protect]\ninterval_ms = 100\n[sources]\nscan_interval_ms = 100\n\
-             [foreground]\ngap_ms = 60000\n[boost]\nenabled = false\n\
-             [readahead]\ndirectory = \"{state}\"\n{more}"
+             [foreground]\ngap_ms = 60000\n[boost]\nenabled = false\n{more}"
         );
         self.write("limelight.toml", &text);
     }
@@ -100,10 +97,16 @@ impl Machine {
         self.temp.path().join(relative)
     }
 
-    /// Writes a file.
+    /// Writes a file. A configuration without a state directory gets one in the machine, so that no
+    /// test writes into the history of a daemon that is installed.
     pub fn write(&self, relative: &str, text: &str) {
         let path = self.path(relative);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let mut text = text.to_owned();
+        if relative == "limelight.toml" && !text.contains("[readahead]") {
+            let state = self.path("state/coldstart");
+            text += &format!("\n[readahead]\ndirectory = {state:?}\n");
+        }
         fs::write(path, text).unwrap();
     }
 
