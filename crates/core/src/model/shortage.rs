@@ -183,8 +183,6 @@ pub struct Situation {
     pub swap_free: u64,
     /// Bytes by which available memory is below the swap threshold.
     pub shortfall: u64,
-    /// Whether all tasks that could run waited for memory for a fifth of the time.
-    pub stalls: bool,
     /// The user who accounts for most of the recent growth, measured after the last scan; `None`:
     /// no user does, or that is unknown.
     pub taker: Option<u32>,
@@ -338,7 +336,6 @@ impl Shortage {
             available: gauge.available,
             swap_free: gauge.swap_free,
             shortfall: self.thresholds.swap.saturating_sub(gauge.available),
-            stalls: self.rates.stalled >= STALLED,
             taker: None,
         }
     }

@@ -47,17 +47,11 @@ fn build_in_the_background_is_not_killed_while_there_is_swap() {
     for level in [Level::Low, Level::Crowded, Level::Kill] {
         assert_eq!(picked(&machine, &with_swap(level, 279)), None, "{level:?}");
     }
-    // With little swap, it is killed only if it took several times the memory that is left: a
+    // With little swap, it is killed only if it took at least twice the memory that is left: a
     // linker ends before that, a leak does not.
-    for level in [Level::Low, Level::Crowded, Level::Kill] {
-        assert_eq!(picked(&machine, &with_swap(level, 20)), None, "{level:?}");
-        assert_eq!(picked(&machine, &with_swap(level, 9)), Some(key(0)));
-        let stalled = |swap_free| Situation {
-            stalls: true,
-            ..with_swap(level, swap_free)
-        };
-        assert_eq!(picked(&machine, &stalled(50)), None, "{level:?}");
-        assert_eq!(picked(&machine, &stalled(20)), Some(key(0)));
+    for level in [Level::Low, Level::Kill] {
+        assert_eq!(picked(&machine, &with_swap(level, 50)), None, "{level:?}");
+        assert_eq!(picked(&machine, &with_swap(level, 20)), Some(key(0)));
     }
     assert_eq!(
         picked(&machine, &with_swap(Level::Exhausted, 279)),
@@ -76,7 +70,7 @@ fn healthy_app_is_not_killed_for_one_that_grows() {
         known.found.started = S(1);
     }
     assert_eq!(picked(&machine, &with_swap(Level::Kill, 100)), None);
-    assert_eq!(picked(&machine, &with_swap(Level::Kill, 9)), Some(key(0)));
+    assert_eq!(picked(&machine, &with_swap(Level::Kill, 20)), Some(key(0)));
 }
 
 #[test]

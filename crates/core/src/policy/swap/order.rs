@@ -23,10 +23,8 @@ const FRESH_PART: u64 = 8;
 /// memory would not help.
 const WORTH_PART: u64 = 4;
 /// Before memory is exhausted, growth is a threat if it is at least this many times the memory that
-/// is left. A linker, a compiler or an index ends before that, a leak does not.
-const THREATENS: u64 = 4;
-/// The same while tasks stall, so that the user pays for the growth already.
-const THREATENS_IN_STALLS: u64 = 2;
+/// is left. A linker or a compiler ends before that, a leak does not.
+const THREATENS: u64 = 2;
 /// While reclaim keeps up, a leaking app is spared if, at its rate of growth, swap lasts for longer
 /// than this.
 const SWAP_LASTS: Duration = Duration::from_secs(60);
@@ -127,10 +125,10 @@ impl Candidate {
         (fresh > leak(total) / FRESH_PART && grown > leak(total)).then_some(grown)
     }
 
-    /// Whether its growth is a threat: at least [`THREATENS`] or [`THREATENS_IN_STALLS`] times the
-    /// memory that is left (available memory and free swap), and at [`Level::Low`] also fast enough
-    /// to fill swap within [`SWAP_LASTS`]. A compiler or a linker also takes much memory, but gives
-    /// it back. When memory is exhausted, any growth is a threat.
+    /// Whether its growth is a threat: at least [`THREATENS`] times the memory that is left
+    /// (available memory and free swap), and at [`Level::Low`] also fast enough to fill swap within
+    /// [`SWAP_LASTS`]. A compiler or a linker also takes much memory, but gives it back. When
+    /// memory is exhausted, any growth is a threat.
     fn threatens(&self, held_now: u64, now: &Situation) -> bool {
         if now.level >= Level::Exhausted {
             return true;
@@ -144,11 +142,7 @@ impl Candidate {
         let within = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
         let lasts = u64::try_from(SWAP_LASTS.as_millis()).unwrap_or(u64::MAX);
         let soon = grown / within.max(1) * lasts + grown % within.max(1) * lasts / within.max(1);
-        let times = match now.stalls {
-            true => THREATENS_IN_STALLS,
-            false => THREATENS,
-        };
-        grown >= left.saturating_mul(times) && (now.level > Level::Low || soon >= now.swap_free)
+        grown >= left.saturating_mul(THREATENS) && (now.level > Level::Low || soon >= now.swap_free)
     }
 }
 
