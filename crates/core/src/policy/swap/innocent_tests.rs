@@ -59,6 +59,27 @@ fn build_in_the_background_is_not_killed_while_there_is_swap() {
     );
 }
 
+/// An index grew by 76 MiB, and 36 MiB are left.
+#[test]
+fn background_job_that_grows_slowly_is_not_killed_before_memory_is_exhausted() {
+    let mut machine = snapshot(&[app(Class::Normal, 4, 76)], 5, 100);
+    machine.apps[0].found.started = S(1);
+    let all = candidates(&machine);
+    let picked = |level: Level, seconds: u64| {
+        let now = Situation {
+            at: all[0].least_at + S(seconds),
+            ..with_swap(level, 31)
+        };
+        picked(&machine, &now)
+    };
+    for level in [Level::Low, Level::Crowded, Level::Kill] {
+        // At this rate, 36 MiB last for five seconds.
+        assert_eq!(picked(level, 10), Some(key(0)), "{level:?}");
+        assert_eq!(picked(level, 12), None, "{level:?}");
+    }
+    assert_eq!(picked(Level::Exhausted, 12), Some(key(0)));
+}
+
 #[test]
 fn healthy_app_is_not_killed_for_one_that_grows() {
     let mut machine = snapshot(

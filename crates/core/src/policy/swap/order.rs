@@ -25,9 +25,10 @@ const WORTH_PART: u64 = 4;
 /// Before memory is exhausted, growth is a threat if it is at least this many times the memory that
 /// is left. A linker or a compiler ends before that, a leak does not.
 const THREATENS: u64 = 2;
-/// While reclaim keeps up, a leaking app is spared if, at its rate of growth, swap lasts for longer
-/// than this.
-const SWAP_LASTS: Duration = Duration::from_secs(60);
+/// Before memory is exhausted, growth is no threat if, at its rate, what is left lasts for longer
+/// than this. The time suffices for an app's exit, so closing it earlier would only end work that
+/// might have needed no more.
+const LASTS: Duration = Duration::from_secs(5);
 
 /// Why an app is not killed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,23 +127,19 @@ impl Candidate {
     }
 
     /// Whether its growth is a threat: at least [`THREATENS`] times the memory that is left
-    /// (available memory and free swap), and at [`Level::Low`] also fast enough to fill swap within
-    /// [`SWAP_LASTS`]. A compiler or a linker also takes much memory, but gives it back. When
-    /// memory is exhausted, any growth is a threat.
+    /// (available memory and free swap), and fast enough to use that up within [`LASTS`]. A
+    /// compiler, a linker or an index also takes much memory, but gives it back. When memory is
+    /// exhausted, any growth is a threat.
     fn threatens(&self, held_now: u64, now: &Situation) -> bool {
         if now.level >= Level::Exhausted {
             return true;
         }
         let grown = held_now.saturating_sub(self.least);
         let left = now.available.saturating_add(now.swap_free);
-        let within = now
-            .at
-            .saturating_sub(self.least_at)
-            .max(Duration::from_secs(1));
-        let within = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
-        let lasts = u64::try_from(SWAP_LASTS.as_millis()).unwrap_or(u64::MAX);
-        let soon = grown / within.max(1) * lasts + grown % within.max(1) * lasts / within.max(1);
-        grown >= left.saturating_mul(THREATENS) && (now.level > Level::Low || soon >= now.swap_free)
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let within = ms(now.at.saturating_sub(self.least_at)).max(1000);
+        let soon = grown.saturating_mul(ms(LASTS)) / within;
+        grown >= left.saturating_mul(THREATENS) && soon >= left
     }
 }
 
