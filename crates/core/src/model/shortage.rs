@@ -45,7 +45,7 @@ const THRASHED_LONG: Duration = Duration::from_secs(10);
 
 /// Swapping can keep up only while at least this many times the kill threshold can still be swapped
 /// out.
-const ROOM: u64 = 4;
+pub const ROOM: u64 = 4;
 
 /// A machine is crowded if the apps' working sets do not fit in memory. Two conditions, in
 /// thousandths of memory: the machine reads back at least `CROWDED_BACK` per second, averaged over

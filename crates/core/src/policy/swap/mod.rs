@@ -41,7 +41,7 @@ use super::plan::Event;
 use crate::model::app::{AppKey, Home, ProcessId};
 use crate::model::apps::Known;
 use crate::model::protected::Harm;
-use crate::model::shortage::Level;
+use crate::model::shortage::{Level, ROOM};
 use crate::model::snapshot::{Exempted, Snapshot};
 
 /// Minimum time between two squeezes of one app.
@@ -387,14 +387,21 @@ fn refused_lately(snapshot: &Snapshot, app: AppKey) -> bool {
     refused.any(|one| one.app == app && now.saturating_sub(one.at) < REFUSED_FOR)
 }
 
-/// Bytes that should be freed, and their purpose; `None`: none.
+/// Bytes that should be freed.
+struct Missing {
+    bytes: u64,
+    /// Whether they are for the next launch. If not, memory is short now.
+    for_launch: bool,
+}
+
+/// Bytes that should be freed; `None`: none.
 ///
 /// While the user is not waiting, the available memory should suffice for the app that has the most
 /// to read back, because it may be launched next. On a crowded machine, the free memory should
 /// suffice for it, too. Otherwise its launch would evict other apps' pages one by one, and these
 /// would later be read back one by one. While the user waits, the disk is left to the foreground
 /// app, unless apps would have to be killed.
-fn missing(snapshot: &Snapshot) -> Option<(u64, &'static str)> {
+fn missing(snapshot: &Snapshot) -> Option<Missing> {
     let shortage = &snapshot.shortage;
     let thresholds = shortage.thresholds();
     let least = thresholds.swap / 4 * 5;
@@ -410,19 +417,25 @@ fn missing(snapshot: &Snapshot) -> Option<(u64, &'static str)> {
     let available = memory.available.saturating_add(dropped);
     let available = available.saturating_sub(snapshot.kept_cache);
     if !snapshot.settled {
-        let missing = least.saturating_sub(available);
-        let urgent = shortage.level() >= Level::Kill && missing > 0;
-        return urgent.then_some((missing, "memory is short"));
+        let bytes = least.saturating_sub(available);
+        let urgent = shortage.level() >= Level::Kill && bytes > 0;
+        return urgent.then_some(Missing {
+            bytes,
+            for_launch: false,
+        });
     }
     let most = (thresholds.total / LAUNCH_PART).min(LAUNCH_MOST);
     let apps = snapshot.apps.iter();
     let back = apps.map(|known| to_read_back(known, snapshot)).max();
     let launch = back.unwrap_or(0).min(most).max(least);
-    let mut missing = launch.saturating_sub(available);
+    let mut bytes = launch.saturating_sub(available);
     if shortage.is_crowded() {
-        missing = missing.max(launch.saturating_sub(memory.free.min(available)));
+        bytes = bytes.max(launch.saturating_sub(memory.free.min(available)));
     }
-    (missing > 0).then_some((missing, "the next launch needs room"))
+    (bytes > 0).then_some(Missing {
+        bytes,
+        for_launch: true,
+    })
 }
 
 /// Bytes that an app will read back from swap when it comes to the foreground: its swapped memory,
@@ -436,7 +449,10 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
     let in_force = &snapshot.in_force.swapping;
     let shortage = &snapshot.shortage;
     let now = snapshot.now();
-    let (missing, purpose) = missing(snapshot)?;
+    let Missing {
+        bytes: missing,
+        for_launch,
+    } = missing(snapshot)?;
     if in_force.squeezing.is_some() || in_force.writing_back.is_some() {
         return None;
     }
@@ -447,6 +463,15 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
     let room = snapshot
         .storage
         .room(shortage.thresholds().total, settings.write_budget);
+    let (room, purpose) = match for_launch {
+        // With less free swap than that, apps may be closed.
+        true => {
+            let needed = shortage.thresholds().kill * ROOM;
+            let spare = snapshot.storage.spare(0).saturating_sub(needed);
+            (room.min(spare), "the next launch needs room")
+        }
+        false => (room, "memory is short"),
+    };
     let lately = |key: AppKey| {
         let mut all = in_force.squeezed.iter();
         all.any(|(app, at)| *app == key && now.saturating_sub(*at) < SQUEEZE_AGAIN)

@@ -513,6 +513,12 @@ fn room_for_the_next_launch_is_made_while_the_user_is_not_waiting() {
     assert_eq!(squeezed(&near), None, "the user waits");
     near.settled = true;
     assert_eq!(squeezed(&near), Some(8 * MIB));
+    // Of 128 MiB of swap, 25.6 stay free for a shortage: four times the threshold `kill`.
+    for (used, mib) in [(90, Some(8)), (99, Some(3)), (102, None)] {
+        near.storage.areas[0].used = used * MIB;
+        let squeezed = squeezed(&near).map(|bytes| bytes / MIB);
+        assert_eq!(squeezed, mib, "{used} MiB of swap are used");
+    }
     near.storage.areas.clear();
     assert_eq!(squeezed(&near), None, "there is no swap");
     let mut plenty = machine(45);
