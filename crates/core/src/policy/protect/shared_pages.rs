@@ -10,9 +10,11 @@
 //!
 //! Reclaim cannot take locked pages, so the limit is small: at most a quarter of the budget, at
 //! most the part of the budget that the app's own memory leaves, and less with each step of the
-//! pressure model. The reservation has priority: locks do not reduce it.
+//! pressure model. The reservation has priority: locks do not reduce it. On a machine with swap,
+//! nothing is locked while so little memory and swap is left that apps may soon be closed.
 
 use crate::model::pressure::STEPS;
+use crate::model::shortage::ROOM;
 use crate::model::snapshot::{Locking, Measured, Snapshot};
 
 use super::reservation::round;
@@ -35,12 +37,24 @@ pub(super) fn wanted(snapshot: &Snapshot, topmost: &Measured) -> Option<Locking>
     });
     let most = (budget / SHARE).min(budget.saturating_sub(own));
     let limit = round(most / u64::from(STEPS) * left);
-    let wanted = snapshot.settings.protect.lock_shared && !snapshot.device;
+    let wanted =
+        snapshot.settings.protect.lock_shared && !snapshot.device && !is_little_left(snapshot);
     (wanted && limit > 0 && !topmost.members.is_empty()).then(|| Locking {
         app: topmost.app.key,
         members: topmost.front(),
         limit,
     })
+}
+
+/// Whether so little memory and swap is left that locked pages could cost an app its life: twice as
+/// much as is left when swapping no longer keeps up. Locked pages count as left, because they are
+/// if the locks end.
+///
+/// Without swap, page cache is nearly all that reclaim can take, so the locks stay.
+fn is_little_left(snapshot: &Snapshot) -> bool {
+    let memory = &snapshot.memory;
+    let left = memory.available + memory.swap_free + snapshot.locked_bytes;
+    memory.swap_total > 0 && left < snapshot.shortage.thresholds().kill * ROOM * 2
 }
 
 /// The step that sets the wanted locks; `None` if the locks in force are close enough.
@@ -54,4 +68,57 @@ pub(super) fn lock(snapshot: &Snapshot, topmost: &Measured) -> Option<Step> {
         return None;
     }
     Some(Step::Lock { locking: wanted })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::app::{App, AppKey, ProcessId};
+    use crate::model::never::Exceptions;
+    use crate::model::pressure::Memory;
+    use crate::model::shortage::{derive_thresholds, Shortage};
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn nothing_is_locked_while_little_memory_and_swap_is_left() {
+        let topmost = Measured {
+            app: App {
+                key: AppKey::Cgroup { inode: 5 },
+                name: "viewer".to_owned(),
+                process: None,
+                home: None,
+            },
+            members: vec![ProcessId {
+                pid: 7,
+                starttime: 1,
+            }],
+            footprint: None,
+            terminal: None,
+            exceptions: Exceptions::default(),
+        };
+        let locks = |available: u64, swap_free: u64, swap_total: u64, locked: u64| {
+            let mut snapshot = Snapshot {
+                memory: Memory {
+                    total: 320 * MIB,
+                    available: available * MIB,
+                    swap_total: swap_total * MIB,
+                    swap_free: swap_free * MIB,
+                    ..Memory::default()
+                },
+                locked_bytes: locked * MIB,
+                shortage: Shortage::new(derive_thresholds(320 * MIB, 0)),
+                ..Snapshot::default()
+            };
+            snapshot.settings.protect.lock_shared = true;
+            wanted(&snapshot, &topmost).is_some()
+        };
+        // Eight times the threshold `kill` is 64 MiB.
+        assert!(locks(24, 40, 256, 0));
+        assert!(!locks(20, 40, 256, 0));
+        // What is locked now would be left without the locks.
+        assert!(locks(10, 40, 256, 14));
+        assert!(!locks(5, 40, 256, 14));
+        assert!(locks(5, 0, 0, 0), "there is no swap");
+    }
 }
