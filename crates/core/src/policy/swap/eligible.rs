@@ -8,13 +8,14 @@
 //! LRU is the wrong order for apps that are used in turn and together exceed memory: each app would
 //! lose its pages shortly before it needs them. So some apps keep their working sets, and always
 //! the same apps: `keep` before `normal`, and an app that has already kept its working set before
-//! one that has not.
+//! one that has not. They give way to an app that grows in the background: it is at work, and they
+//! are not.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use crate::model::app::AppKey;
-use crate::model::apps::Known;
+use crate::model::apps::{leak, Known};
 use crate::model::class::Class;
 use crate::model::snapshot::Snapshot;
 
@@ -118,13 +119,27 @@ fn left_by_swap(snapshot: &Snapshot) -> u64 {
     total.saturating_sub(snapshot.storage.compressed.taken)
 }
 
-/// Memory that exempt apps may take beside the reservations, in bytes.
+/// Memory that exempt apps may take beside the reservations and the growing apps, in bytes.
 fn left_by_reservations(snapshot: &Snapshot) -> u64 {
     let reserved = snapshot.in_force.reserved_bytes();
     let others = snapshot.protected_by_others;
+    let growth = growth_behind(snapshot);
     snapshot
         .keepable()
-        .saturating_sub(reserved.saturating_add(others))
+        .saturating_sub(reserved.saturating_add(others).saturating_add(growth))
+}
+
+/// Bytes by which background apps have grown within a minute, as far as each may be a leak. They
+/// work with this memory. If idle apps could not be swapped for it, reclaim would take it from the
+/// growing apps, which would read it back at once.
+fn growth_behind(snapshot: &Snapshot) -> u64 {
+    let now = snapshot.now();
+    let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
+    let least = leak(snapshot.shortage.thresholds().total);
+    let behind = snapshot.apps.iter();
+    let behind = behind.filter(|known| Some(known.key()) != front);
+    let growth = behind.map(|known| known.grown_until_stalled(now));
+    growth.filter(|growth| *growth > least).sum()
 }
 
 /// Anonymous memory that the app holds beside the reservations, in bytes: none if a reservation

@@ -630,6 +630,36 @@ fn working_sets_are_kept_as_far_as_there_is_room() {
     assert!(exempt(&machine).is_empty());
 }
 
+/// An index in the background takes memory while two idle apps keep their working sets.
+#[test]
+fn working_sets_give_way_to_an_app_that_grows_in_the_background() {
+    let kept = |grown: u64, front: bool| {
+        let index = Spec {
+            grown,
+            ..one(Class::Normal, 9)
+        };
+        let apps = [one(Class::Keep, 1), one(Class::Keep, 2), index];
+        let mut machine = snapshot(&apps, 100, 100);
+        machine.storage.areas[0].size = 1024 * MIB;
+        machine.in_force.swapping.working_sets = (0..2).map(|at| (key(at), 20 * MIB)).collect();
+        if front {
+            machine = with_topmost(machine, 2);
+        }
+        zram_takes(&mut machine, 128);
+        eligible::exempt(&machine).count()
+    };
+    // Of the 128 MiB that zram leaves, 112 may be kept.
+    assert_eq!(kept(0, false), 2);
+    assert_eq!(kept(72, false), 2);
+    assert_eq!(kept(80, false), 1);
+    assert_eq!(kept(100, false), 0);
+    assert_eq!(
+        kept(100, true),
+        2,
+        "a reservation covers the foreground app"
+    );
+}
+
 fn reserved_for(number: u64, mib: u64) -> Reserved {
     Reserved {
         app: key(number),
