@@ -45,7 +45,7 @@ const THRASHED_LONG: Duration = Duration::from_secs(10);
 
 /// Swapping can keep up only while at least this many times the kill threshold can still be swapped
 /// out.
-pub const ROOM: u64 = 4;
+const ROOM: u64 = 4;
 
 /// A machine is crowded if the apps' working sets do not fit in memory. Two conditions, in
 /// thousandths of memory: the machine reads back at least `CROWDED_BACK` per second, averaged over
@@ -235,6 +235,11 @@ impl Shortage {
     /// The thresholds in force.
     pub fn thresholds(&self) -> Thresholds {
         self.thresholds
+    }
+
+    /// Bytes that must be free in swap for swapping to keep up. With less, apps may be closed.
+    pub fn needed_room(&self) -> u64 {
+        self.thresholds.kill * ROOM
     }
 
     /// The current level.
@@ -478,7 +483,7 @@ impl Shortage {
             .swappable
             .saturating_sub(gone_since.saturating_mul(PAGE));
         let room = now.swap_free.min(swappable);
-        let keeps_up = room >= kill * ROOM && self.rates.stalled < STALLED;
+        let keeps_up = room >= self.needed_room() && self.rates.stalled < STALLED;
         let close = now.available < kill * 2;
         let gone = close && now.left() <= soon;
         // What is left is page cache that is in use. Reclaim may find nothing to free in it, and

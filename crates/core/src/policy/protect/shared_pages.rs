@@ -14,7 +14,6 @@
 //! nothing is locked while so little memory and swap is left that apps may soon be closed.
 
 use crate::model::pressure::STEPS;
-use crate::model::shortage::ROOM;
 use crate::model::snapshot::{Locking, Measured, Snapshot};
 
 use super::reservation::round;
@@ -54,7 +53,7 @@ pub(super) fn wanted(snapshot: &Snapshot, topmost: &Measured) -> Option<Locking>
 fn is_little_left(snapshot: &Snapshot) -> bool {
     let memory = &snapshot.memory;
     let left = memory.available + memory.swap_free + snapshot.locked_bytes;
-    memory.swap_total > 0 && left < snapshot.shortage.thresholds().kill * ROOM * 2
+    memory.swap_total > 0 && left < snapshot.shortage.needed_room() * 2
 }
 
 /// The step that sets the wanted locks; `None` if the locks in force are close enough.

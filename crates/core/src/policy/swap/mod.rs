@@ -41,7 +41,7 @@ use super::plan::Event;
 use crate::model::app::{AppKey, Home, ProcessId};
 use crate::model::apps::Known;
 use crate::model::protected::Harm;
-use crate::model::shortage::{Level, ROOM};
+use crate::model::shortage::Level;
 use crate::model::snapshot::{Exempted, Snapshot};
 
 /// Minimum time between two squeezes of one app.
@@ -464,10 +464,9 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
         .storage
         .room(shortage.thresholds().total, settings.write_budget);
     let (room, purpose) = match for_launch {
-        // With less free swap than that, apps may be closed.
         true => {
-            let needed = shortage.thresholds().kill * ROOM;
-            let spare = snapshot.storage.spare(0).saturating_sub(needed);
+            let free = snapshot.storage.spare(0);
+            let spare = free.saturating_sub(shortage.needed_room());
             (room.min(spare), "the next launch needs room")
         }
         false => (room, "memory is short"),
