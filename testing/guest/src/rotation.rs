@@ -39,7 +39,7 @@ use crate::scenario::{DayOfUse, Rotation};
 use crate::systemd;
 
 use self::blocks::Blocks;
-use self::day::{Answers, Chores};
+use self::day::{note_closed, Answers, Chores};
 use self::killer::Killer;
 use self::launcher::{Cast, Launcher};
 use self::real::Real;
@@ -271,14 +271,18 @@ fn rotate<C: Cast>(mut stage: Stage, mut course: Course, cast: C, path: &Path) -
         Rival::end(rival, &stage.reporter)?;
     }
     if let Some(daemon) = daemon {
-        check_closed(&stage.reporter)?;
+        let closed = check_closed(&stage.reporter)?;
+        if course.chores.is_some() {
+            note_closed(&closed, &mut stage.reporter);
+        }
         daemon.stop(&stage.reporter)?;
     }
     stage.reporter.finish()
 }
 
 /// Checks that limelightd's history gives a reason for each app that it closed, and shows it.
-fn check_closed(reporter: &Reporter) -> Result<()> {
+/// Returns the closed apps.
+fn check_closed(reporter: &Reporter) -> Result<Vec<String>> {
     let closed: Vec<_> = daemon::history()?
         .into_iter()
         .filter(|entry| entry.action == MemoryAction::Kill)
@@ -292,7 +296,9 @@ fn check_closed(reporter: &Reporter) -> Result<()> {
         "limelightd gives a reason for each app that it closed",
         closed.iter().all(|entry| !entry.reason.is_empty()),
         lines.collect::<Vec<_>>().join("; "),
-    )
+    )?;
+    let names = closed.into_iter().filter_map(|entry| entry.app);
+    Ok(names.map(|app| app.name).collect())
 }
 
 fn requests(disk: Option<&Disk>) -> Result<Requests> {

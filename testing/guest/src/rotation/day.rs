@@ -134,6 +134,16 @@ impl Chores {
     }
 }
 
+/// Notes the chores that are among the `closed` apps, also those that were closed just as their part
+/// of the day ended: [`Chores::end`] may have seen them alive.
+pub fn note_closed(closed: &[String], reporter: &mut Reporter) {
+    for name in PARTS {
+        if closed.iter().any(|app| app == name) {
+            reporter.value(format!("{name}_alive"), false);
+        }
+    }
+}
+
 /// Builds a version of the package, unless it exists. Returns its path.
 fn package(directory: &Path, version: u32) -> Result<String> {
     let file = directory.join(format!("upgrade-{version}.deb"));
@@ -264,6 +274,17 @@ mod tests {
         assert_eq!(bytes_of(text, |device| device == "8:0"), 3072);
         assert_eq!(bytes_of(text, |_| true), 3087);
         assert_eq!(bytes_of("", |_| true), 0);
+    }
+
+    #[test]
+    fn chore_that_was_closed_as_its_part_ended_did_not_live() {
+        let mut reporter = Reporter::new("cell");
+        reporter.value("backup_alive", true);
+        reporter.value("index_alive", true);
+        note_closed(&["gimp", "index"].map(str::to_owned), &mut reporter);
+        assert_eq!(reporter.values["backup_alive"], 1.0);
+        assert_eq!(reporter.values["index_alive"], 0.0);
+        assert!(!reporter.values.contains_key("gimp_alive"));
     }
 
     #[test]
