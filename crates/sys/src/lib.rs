@@ -22,6 +22,7 @@ pub mod evdev;
 pub mod fanotify;
 pub mod files;
 pub mod gauge;
+pub mod heap;
 pub mod inotify;
 pub mod keyed;
 pub mod list;
