@@ -132,7 +132,7 @@ fn left_by_reservations(snapshot: &Snapshot) -> u64 {
 /// Bytes by which background apps have grown within a minute, as far as each may be a leak. They
 /// work with this memory. If idle apps could not be swapped for it, reclaim would take it from the
 /// growing apps, which would read it back at once.
-fn growth_behind(snapshot: &Snapshot) -> u64 {
+pub(super) fn growth_behind(snapshot: &Snapshot) -> u64 {
     let now = snapshot.now();
     let front = snapshot.topmost.as_ref().map(|topmost| topmost.app.key);
     let least = leak(snapshot.shortage.thresholds().total);

@@ -15,6 +15,7 @@ fn app(class: Class, mib: u64, grown: u64) -> Spec {
         class,
         used: 5,
         mib,
+        swapped: 0,
         grown,
         in_use: false,
         avoid: false,

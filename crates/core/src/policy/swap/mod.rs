@@ -390,8 +390,27 @@ fn refused_lately(snapshot: &Snapshot, app: AppKey) -> bool {
 /// Bytes that should be freed.
 struct Missing {
     bytes: u64,
-    /// Whether they are for the next launch. If not, memory is short now.
-    for_launch: bool,
+    /// What they are needed for.
+    purpose: Purpose,
+}
+
+/// What freed memory is needed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// Apps would have to be killed soon.
+    Shortage,
+    /// The next launch, or an app that grows in the background. Swap keeps room for a shortage.
+    Ahead { growth: bool },
+}
+
+impl Purpose {
+    fn clause(self) -> &'static str {
+        match self {
+            Purpose::Shortage => "memory is short",
+            Purpose::Ahead { growth: true } => "an app in the background takes memory",
+            Purpose::Ahead { growth: false } => "the next launch needs room",
+        }
+    }
 }
 
 /// Bytes that should be freed; `None`: none.
@@ -399,8 +418,9 @@ struct Missing {
 /// While the user is not waiting, the available memory should suffice for the app that has the most
 /// to read back, because it may be launched next. On a crowded machine, the free memory should
 /// suffice for it, too. Otherwise its launch would evict other apps' pages one by one, and these
-/// would later be read back one by one. While the user waits, the disk is left to the foreground
-/// app, unless apps would have to be killed.
+/// would later be read back one by one. An app that grows in the background would take such room
+/// before the launch. Meanwhile, only the threshold is kept available. While the user waits, the
+/// disk is left to the foreground app, unless apps would have to be killed.
 fn missing(snapshot: &Snapshot) -> Option<Missing> {
     let shortage = &snapshot.shortage;
     let thresholds = shortage.thresholds();
@@ -421,20 +441,27 @@ fn missing(snapshot: &Snapshot) -> Option<Missing> {
         let urgent = shortage.level() >= Level::Kill && bytes > 0;
         return urgent.then_some(Missing {
             bytes,
-            for_launch: false,
+            purpose: Purpose::Shortage,
         });
     }
-    let most = (thresholds.total / LAUNCH_PART).min(LAUNCH_MOST);
-    let apps = snapshot.apps.iter();
-    let back = apps.map(|known| to_read_back(known, snapshot)).max();
-    let launch = back.unwrap_or(0).min(most).max(least);
-    let mut bytes = launch.saturating_sub(available);
-    if shortage.is_crowded() {
-        bytes = bytes.max(launch.saturating_sub(memory.free.min(available)));
-    }
+    let growth = eligible::growth_behind(snapshot) > 0;
+    let bytes = match growth {
+        true => least.saturating_sub(available),
+        false => {
+            let most = (thresholds.total / LAUNCH_PART).min(LAUNCH_MOST);
+            let apps = snapshot.apps.iter();
+            let back = apps.map(|known| to_read_back(known, snapshot)).max();
+            let launch = back.unwrap_or(0).min(most).max(least);
+            let free = match shortage.is_crowded() {
+                true => memory.free.min(available),
+                false => available,
+            };
+            launch.saturating_sub(free)
+        }
+    };
     (bytes > 0).then_some(Missing {
         bytes,
-        for_launch: true,
+        purpose: Purpose::Ahead { growth },
     })
 }
 
@@ -451,7 +478,7 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
     let now = snapshot.now();
     let Missing {
         bytes: missing,
-        for_launch,
+        purpose,
     } = missing(snapshot)?;
     if in_force.squeezing.is_some() || in_force.writing_back.is_some() {
         return None;
@@ -463,13 +490,12 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
     let room = snapshot
         .storage
         .room(shortage.thresholds().total, settings.write_budget);
-    let (room, purpose) = match for_launch {
-        true => {
+    let room = match purpose {
+        Purpose::Ahead { .. } => {
             let free = snapshot.storage.spare(0);
-            let spare = free.saturating_sub(shortage.needed_room());
-            (room.min(spare), "the next launch needs room")
+            room.min(free.saturating_sub(shortage.needed_room()))
         }
-        false => (room, "memory is short"),
+        Purpose::Shortage => room,
     };
     let lately = |key: AppKey| {
         let mut all = in_force.squeezed.iter();
@@ -515,7 +541,8 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
         members: known.found.members.clone(),
         bytes,
         rule: format!(
-            "{purpose}: {} MiB available, {} MiB free, {} MiB missing; {why}",
+            "{}: {} MiB available, {} MiB free, {} MiB missing; {why}",
+            purpose.clause(),
             snapshot.memory.available >> 20,
             snapshot.memory.free >> 20,
             missing >> 20

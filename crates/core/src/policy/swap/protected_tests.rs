@@ -25,6 +25,7 @@ fn old(mib: u64) -> Spec {
         class: Class::Normal,
         used: 5,
         mib,
+        swapped: 0,
         grown: 0,
         in_use: false,
         avoid: false,

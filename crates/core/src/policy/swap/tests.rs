@@ -55,6 +55,7 @@ pub(super) struct Spec {
     pub(super) class: Class,
     pub(super) used: u64,
     pub(super) mib: u64,
+    pub(super) swapped: u64,
     pub(super) grown: u64,
     pub(super) in_use: bool,
     pub(super) avoid: bool,
@@ -74,6 +75,7 @@ pub(super) fn spec() -> impl Strategy<Value = Spec> {
             class,
             used,
             mib,
+            swapped: 0,
             grown: if grown < 30 { 0 } else { grown },
             in_use,
             avoid,
@@ -112,7 +114,7 @@ fn found(number: u64, spec: &Spec, mib: u64) -> Found {
         memory: AppMemory {
             resident: mib * MIB,
             anonymous: mib * MIB,
-            swapped: 0,
+            swapped: spec.swapped * MIB,
         },
         ..Found::new(app, 1000)
     }
@@ -189,6 +191,7 @@ pub(super) fn one(class: Class, used: u64) -> Spec {
         class,
         used,
         mib: 20,
+        swapped: 0,
         grown: 0,
         in_use: false,
         avoid: false,
@@ -492,6 +495,7 @@ fn working_sets_that_fit_are_left_alone() {
 fn room_for_the_next_launch_is_made_while_the_user_is_not_waiting() {
     let mut apps = [one(Class::Normal, 1), one(Class::Keep, 2)];
     apps[1].mib = 45;
+    apps[1].swapped = 40;
     let squeezed = |machine: &Snapshot| {
         let mut steps = grant(&Event::Tick, machine).into_iter();
         steps.find_map(|step| match step {
@@ -499,16 +503,7 @@ fn room_for_the_next_launch_is_made_while_the_user_is_not_waiting() {
             _ => None,
         })
     };
-    // 40 MiB of the second app are swapped out.
-    let machine = |available: u64| {
-        let mut machine = reading_back(&apps, available, 128, BACK);
-        for known in &mut machine.apps {
-            if known.key() == key(1) {
-                known.found.memory.swapped = 40 * MIB;
-            }
-        }
-        machine
-    };
+    let machine = |available: u64| reading_back(&apps, available, 128, BACK);
     let mut near = machine(35);
     assert_eq!(squeezed(&near), None, "the user waits");
     near.settled = true;
@@ -524,6 +519,33 @@ fn room_for_the_next_launch_is_made_while_the_user_is_not_waiting() {
     let mut plenty = machine(45);
     plenty.settled = true;
     assert_eq!(squeezed(&plenty), None);
+}
+
+/// The room would be taken before the launch, and each idle app would lose its working set for it.
+#[test]
+fn no_room_is_made_for_the_next_launch_while_an_app_grows_in_the_background() {
+    let squeezed = |grown: u64, available: u64| {
+        let mut apps = [one(Class::Normal, 1), one(Class::Keep, 2)];
+        apps[0].swapped = 40;
+        apps[1].grown = grown;
+        let mut machine = reading_back(&apps, available, 128, BACK);
+        machine.settled = true;
+        let mut steps = grant(&Event::Tick, &machine).into_iter();
+        steps.find_map(|step| match step {
+            Step::Squeeze { bytes, rule, .. } => Some((bytes / MIB, rule)),
+            _ => None,
+        })
+    };
+    let (bytes, rule) = squeezed(0, 35).unwrap();
+    assert_eq!(bytes, 8);
+    assert!(rule.starts_with("the next launch needs room"), "{rule}");
+    assert_eq!(squeezed(20, 35), None);
+    // Less than the threshold would be left to all.
+    let (_, rule) = squeezed(20, 20).unwrap();
+    assert!(
+        rule.starts_with("an app in the background takes memory"),
+        "{rule}"
+    );
 }
 
 #[test]
