@@ -12,7 +12,6 @@ use limelight_daemon::log;
 use limelight_daemon::restore::put_back;
 use limelight_daemon::restore::watcher::{self, watch};
 use limelight_daemon::system::Roots;
-use limelight_sys::heap::return_freed_memory;
 
 /// Keeps the foreground app fast while memory runs short.
 ///
@@ -44,8 +43,6 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    // All memory of this process is locked, so what it keeps is lost for the apps.
-    return_freed_memory();
     // The watcher lives as long as the daemon, so it branches off before the process uses more
     // memory.
     let ended = match watcher::runtime_of(std::env::args_os()) {

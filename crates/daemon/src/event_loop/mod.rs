@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use limelight_core::policy::Event;
 use limelight_proto::Notice;
+use limelight_sys::heap;
 use limelight_sys::signal::Signals;
 use rustix::event::epoll::EventFlags;
 use rustix::process::Signal;
@@ -39,6 +40,10 @@ use crate::system::{now, Roots};
 
 /// Consecutive failed waits after which the daemon exits.
 const FAILURES_MAX: u32 = 10;
+
+/// Shortest time between two returns of free heap memory to the kernel. All of the daemon's memory
+/// is locked, so what its heaps keep is lost for the apps.
+const TRIM_EVERY: Duration = Duration::from_secs(60);
 
 /// Start options of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +74,8 @@ pub struct Daemon {
     stopping: bool,
     /// Restores everything if this process is killed.
     watcher: Watcher,
+    /// When free heap memory was last returned, since boot.
+    trimmed: Duration,
     _lock: Lock,
 }
 
@@ -368,6 +375,10 @@ impl Daemon {
             self.wait_for_watcher();
         }
         self.service.pass_time(at);
+        if at.saturating_sub(self.trimmed) >= TRIM_EVERY {
+            self.trimmed = at;
+            heap::trim();
+        }
     }
 
     /// Evaluates the wakeups after input, if that is due, and opens and closes the daemon's own

@@ -2,6 +2,7 @@
 //! Starts the daemon.
 
 use limelight_sys::controllers::Lack;
+use limelight_sys::heap;
 use limelight_sys::memory_lock::lock_memory;
 use limelight_sys::signal::Signals;
 use rustix::event::epoll::EventFlags;
@@ -110,6 +111,7 @@ pub(super) fn open(options: Options) -> Result<Daemon, Failure> {
         service: Service::new(now),
         stopping: false,
         watcher,
+        trimmed: now,
         _lock: lock,
     })
 }
@@ -117,6 +119,7 @@ pub(super) fn open(options: Options) -> Result<Daemon, Failure> {
 /// Keeps the daemon's memory in RAM. The daemon is needed most when memory is shortest, and must
 /// not wait for the disk then.
 pub(super) fn stay_in_memory() {
+    heap::trim();
     if let Err(error) = lock_memory() {
         warn!("{error}: under pressure the daemon itself may be swapped out");
     }
