@@ -89,7 +89,7 @@ pub enum Step {
         app: AppKey,
     },
     /// Lock the file pages that the app maps and that are charged to other cgroups, including pages
-    /// that it maps later.
+    /// that it maps later. Replaces the locks for another app.
     Lock {
         /// The app and the limit.
         locking: Locking,
@@ -153,11 +153,10 @@ pub fn withdraw(event: &Event, snapshot: &Snapshot) -> Vec<Step> {
         }
     }
     if let Some(locked) = &in_force.locked {
-        let stays = wanted.filter(|topmost| topmost.app.key == locked.app);
-        if stays
-            .and_then(|topmost| shared_pages::wanted(snapshot, topmost))
-            .is_none()
-        {
+        // Locks for another app replace these without an unlock between, because apps share most of
+        // their libraries.
+        let locks = wanted.and_then(|topmost| shared_pages::wanted(snapshot, topmost));
+        if locks.is_none() {
             steps.push(Step::Unlock { app: locked.app });
         }
     }

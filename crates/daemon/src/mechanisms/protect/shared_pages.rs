@@ -85,6 +85,10 @@ impl SharedPages {
                 }
             }
         }
+        let replaced = |former: &Locking| former.app != locking.app;
+        if shared.in_force.locked.as_ref().is_some_and(replaced) {
+            shared.changes.drop_knob(KNOB);
+        }
         if let Some(locker) = &self.pinner {
             locker.ask(Some(Order {
                 app: locking.app,
