@@ -259,6 +259,9 @@ impl Session {
 
     /// Waits for the source, the other watched descriptors, the daemon, or a deadline.
     fn wait(&self, focus: &Focus) -> Result<(), Errno> {
+        if matches!(focus, Focus::Known { source, .. } if source.is_behind()) {
+            return Ok(());
+        }
         let (sources, due): (Vec<BorrowedFd<'_>>, _) = match focus {
             Focus::Known { source, uses, .. } => {
                 let responses = source.responses_fd();

@@ -21,6 +21,8 @@ pub struct Ipc {
     focus: Focus,
     /// Whether other windows may be visible than in the last tree that was searched for them.
     view_changed: bool,
+    /// See [`Ipc::is_behind`].
+    behind: bool,
 }
 
 impl Ipc {
@@ -30,6 +32,7 @@ impl Ipc {
             stream: Stream::connect(path)?,
             focus: Focus::default(),
             view_changed: true,
+            behind: false,
         };
         let agreed = ipc.ask(SUBSCRIBE, br#"["window","workspace"]"#)?;
         #[derive(Deserialize)]
@@ -66,6 +69,7 @@ impl Ipc {
                 self.note(kind, &payload);
             }
             if let Some(known) = self.focus.known() {
+                self.behind = false;
                 return Ok(known.clone());
             }
             let tree = self.ask(GET_TREE, b"")?;
@@ -80,10 +84,20 @@ impl Ipc {
             return Ok(None);
         }
         let tree = self.ask(GET_TREE, b"")?;
+        while let Some((kind, payload)) = self.take()? {
+            self.note(kind, &payload);
+        }
         Ok(Some(visible(&tree)?))
     }
 
+    /// Whether events have arrived since the last call of [`Ipc::focused`], with the answer to
+    /// [`Ipc::visible`]. They are read, so the socket does not become readable for them.
+    pub fn is_behind(&self) -> bool {
+        self.behind
+    }
+
     fn note(&mut self, kind: u32, payload: &[u8]) {
+        self.behind = true;
         self.focus.note(kind, payload);
         self.view_changed |= changes_view(kind, payload);
     }
@@ -105,5 +119,65 @@ impl Ipc {
 
     fn take(&mut self) -> Result<Option<(u32, Vec<u8>)>, StreamError> {
         Ok(decode(self.stream.unread())?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use super::*;
+
+    const WINDOW_EVENT: u32 = EVENT | 3;
+
+    fn tree(visible: &[i32]) -> Vec<u8> {
+        let windows = visible.iter();
+        let windows = windows
+            .map(|pid| format!(r#"{{"id":{pid},"pid":{pid},"visible":true,"focused":true}}"#));
+        let windows = windows.collect::<Vec<_>>().join(",");
+        encode(
+            GET_TREE,
+            format!(r#"{{"id":1,"nodes":[{windows}]}}"#).as_bytes(),
+        )
+    }
+
+    /// A film goes to full screen, and another window gets the focus, while the first tree is on its
+    /// way.
+    #[test]
+    fn events_that_arrive_with_an_answer_are_not_left_until_the_next_event() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("sway.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let focus = r#"{"change":"focus","container":{"id":8,"pid":8,"focused":true}}"#;
+        let full = r#"{"change":"fullscreen_mode","container":{"id":8,"pid":8}}"#;
+        let events = [focus, full].map(|event| encode(WINDOW_EVENT, event.as_bytes()));
+        let answers = [
+            encode(SUBSCRIBE, br#"{"success":true}"#),
+            tree(&[7]),
+            [tree(&[7]), events.concat()].concat(),
+            tree(&[8]),
+        ];
+        let sway = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            for answer in answers {
+                let mut head = [0; 14];
+                stream.read_exact(&mut head).unwrap();
+                let len = u32::from_ne_bytes(head[6..10].try_into().unwrap());
+                stream.read_exact(&mut vec![0; len as usize]).unwrap();
+                stream.write_all(&answer).unwrap();
+            }
+            stream
+        });
+        let mut ipc = Ipc::connect(&path).unwrap();
+        assert_eq!(ipc.focused().unwrap().unwrap().pid, Some(7));
+        assert!(!ipc.is_behind());
+        assert_eq!(ipc.visible().unwrap(), Some([7].into()));
+        assert!(ipc.is_behind());
+        assert_eq!(ipc.focused().unwrap().unwrap().pid, Some(8));
+        assert_eq!(ipc.visible().unwrap(), Some([8].into()));
+        assert!(!ipc.is_behind());
+        drop(sway.join().unwrap());
     }
 }

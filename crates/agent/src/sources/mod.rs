@@ -51,6 +51,12 @@ pub trait Source {
         Ok(BTreeSet::new())
     }
 
+    /// Whether events have arrived since the last call of [`Source::observe`] that no descriptor
+    /// reports. They are to be taken before the next wait.
+    fn is_behind(&self) -> bool {
+        false
+    }
+
     /// Descriptor that becomes readable when there may be input or a frame; `None` if the source
     /// does not report them.
     fn responses_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -54,6 +54,10 @@ impl Source for Sway {
         })
     }
 
+    fn is_behind(&self) -> bool {
+        self.ipc.is_behind()
+    }
+
     fn visible(&mut self) -> Result<BTreeSet<i32>, Gone> {
         let visible = self.ipc.visible().map_err(|why| Gone::new("sway", why))?;
         if let Some(visible) = visible {
