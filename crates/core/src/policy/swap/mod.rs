@@ -399,16 +399,18 @@ struct Missing {
 enum Purpose {
     /// Apps would have to be killed soon.
     Shortage,
-    /// The next launch, or an app that grows in the background. Swap keeps room for a shortage.
-    Ahead { growth: bool },
+    /// An app grows in the background.
+    Growth,
+    /// An app may be launched next.
+    Launch,
 }
 
 impl Purpose {
     fn clause(self) -> &'static str {
         match self {
             Purpose::Shortage => "memory is short",
-            Purpose::Ahead { growth: true } => "an app in the background takes memory",
-            Purpose::Ahead { growth: false } => "the next launch needs room",
+            Purpose::Growth => "an app in the background takes memory",
+            Purpose::Launch => "the next launch needs room",
         }
     }
 }
@@ -444,9 +446,8 @@ fn missing(snapshot: &Snapshot) -> Option<Missing> {
             purpose: Purpose::Shortage,
         });
     }
-    let growth = eligible::growth_behind(snapshot) > 0;
-    let bytes = match growth {
-        true => least.saturating_sub(available),
+    let (goal, free, purpose) = match eligible::growth_behind(snapshot) > 0 {
+        true => (least, available, Purpose::Growth),
         false => {
             let most = (thresholds.total / LAUNCH_PART).min(LAUNCH_MOST);
             let apps = snapshot.apps.iter();
@@ -456,13 +457,11 @@ fn missing(snapshot: &Snapshot) -> Option<Missing> {
                 true => memory.free.min(available),
                 false => available,
             };
-            launch.saturating_sub(free)
+            (launch, free, Purpose::Launch)
         }
     };
-    (bytes > 0).then_some(Missing {
-        bytes,
-        purpose: Purpose::Ahead { growth },
-    })
+    let bytes = goal.saturating_sub(free);
+    (bytes > 0).then_some(Missing { bytes, purpose })
 }
 
 /// Bytes that an app will read back from swap when it comes to the foreground: its swapped memory,
@@ -491,7 +490,8 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
         .storage
         .room(shortage.thresholds().total, settings.write_budget);
     let room = match purpose {
-        Purpose::Ahead { .. } => {
+        // Swap keeps room for a shortage.
+        Purpose::Growth | Purpose::Launch => {
             let free = snapshot.storage.spare(0);
             room.min(free.saturating_sub(shortage.needed_room()))
         }
