@@ -19,7 +19,8 @@ const PAYLOAD_MAX: usize = 16 << 20;
 /// Bit of a message's kind that marks an event.
 pub const EVENT: u32 = 1 << 31;
 const WORKSPACE_EVENT: u32 = EVENT;
-const WINDOW_EVENT: u32 = EVENT | 3;
+/// Type of an event about a window.
+pub const WINDOW_EVENT: u32 = EVENT | 3;
 
 /// Window events after which another window may have the focus.
 const CHANGES: [&str; 4] = ["focus", "close", "move", "floating"];

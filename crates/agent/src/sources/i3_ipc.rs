@@ -65,9 +65,7 @@ impl Ipc {
     pub fn focused(&mut self) -> Result<Option<Node>, StreamError> {
         loop {
             self.stream.read()?;
-            while let Some((kind, payload)) = self.take()? {
-                self.note(kind, &payload);
-            }
+            self.note_all()?;
             if let Some(known) = self.focus.known() {
                 self.behind = false;
                 return Ok(known.clone());
@@ -84,9 +82,7 @@ impl Ipc {
             return Ok(None);
         }
         let tree = self.ask(GET_TREE, b"")?;
-        while let Some((kind, payload)) = self.take()? {
-            self.note(kind, &payload);
-        }
+        self.note_all()?;
         Ok(Some(visible(&tree)?))
     }
 
@@ -94,6 +90,14 @@ impl Ipc {
     /// [`Ipc::visible`]. They are read, so the socket does not become readable for them.
     pub fn is_behind(&self) -> bool {
         self.behind
+    }
+
+    /// Notes all events that have been read.
+    fn note_all(&mut self) -> Result<(), StreamError> {
+        while let Some((kind, payload)) = self.take()? {
+            self.note(kind, &payload);
+        }
+        Ok(())
     }
 
     fn note(&mut self, kind: u32, payload: &[u8]) {
@@ -128,9 +132,9 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::thread;
 
-    use super::*;
+    use limelight_compositor::i3::WINDOW_EVENT;
 
-    const WINDOW_EVENT: u32 = EVENT | 3;
+    use super::*;
 
     fn tree(visible: &[i32]) -> Vec<u8> {
         let windows = visible.iter();
