@@ -54,6 +54,8 @@ pub enum Action {
 
 /// All actions, in order. Each mechanism's withdrawals come before its grants, so that it never
 /// favours two apps at once.
+/// Locks on shared pages are an exception: one app's replace the other's
+/// ([`protect::Step::Lock`]).
 pub fn plan(event: &Event, snapshot: &Snapshot) -> Vec<Action> {
     // A frozen app is thawed first, because other steps help only an app that runs.
     let steps = swap::withdraw(event, snapshot);
