@@ -26,12 +26,11 @@ pub const PROTECT: Spec = Spec {
         (SwapKind::Zram, _) => gallery::comparable_machine(256),
         // The viewer's cgroup is charged 56 MiB when the library's pages are evicted and faulted in
         // again. The budget of the distribution's kernel must cover that: with 160 MiB, it is
-        // 51 MiB, and the viewer has 2 to 7 % of stock's major faults.
-        (_, Lru::Mglru) => MachineSize {
+        // 51 MiB, and the viewer has 0 to 7 % of stock's major faults.
+        _ => MachineSize {
             memory_mib: 192,
             ..gallery::machine(256)
         },
-        _ => gallery::machine(256),
     },
     tasks: |variant, _| {
         let work = gallery::brief(&variant.load);
