@@ -440,17 +440,17 @@ impl Cgroup {
 
     /// Reads `memory.stat`: amounts in bytes, and event counts.
     pub fn memory_stat(&self) -> Result<Keyed> {
-        Ok(Keyed::parse(&self.text("memory.stat")?))
+        Ok(Keyed::parse(self.text("memory.stat")?))
     }
 
     /// Reads `memory.events`: how often each limit was reached, and the number of OOM kills.
     pub fn memory_events(&self) -> Result<Keyed> {
-        Ok(Keyed::parse(&self.text("memory.events")?))
+        Ok(Keyed::parse(self.text("memory.events")?))
     }
 
     /// Whether the group or a descendant has a process (`cgroup.events`).
     pub fn is_populated(&self) -> Result<bool> {
-        Ok(Keyed::parse(&self.text("cgroup.events")?).get("populated") == Some(1))
+        Ok(Keyed::parse(self.text("cgroup.events")?).get("populated") == Some(1))
     }
 
     /// Kills every process in the group and its descendants (`cgroup.kill`, Linux 5.14). This

@@ -110,7 +110,8 @@ impl Dir {
 
     /// Reads a whole file as text; bytes that are not UTF-8 become U+FFFD.
     pub fn read_text(&self, relative: impl AsRef<Path>) -> Result<String> {
-        Ok(String::from_utf8_lossy(&self.read(relative)?).into_owned())
+        let text = String::from_utf8(self.read(relative)?);
+        Ok(text.unwrap_or_else(|odd| String::from_utf8_lossy(odd.as_bytes()).into_owned()))
     }
 
     /// Writes a value with one `write()`, as kernel files require. The file must exist.

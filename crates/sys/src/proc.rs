@@ -182,7 +182,7 @@ impl Proc {
 
     /// Counters of the memory management. A Limelight kernel adds counters named `limelight_*`.
     pub fn vmstat(&self) -> Result<Keyed> {
-        Ok(Keyed::parse(&self.dir.read_text("vmstat")?))
+        Ok(Keyed::parse(self.dir.read_text("vmstat")?))
     }
 
     /// All mounts in the caller's mount namespace.

@@ -256,7 +256,7 @@ impl Zswap {
         };
         let enabled = parameters.read_text("enabled")?;
         let percent = parameters.read_text("max_pool_percent").ok();
-        let meminfo = Keyed::parse(&proc.dir().read_text("meminfo")?);
+        let meminfo = Keyed::parse(proc.dir().read_text("meminfo")?);
         let bytes = |name| meminfo.get(name).and_then(|kib| kib.checked_mul(1024));
         Ok(Zswap {
             enabled: enabled.trim() == "Y",

@@ -10,6 +10,7 @@ use limelight_core::model::snapshot::{DisplayServer, Measured};
 use limelight_core::model::{ProcessId, Snapshot};
 use limelight_sys::cgroup::CgroupPath;
 use limelight_sys::device::Mechanism;
+use limelight_sys::meminfo::MemInfo;
 
 use crate::config::Adopt;
 use crate::mechanisms::prezero;
@@ -52,7 +53,8 @@ impl Reconciler {
     /// Measures everything that a full plan needs.
     pub(super) fn measure(&mut self) -> Snapshot {
         let counters = pressure::counters(&self.system);
-        let memory = pressure::memory(&self.system, &counters);
+        let meminfo = pressure::info(&self.system);
+        let memory = pressure::memory(&meminfo, &counters);
         let lru = pressure::lru(&self.system);
         let (members, protected) = match self.protected.switched.take() {
             Some(Switched { members, protected }) => (Some(members), Some(protected)),
@@ -125,7 +127,7 @@ impl Reconciler {
             apps: self.model.apps.by_use().into_iter().cloned().collect(),
             users_taken: self.model.apps.users.taken(),
             kept_cache: kept.cache,
-            unmapped_swap_cache: self.measure_swap_cache(now()),
+            unmapped_swap_cache: self.measure_swap_cache(&meminfo, now()),
             settled: self.is_settled(now()),
             previous: self.scan.previous(),
             protected,
@@ -138,8 +140,9 @@ impl Reconciler {
     /// Measures the inputs of a plan for the apps that are not topmost.
     pub(super) fn measure_swap(&mut self, at: Duration) {
         let counters = pressure::counters(&self.system);
+        let meminfo = pressure::info(&self.system);
         let last = &mut self.model.last;
-        last.memory = pressure::memory(&self.system, &counters);
+        last.memory = pressure::memory(&meminfo, &counters);
         last.at = at;
         last.shortage = self.mechanisms.swap.shortage();
         last.storage = self.scan.storage.look(&self.system, &counters, at);
@@ -147,7 +150,7 @@ impl Reconciler {
         last.users_taken = self.model.apps.users.taken();
         last.previous = self.scan.previous();
         self.model.last.settled = self.is_settled(at);
-        self.model.last.unmapped_swap_cache = self.measure_swap_cache(at);
+        self.model.last.unmapped_swap_cache = self.measure_swap_cache(&meminfo, at);
         let members = self.model.topmost_members(&self.system);
         let protected = self.protect_processes(&members, at);
         self.find_services(&protected, at);
@@ -155,11 +158,11 @@ impl Reconciler {
     }
 
     /// Measures the unmapped swap cache, unless the user waits and no app may be squeezed.
-    fn measure_swap_cache(&self, at: Duration) -> u64 {
+    fn measure_swap_cache(&self, meminfo: &MemInfo, at: Duration) -> u64 {
         let squeezes =
             self.is_settled(at) || self.mechanisms.swap.shortage().level() >= Level::Kill;
         match squeezes {
-            true => pressure::unmapped_swap_cache(&self.system),
+            true => pressure::unmapped_swap_cache(&self.system, meminfo),
             false => 0,
         }
     }

@@ -11,7 +11,7 @@ use limelight_proto::{MemoryThen, Stall, Stalls};
 use limelight_sys::cgroup::CgroupPath;
 use limelight_sys::keyed::Keyed;
 use limelight_sys::lru_gen::Reclaim;
-use limelight_sys::meminfo::page_bytes;
+use limelight_sys::meminfo::{page_bytes, MemInfo};
 use limelight_sys::psi::{Pressure, StallKind, Trigger};
 use tracing::info;
 
@@ -85,9 +85,13 @@ pub fn counters(system: &System) -> Keyed {
     system.proc.vmstat().unwrap_or_default()
 }
 
-/// The machine's memory now.
-pub fn memory(system: &System, counters: &Keyed) -> Memory {
-    let info = system.proc.meminfo().unwrap_or_default();
+/// `/proc/meminfo` now; without values if it cannot be read.
+pub fn info(system: &System) -> MemInfo {
+    system.proc.meminfo().unwrap_or_default()
+}
+
+/// The machine's memory, from `meminfo` and the counters.
+pub fn memory(info: &MemInfo, counters: &Keyed) -> Memory {
     // Pages in zram count as reachable. Otherwise an app's share would shrink when other apps'
     // pages are compressed to make room for it.
     let compressed = counters
@@ -109,14 +113,13 @@ pub fn memory(system: &System, counters: &Keyed) -> Memory {
 
 /// The machine's memory now, for callers that need no other counter.
 pub fn memory_now(system: &System) -> Memory {
-    memory(system, &counters(system))
+    memory(&info(system), &counters(system))
 }
 
 /// Bytes in the swap cache that no process maps and that are not being written. Each cgroup directly
 /// below the root is read, because the counters of the whole machine do not tell locked anonymous
 /// pages, which are on no list, from pages in the swap cache.
-pub fn unmapped_swap_cache(system: &System) -> u64 {
-    let info = system.proc.meminfo().unwrap_or_default();
+pub fn unmapped_swap_cache(system: &System, info: &MemInfo) -> u64 {
     let cached = info.swap_cache_bytes.unwrap_or(0);
     if cached < info.total_bytes.unwrap_or(0) / SWAP_CACHE_PART {
         return 0;
@@ -141,7 +144,7 @@ pub fn unmapped_in(stat: &Keyed) -> u64 {
 
 /// The machine's memory now, for the history.
 pub fn memory_then(system: &System) -> MemoryThen {
-    let info = system.proc.meminfo().unwrap_or_default();
+    let info = info(system);
     let stalls = Pressure::read(system.proc.dir(), FILE).ok();
     let full = stalls.as_ref().and_then(|stalls| stalls.full);
     MemoryThen {
@@ -241,7 +244,7 @@ mod tests {
         write("cgroup/locked.service/cgroup.procs", String::new());
         fs::create_dir_all(temp.path().join("sys")).unwrap();
         let system = System::open(Roots::below(temp.path())).unwrap();
-        unmapped_swap_cache(&system) >> 20
+        unmapped_swap_cache(&system, &info(&system)) >> 20
     }
 
     #[test]

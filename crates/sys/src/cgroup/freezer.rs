@@ -33,7 +33,7 @@ impl Cgroup {
 
     /// Whether every process of the group and its descendants is frozen (`cgroup.events`).
     pub fn is_frozen(&self) -> Result<bool> {
-        Ok(Keyed::parse(&self.text(EVENTS)?).get("frozen") == Some(1))
+        Ok(Keyed::parse(self.text(EVENTS)?).get("frozen") == Some(1))
     }
 
     /// Waits until the group is frozen (`true`) or thawed (`false`). Returns whether that happened
@@ -48,7 +48,7 @@ impl Cgroup {
         loop {
             let read = rustix::io::pread(&events, &mut buffer, 0).map_err(failed)?;
             let text = String::from_utf8_lossy(&buffer[..read]);
-            if Keyed::parse(&text).get("frozen") == Some(u64::from(frozen)) {
+            if Keyed::parse(text).get("frozen") == Some(u64::from(frozen)) {
                 return Ok(true);
             }
             let left = deadline.saturating_duration_since(Instant::now());

@@ -327,7 +327,7 @@ fn sessions(system: &System) -> Vec<Keyed> {
     let files = names.iter().filter(|name| !name.ends_with(".ref"));
     let texts = files.filter_map(|name| sessions.read_text(name).ok());
     texts
-        .map(|text| Keyed::parse(&text.replace('=', " ")))
+        .map(|text| Keyed::parse(text.replace('=', " ")))
         .collect()
 }
 
