@@ -30,12 +30,24 @@ else
 fi
 step "scripts" scripts/check-scripts.sh
 step "unit and integration tests" "$cargo" test --locked --workspace
+# The next steps leave a processor idle for half of the time, so the kernel is built beside them.
+kernel_log=$(mktemp)
+nice -n 19 make --no-print-directory kernel >"$kernel_log" 2>&1 &
+kernel=$!
+trap 'rm -f "$kernel_log"; [ -z "$kernel" ] || kill "$kernel"' EXIT
+finish_kernel() {
+    local status=0
+    wait "$kernel" || status=$?
+    kernel=
+    cat "$kernel_log"
+    return "$status"
+}
 # With a fixed seed, libFuzzer makes the same random choices in every run. `make fuzz` uses a new
 # seed each time.
 step "fuzzing" env SEED=1 scripts/fuzz.sh
 step "static programs" make --no-print-directory static
 step "package" make --no-print-directory lab-deb
-step "kernel" make --no-print-directory kernel
+step "rest of the kernel" finish_kernel
 step "whole-VM tests" "$cargo" run --quiet --locked --package limelight-lab -- test
 
 printf '\n'
