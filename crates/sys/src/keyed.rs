@@ -20,26 +20,26 @@ impl Keyed {
     }
 
     /// Value of the last line with that name; `None` if there is none.
+    ///
+    /// Searches the text for the name, which is five to seven times as fast as a look at each line.
+    /// Plans and scans do this hundreds of times a second.
     pub fn get(&self, name: &str) -> Option<u64> {
-        // A search for the name is ten times as fast as a look at each line. Plans and scans call
-        // this some thousand times a second.
-        let bytes = self.0.as_bytes();
-        let ends = |place: &usize| match bytes.get(place + name.len()) {
-            Some(next) => *next == b':' || next.is_ascii_whitespace(),
-            None => false,
-        };
-        let places = memmem::find_iter(bytes, name).filter(ends);
-        let values = places.filter_map(|place| value(self.line_at(place)?));
+        let places = memmem::find_iter(self.0.as_bytes(), name);
+        let lines = places.filter_map(|place| self.line_at(place, name.len()));
+        let values = lines.filter_map(value);
         let values = values.filter_map(|(known, value)| (known == name).then_some(value));
         values.last()
     }
 
-    /// The line from this place on; `None` if the line has anything but blanks before it.
-    fn line_at(&self, place: usize) -> Option<&str> {
-        let (before, after) = self.0.split_at_checked(place)?;
+    /// The line from this place on; `None` if anything but blanks is before it in the line, or if
+    /// the word there is longer than `length` bytes.
+    fn line_at(&self, place: usize, length: usize) -> Option<&str> {
+        let (before, line) = self.0.split_at_checked(place)?;
+        let next = line.as_bytes().get(length)?;
+        let ends = *next == b':' || next.is_ascii_whitespace();
         let blanks = before.trim_end_matches([' ', '\t']);
-        let begins_line = blanks.is_empty() || blanks.ends_with('\n');
-        begins_line.then(|| after.lines().next()).flatten()
+        let begins = blanks.is_empty() || blanks.ends_with('\n');
+        (ends && begins).then(|| line.lines().next()).flatten()
     }
 
     /// Names with this prefix and their values, ordered by name.
