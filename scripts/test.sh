@@ -34,7 +34,7 @@ step "unit and integration tests" "$cargo" test --locked --workspace
 kernel_log=$(mktemp)
 nice -n 19 make --no-print-directory kernel >"$kernel_log" 2>&1 &
 kernel=$!
-trap 'rm -f "$kernel_log"; [ -z "$kernel" ] || kill "$kernel"' EXIT
+trap 'rm -f "$kernel_log"; [ -z "$kernel" ] || kill "$kernel" 2>/dev/null || true' EXIT
 finish_kernel() {
     local status=0
     wait "$kernel" || status=$?
