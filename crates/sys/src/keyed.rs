@@ -37,8 +37,9 @@ impl Keyed {
         let (before, line) = self.0.split_at_checked(place)?;
         let next = line.as_bytes().get(length)?;
         let ends = *next == b':' || next.is_ascii_whitespace();
-        let blanks = before.trim_end_matches([' ', '\t']);
-        let begins = blanks.is_empty() || blanks.ends_with('\n');
+        let indent = |c: char| c.is_ascii_whitespace() && c != '\n';
+        let above = before.trim_end_matches(indent);
+        let begins = above.is_empty() || above.ends_with('\n');
         (ends && begins).then(|| line.lines().next()).flatten()
     }
 
@@ -107,7 +108,7 @@ mod tests {
 
         #[test]
         fn both_ways_find_the_same_values(
-            text in "([ \t]?[ab_]{1,4}:? {1,2}[0-9a]{1,21}( ab?)?\n){0,6}",
+            text in "([ \t\x0c\r]?[ab_]{1,4}:? {1,2}[0-9a]{1,21}( ab?)?\n){0,6}",
             name in "[ab_]{1,3}",
         ) {
             let parsed = Keyed::parse(&text);
