@@ -53,7 +53,7 @@ impl Reconciler {
     /// Measures everything that a full plan needs.
     pub(super) fn measure(&mut self) -> Snapshot {
         let counters = pressure::counters(&self.system);
-        let meminfo = pressure::info(&self.system);
+        let meminfo = pressure::meminfo(&self.system);
         let memory = pressure::memory(&meminfo, &counters);
         let lru = pressure::lru(&self.system);
         let (members, protected) = match self.protected.switched.take() {
@@ -140,7 +140,7 @@ impl Reconciler {
     /// Measures the inputs of a plan for the apps that are not topmost.
     pub(super) fn measure_swap(&mut self, at: Duration) {
         let counters = pressure::counters(&self.system);
-        let meminfo = pressure::info(&self.system);
+        let meminfo = pressure::meminfo(&self.system);
         let last = &mut self.model.last;
         last.memory = pressure::memory(&meminfo, &counters);
         last.at = at;

@@ -86,7 +86,7 @@ pub fn counters(system: &System) -> Keyed {
 }
 
 /// `/proc/meminfo` now; without values if it cannot be read.
-pub fn info(system: &System) -> MemInfo {
+pub fn meminfo(system: &System) -> MemInfo {
     system.proc.meminfo().unwrap_or_default()
 }
 
@@ -113,7 +113,7 @@ pub fn memory(info: &MemInfo, counters: &Keyed) -> Memory {
 
 /// The machine's memory now, for callers that need no other counter.
 pub fn memory_now(system: &System) -> Memory {
-    memory(&info(system), &counters(system))
+    memory(&meminfo(system), &counters(system))
 }
 
 /// Bytes in the swap cache that no process maps and that are not being written. Each cgroup directly
@@ -144,7 +144,7 @@ pub fn unmapped_in(stat: &Keyed) -> u64 {
 
 /// The machine's memory now, for the history.
 pub fn memory_then(system: &System) -> MemoryThen {
-    let info = info(system);
+    let info = meminfo(system);
     let stalls = Pressure::read(system.proc.dir(), FILE).ok();
     let full = stalls.as_ref().and_then(|stalls| stalls.full);
     MemoryThen {
@@ -244,7 +244,7 @@ mod tests {
         write("cgroup/locked.service/cgroup.procs", String::new());
         fs::create_dir_all(temp.path().join("sys")).unwrap();
         let system = System::open(Roots::below(temp.path())).unwrap();
-        unmapped_swap_cache(&system, &info(&system)) >> 20
+        unmapped_swap_cache(&system, &meminfo(&system)) >> 20
     }
 
     #[test]

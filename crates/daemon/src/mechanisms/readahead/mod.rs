@@ -435,7 +435,7 @@ impl Readahead {
             .room
             .filter(|(_, at)| now.saturating_sub(*at) < MEMORY_EVERY);
         // Memory in zram does not count as room, so the kernel's counters of zram are not needed.
-        let memory = || pressure::memory(&pressure::info(system), &Keyed::default());
+        let memory = || pressure::memory(&pressure::meminfo(system), &Keyed::default());
         let (mut left, at) = known.unwrap_or_else(|| (room(&memory(), self.lowered_steps), now));
         if streams {
             let means = (&readers.streams, queue_of(&self.eyes));
