@@ -146,7 +146,7 @@ pub struct How {
     /// Only these arms (`stock`, `limelight@limelight`).
     #[arg(long, value_delimiter = ',')]
     arms: Vec<String>,
-    /// Only tasks with one of these texts in their name.
+    /// Only tasks with one of these texts in their name, or with this name (`=day`).
     #[arg(long, value_delimiter = ',', value_name = "TEXT")]
     tasks: Vec<String>,
     /// Repetitions of every arm.

@@ -17,7 +17,7 @@ pub struct Selection {
     pub variants: Vec<String>,
     /// Names of arms (`stock`) or of arms on a kernel (`stock@debian`).
     pub arms: Vec<String>,
-    /// Substrings; a task's name must contain one of them.
+    /// As for `variants`, of a task's name.
     pub tasks: Vec<String>,
     /// Number of repetitions; by default the scenario's.
     pub repetitions: Option<u32>,
@@ -29,16 +29,11 @@ pub struct Selection {
 
 impl Selection {
     fn takes_variant(&self, variant: &Variant) -> bool {
-        let name = variant.to_string();
-        let takes = |part: &String| match part.strip_prefix('=') {
-            Some(whole) => name == whole,
-            None => name.contains(part),
-        };
-        self.variants.is_empty() || self.variants.iter().any(takes)
+        names_one(&self.variants, &variant.to_string())
     }
 
     fn takes_task(&self, name: &str) -> bool {
-        self.tasks.is_empty() || self.tasks.iter().any(|part| name.contains(part))
+        names_one(&self.tasks, name)
     }
 
     fn takes_arm(&self, arm: ArmOn) -> bool {
@@ -49,6 +44,15 @@ impl Selection {
                 .iter()
                 .any(|a| *a == full || a == arm_name(arm.arm))
     }
+}
+
+/// Whether one of `parts`, or their absence, selects `name`.
+fn names_one(parts: &[String], name: &str) -> bool {
+    let takes = |part: &String| match part.strip_prefix('=') {
+        Some(whole) => name == whole,
+        None => name.contains(part),
+    };
+    parts.is_empty() || parts.iter().any(takes)
 }
 
 /// One boot of one machine.
@@ -290,6 +294,18 @@ mod tests {
         assert_eq!(arms(&boots[1]), [(OURS, 0), (OURS, 1)]);
         assert_eq!(arms(&boots[3]), [(IDLE, 2), (STOCK, 2)]);
         assert_eq!((boots[0].limit_s, boots[2].limit_s), (40, 10));
+    }
+
+    #[test]
+    fn names_are_selected_by_a_part_or_as_a_whole() {
+        let names = ["day", "day-without-swap", "night"];
+        let chosen = |part: &str| {
+            let parts = [part.to_owned()];
+            names.map(|name| names_one(&parts, name))
+        };
+        assert_eq!(chosen("day"), [true, true, false]);
+        assert_eq!(chosen("=day"), [true, false, false]);
+        assert_eq!(names.map(|name| names_one(&[], name)), [true; 3]);
     }
 
     #[test]
