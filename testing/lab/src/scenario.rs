@@ -408,6 +408,9 @@ pub struct Spec {
     pub arms: &'static [ArmOn],
     /// Arms that run only when named on the command line.
     pub further_arms: &'static [ArmOn],
+    /// Arms that run only if a verdict fails without them, or when named on the command line. They
+    /// can only excuse the other arms: without their rows, the verdicts are stricter.
+    pub deferred_arms: &'static [ArmOn],
     /// Returns whether an arm is left out in a variant.
     pub excludes: fn(&Variant, ArmOn) -> bool,
     /// The machine of a variant.
@@ -450,6 +453,7 @@ impl Spec {
             ArmOn::new(Arm::Limelight, Kernel::Limelight),
         ],
         further_arms: &[],
+        deferred_arms: &[],
         excludes: |_, _| false,
         machine: |_| MachineSize::default(),
         tasks: |_, _| Vec::new(),

@@ -17,6 +17,12 @@ pub fn judge<'a>(spec: &Spec, rows: impl IntoIterator<Item = &'a Row>) -> Vec<Ve
     (spec.must_hold)(&Aggregates::from_rows(rows))
 }
 
+/// Whether the deferred arms may change the judgement of what has run.
+pub fn needs_deferred(spec: &Spec, finished: &Finished) -> bool {
+    let short = finished.verdicts.iter().any(|verdict| !verdict.passed);
+    short && finished.failures.is_empty() && !spec.deferred_arms.is_empty()
+}
+
 /// The variants to repeat: those in which a figure falls short. None if anything else failed,
 /// because repetitions would not change that.
 pub fn unsure(spec: &Spec, finished: &Finished) -> Vec<Variant> {
@@ -44,6 +50,15 @@ pub fn unsure(spec: &Spec, finished: &Finished) -> Vec<Variant> {
     }
 }
 
+/// Adds the rows of other boots to `finished`, and judges all of them together.
+pub fn extend(spec: &Spec, finished: &mut Finished, further: Finished) {
+    finished.boots += further.boots;
+    finished.rows.extend(further.rows);
+    finished.failures.extend(further.failures);
+    finished.file = further.file.or(finished.file.take());
+    finished.verdicts = judge(spec, &finished.rows);
+}
+
 /// Adds `further` repetitions to `finished` and judges all of them together. Medians decide
 /// figures; each promise about harm must hold in every repetition.
 pub fn add(spec: &Spec, finished: &mut Finished, further: Finished) {
@@ -53,11 +68,7 @@ pub fn add(spec: &Spec, finished: &mut Finished, further: Finished) {
         harm.extend(judge(spec, rows.filter(|row| row.repetition == repetition)));
     }
     harm.retain(|verdict| !verdict.is_figure && !verdict.passed);
-    finished.boots += further.boots;
-    finished.rows.extend(further.rows);
-    finished.failures.extend(further.failures);
-    finished.file = further.file.or(finished.file.take());
-    finished.verdicts = judge(spec, &finished.rows);
+    extend(spec, finished, further);
     finished.verdicts.extend(harm);
 }
 
@@ -112,6 +123,22 @@ mod tests {
             ..run(0, 88.0, 0.0)
         };
         assert!(unsure(&SAMPLE, &broken).is_empty());
+    }
+
+    #[test]
+    fn deferred_arms_run_only_if_a_verdict_fails_without_them() {
+        let excused = Spec {
+            deferred_arms: &[STOCK],
+            ..SAMPLE
+        };
+        assert!(!needs_deferred(&excused, &run(0, 95.0, 0.0)));
+        assert!(needs_deferred(&excused, &run(0, 95.0, 1.0)));
+        assert!(!needs_deferred(&SAMPLE, &run(0, 95.0, 1.0)));
+        let broken = Finished {
+            failures: vec!["time limit".into()],
+            ..run(0, 95.0, 1.0)
+        };
+        assert!(!needs_deferred(&excused, &broken));
     }
 
     #[test]

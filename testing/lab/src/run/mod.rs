@@ -21,7 +21,7 @@ use crate::paths::{self, Paths};
 use crate::progress::Progress;
 use crate::qemu::{command, probe, Accelerator};
 use crate::results::{clock, store, Context, Record, Row};
-use crate::scenario::{Kernel, Kind, Mode, Spec, Variant, Verdict};
+use crate::scenario::{ArmOn, Kernel, Kind, Mode, Spec, Variant, Verdict};
 use crate::shell;
 
 pub use self::schedule::Selection;
@@ -130,6 +130,17 @@ impl<'a> Runner<'a> {
     pub fn run(&mut self, spec: &Spec, options: &Options) -> Result<Finished> {
         let mut finished = self.run_boots(spec, &options.selection, options, 0)?;
         finished.verdicts = judge::judge(spec, &finished.rows);
+        let mut arms = options.selection.arms.clone();
+        if arms.is_empty() && judge::needs_deferred(spec, &finished) {
+            let names = |arms: &[ArmOn]| arms.iter().map(ArmOn::to_string).collect();
+            let selection = Selection {
+                arms: names(spec.deferred_arms),
+                ..options.selection.clone()
+            };
+            let further = self.run_boots(spec, &selection, options, finished.boots)?;
+            judge::extend(spec, &mut finished, further);
+            arms = names(&[spec.arms, spec.deferred_arms].concat());
+        }
         let unsure = match spec.kind {
             Kind::Test if options.selection.repetitions.is_none() => judge::unsure(spec, &finished),
             _ => Vec::new(),
@@ -142,6 +153,7 @@ impl<'a> Runner<'a> {
                 );
             }
             let selection = Selection {
+                arms,
                 variants: unsure.iter().map(Variant::to_string).collect(),
                 repetitions: Some(spec.repetitions + judge::FURTHER),
                 skipped: spec.repetitions,

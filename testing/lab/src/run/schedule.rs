@@ -166,6 +166,7 @@ fn variant_boots(
     let mut arms = spec.arms(variant);
     if !selection.arms.is_empty() {
         arms.extend(spec.further_arms);
+        arms.extend(spec.deferred_arms);
     }
     for arm in arms.into_iter().filter(|arm| selection.takes_arm(*arm)) {
         let shared = !spec.boot_per_arm && mode == Mode::Fast;

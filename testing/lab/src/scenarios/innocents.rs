@@ -38,7 +38,7 @@ pub const INNOCENTS: Spec = Spec {
         &[SwapKind::None, SwapKind::Disk],
         &["innocents"],
     )],
-    arms: &[STOCK, ON_DEBIAN, LIMELIGHT],
+    deferred_arms: &[STOCK],
     machine: |_| MachineSize {
         swap_mib: 160,
         ..leak::machine(256)
@@ -51,7 +51,8 @@ pub const INNOCENTS: Spec = Spec {
     ..Spec::TEST
 };
 
-/// One verdict for each situation: no app loses something that it does not lose on stock. One
+/// One verdict for each situation: no app loses something that it does not lose on stock. Until
+/// stock has run, no app may lose anything, and the OOM killer is taken to kill none there. One
 /// verdict for each arm: on the OOM killer's kills.
 fn compare(aggregates: &Aggregates) -> Vec<Verdict> {
     let mut verdicts: Vec<Verdict> = OURS
@@ -70,7 +71,7 @@ fn compare(aggregates: &Aggregates) -> Vec<Verdict> {
     verdicts
 }
 
-/// The verdict on the kernel's OOM killer; `None` unless both arms ran.
+/// The verdict on the kernel's OOM killer; `None` unless the arm ran.
 fn compare_oom_kills(aggregates: &Aggregates, arm: ArmOn) -> Option<Verdict> {
     let mut deaths = Vec::new();
     for variant in aggregates.variants() {
@@ -78,7 +79,7 @@ fn compare_oom_kills(aggregates: &Aggregates, arm: ArmOn) -> Option<Verdict> {
             let names = aggregates.names(&variant, task);
             for name in names.into_iter().filter(|name| name.ends_with(OOM)) {
                 let of = |arm| aggregates.median(&variant, arm, task, &name);
-                deaths.extend(of(STOCK).zip(of(arm)));
+                deaths.extend(of(arm).map(|ours| (of(STOCK).unwrap_or(0.0), ours)));
             }
         }
     }
@@ -108,9 +109,10 @@ fn compare_task(seen: &Seen<'_>, arm: ArmOn) -> Vec<Verdict> {
             continue;
         };
         let lost = |arm| seen.median(arm, &name);
-        let (Some(stock), Some(ours)) = (lost(STOCK), lost(arm)) else {
+        let Some(ours) = lost(arm) else {
             continue;
         };
+        let stock = lost(STOCK).unwrap_or(0.0);
         let worse = situations.entry(situation.to_owned()).or_default();
         if ours > stock {
             worse.push(app.to_owned());
@@ -127,4 +129,30 @@ fn compare_task(seen: &Seen<'_>, arm: ArmOn) -> Vec<Verdict> {
         )
     };
     situations.into_iter().map(verdict).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::row::tests::result_row;
+    use crate::results::Row;
+
+    #[test]
+    fn stock_excuses_a_loss_only_after_it_has_run() {
+        let row = |arm, lost: f64| {
+            let mut row = result_row(arm, 0, &[("build.editor_lost", lost)]);
+            row.task = "work".into();
+            row
+        };
+        let passes = |rows: &[Row]| {
+            let verdicts = compare(&Aggregates::from_rows(rows));
+            assert!(!verdicts.is_empty());
+            verdicts.iter().all(|verdict| verdict.passed)
+        };
+        let ours = row(ON_DEBIAN, 1.0);
+        assert!(passes(&[row(ON_DEBIAN, 0.0)]));
+        assert!(!passes(std::slice::from_ref(&ours)));
+        assert!(!passes(&[ours.clone(), row(STOCK, 0.0)]));
+        assert!(passes(&[ours, row(STOCK, 1.0)]));
+    }
 }
