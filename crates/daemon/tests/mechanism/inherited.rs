@@ -247,3 +247,23 @@ fn next_daemon_restores_escaped_children() {
     assert_eq!((score(&machine, &orphan), asking(&orphan)), (0, before));
     assert_eq!((score(&machine, &a), asking(&a)), (0, before));
 }
+
+#[test]
+fn newcomer_in_the_cgroup_of_the_app_keeps_its_own_values() {
+    if !is_root() {
+        return;
+    }
+    let machine = machine();
+    let a = spawn(&machine, A);
+    renice(&a, 3);
+    set_score(&machine, &a, 70);
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    daemon.crash();
+    // Another program has moved this process into the cgroup.
+    let newcomer = spawn(&machine, A);
+    let own = asking(&newcomer);
+    machine.start().stop();
+    assert_eq!((score(&machine, &a), asking(&a).0), (70, 3));
+    assert_eq!((score(&machine, &newcomer), asking(&newcomer)), (0, own));
+}

@@ -207,6 +207,12 @@ impl<'a, R: Copy, G: Copy> Heritage<'a, R, G> {
         system.tree_below(&roots)
     }
 
+    /// Whether a process is older than every recorded change. Then it has inherited none.
+    pub fn is_older(&self, id: ProcessId) -> bool {
+        let since = self.lineages.iter().map(|(lineage, _)| lineage.since.ticks);
+        since.min().is_some_and(|first| id.starttime < first)
+    }
+
     /// The changes of the nearest recorded ancestor.
     pub fn of_ancestor(&self, tree: &ProcessTree, pid: i32) -> Option<R> {
         nearest(tree, pid, |pid| {

@@ -16,7 +16,7 @@ use tracing::debug;
 
 use crate::restore::undo::lineage::Heritage;
 use crate::restore::undo::{finish_given, gone_or_failed, Search, Undone};
-use crate::restore::{Entry, Lineage};
+use crate::restore::Entry;
 use crate::system::System;
 
 /// A change: the value without Limelight, and the value that Limelight gave.
@@ -155,17 +155,16 @@ impl<'a> Inheritance<'a> {
         at_home: bool,
     ) -> limelight_sys::Result<Givers> {
         let heritage = &self.heritage;
-        let older = |lineage: &Lineage| id.starttime < lineage.since.ticks;
-        let mut lineages = heritage.lineages.iter().map(|(lineage, _)| *lineage);
-        if !heritage.lineages.is_empty() && lineages.all(older) {
+        if heritage.is_older(id) {
             return Ok(Givers::default());
         }
         let ancestor = heritage.of_ancestor(tree, id.pid);
-        let mut near: Vec<Lowered> = ancestor.into_iter().collect();
+        let near: Vec<Lowered> = ancestor.into_iter().collect();
+        let mut far = heritage.of_lineages(process, id.starttime)?;
         if near.is_empty() && at_home {
-            near.extend(heritage.processes.values().map(|(_, lowered)| *lowered));
+            let all = heritage.processes.values();
+            far.extend(all.map(|(_, lowered)| (*lowered, false)));
         }
-        let far = heritage.of_lineages(process, id.starttime)?;
         Ok(Givers { near, far })
     }
 
@@ -202,11 +201,11 @@ impl<'a> Inheritance<'a> {
 /// The changes from which a process can have inherited its value.
 #[derive(Debug, Default)]
 struct Givers {
-    /// The change of the nearest recorded ancestor. For an orphan in the app's own cgroup, the
-    /// changes of all recorded processes.
+    /// The change of the nearest recorded ancestor.
     near: Vec<Lowered>,
-    /// The changes whose [`Lineage`] covers the process (same user or login, created after the
-    /// change), each with whether that lineage is root's.
+    /// The changes whose lineage covers the process (same user or login, created after the change),
+    /// each with whether that lineage is root's. For an orphan in the app's own cgroup, also the
+    /// changes of all recorded processes.
     far: Vec<(Lowered, bool)>,
 }
 
@@ -216,8 +215,8 @@ impl Givers {
     /// other changes of `far`. Within a group, the highest original value counts, so that a process
     /// gains nothing by changing an inherited value.
     ///
-    /// `far` processes share only a user or login with a changed process, so their value may have
-    /// another origin. A value of 0 or more is therefore left alone. In root's lineages, only a
+    /// `far` processes share only a user, a login or a cgroup with a changed process, so their value
+    /// may have another origin. A value of 0 or more is therefore left alone. In root's lineages, only a
     /// value that equals Limelight's counts as inherited.
     fn original(&self, value: i16) -> Option<i16> {
         let is_exact = |lowered: &Lowered| lowered.ours == value && lowered.holds(value);

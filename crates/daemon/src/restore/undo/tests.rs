@@ -266,6 +266,17 @@ fn orphan_in_the_cgroup_of_the_app_is_found() {
 }
 
 #[test]
+fn newcomer_in_the_cgroup_of_the_app_keeps_its_own_score() {
+    let mut fixture = Fixture::new();
+    let home = fixture.cgroup("/app");
+    fixture.write("cgroup/app/cgroup.procs", "20\n21\n");
+    fixture.process(20, 1, -430);
+    fixture.process(21, 1, 0); // its parent is not in the app
+    fixture.undo([lowered(20, 70, -430, Some(home))]);
+    assert_eq!((fixture.score(20), fixture.score(21)), (70, 0));
+}
+
+#[test]
 fn reused_pid_and_foreign_value_are_left_alone() {
     let mut fixture = Fixture::new();
     fixture.process(30, 1, -500);

@@ -100,12 +100,9 @@ impl<'a> Inheritance<'a> {
         let heritage = &self.heritage;
         let own = heritage.processes.get(&id.pid);
         let own = own.filter(|(own, _)| *own == id).map(|(_, own)| *own);
-        // A process that is older than every change has inherited nothing from its ancestors, but
-        // its new threads may have inherited from its other threads.
-        let lineages = heritage.lineages.iter();
-        let first = lineages.map(|(lineage, _)| lineage.since.ticks).min();
-        let is_old = first.is_some_and(|first| id.starttime < first);
-        let ancestor = match is_old {
+        // An older process has inherited nothing from its ancestors, but its new threads may have
+        // inherited from its other threads.
+        let ancestor = match heritage.is_older(id) {
             true => None,
             false => heritage.of_ancestor(tree, id.pid),
         };
@@ -125,10 +122,13 @@ impl<'a> Inheritance<'a> {
     ) -> limelight_sys::Result<(usize, bool)> {
         self.heritage.pass(system, |candidates, id, process| {
             let mut family = self.family(&candidates.tree, (id, process))?;
-            if family.near.is_empty() && candidates.homes.contains(&id.pid) {
+            let at_home = candidates.homes.contains(&id.pid);
+            if at_home && family.near.is_empty() && !self.heritage.is_older(id) {
                 let all = self.heritage.processes.values();
                 let all = all.flat_map(|(_, threads)| threads.iter());
-                family.near.extend(all.map(Given::from));
+                family
+                    .far
+                    .extend(all.map(|tuned| (Given::from(tuned), false)));
             }
             let tids = process.threads()?;
             if family.is_empty() {
@@ -191,11 +191,11 @@ impl<'a> Inheritance<'a> {
 #[derive(Debug, Default)]
 pub struct Family {
     /// The changes of the process's own recorded threads, and of the threads of its nearest
-    /// recorded ancestor. For an orphan in the app's own cgroup, the changes of all recorded
-    /// threads.
+    /// recorded ancestor.
     near: Vec<Given>,
     /// The changes whose lineage covers the process (same user or login, created after the change),
-    /// each with whether that lineage is root's.
+    /// each with whether that lineage is root's. For an orphan in the app's own cgroup, also the
+    /// changes of all recorded threads.
     far: Vec<(Given, bool)>,
 }
 
@@ -209,8 +209,8 @@ impl Family {
     /// partial matches of `near`, or of `far` if `near` is empty. Within a group, the highest
     /// original nice value counts, so that a thread gains nothing by changing an inherited value.
     ///
-    /// `far` processes share only a user or login with a changed process, so their nice value may
-    /// have another origin. A nice value of 0 or more is therefore left alone, unless the slice is
+    /// `far` processes share only a user, a login or a cgroup with a changed process, so their nice
+    /// value may have another origin. A nice value of 0 or more is therefore left alone, unless the slice is
     /// Limelight's. In root's lineages, only values that equal Limelight's count as inherited.
     pub fn giver(&self, found: Asking) -> Option<Given> {
         let highest = |all: &mut dyn Iterator<Item = Given>| all.max_by_key(|g| g.original.nice);
