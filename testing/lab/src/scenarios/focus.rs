@@ -33,6 +33,9 @@ pub const FOCUS: Spec = Spec {
     tasks: |variant, _| vec![task(TASK, variant)],
     time_limit_s: 240,
     must_hold: |aggregates| Seen::each_arm(aggregates, TASK, kept),
+    // How many pages the load evicts before the daemon protects the second app must not depend on
+    // the host's speed.
+    mode: Mode::Exact,
     ..Spec::TEST
 };
 
