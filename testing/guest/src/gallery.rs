@@ -29,8 +29,6 @@ use crate::viewer::{self, Resident, Swipe};
 
 /// The viewer's cgroup, named as systemd names an app's.
 pub const APP: &str = "app.slice/app-limelight-viewer-1.scope";
-/// Time between the arm's preparation and the loads, for the daemon to scan the app.
-const SETTLE: Duration = Duration::from_secs(1);
 
 /// A running viewer, and its primer, the process that faulted in the viewer's library first.
 pub struct Viewer {
@@ -310,7 +308,7 @@ pub fn run(mut stage: Stage, gallery: &Gallery) -> Result<()> {
     viewer.visit()?;
     let loaded = viewer.loaded.context("the viewer has not loaded")?;
     stage.reporter.value("footprint_pages", loaded.total());
-    sleep(SETTLE);
+    sleep(Duration::from_millis(gallery.settle_ms.into()));
 
     let mut loads = prepared.start()?;
     sleep(Duration::from_millis(gallery.warm_up_ms.into()));

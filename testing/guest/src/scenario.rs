@@ -518,6 +518,8 @@ pub struct Gallery {
     /// Whether the viewer runs under SCHED_FIFO, so that it preempts everything, including kswapd.
     /// Exact mode needs this, because it has one CPU.
     pub app_realtime: bool,
+    /// Time from the viewer's last access to the start of the loads, for the daemon to scan it.
+    pub settle_ms: u32,
     /// Time from the start of the loads to the first swipe.
     pub warm_up_ms: u32,
     /// Swipes, in this order.

@@ -68,6 +68,7 @@ fn viewing() -> Gallery {
         ],
         load_nice: 0,
         app_realtime: false,
+        settle_ms: 1000,
         warm_up_ms: 5000,
         pauses: PAUSES.to_vec(),
         swipe_percent: 20,

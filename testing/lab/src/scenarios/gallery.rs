@@ -58,6 +58,7 @@ pub fn brief(load: &str) -> Gallery {
         loads: loads(load),
         load_nice: 0,
         app_realtime: false,
+        settle_ms: 1000,
         warm_up_ms: 6000,
         pauses: vec![Pause {
             ms: 200,

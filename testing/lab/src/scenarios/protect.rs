@@ -117,6 +117,14 @@ pub const BEYOND_CGROUPS: Spec = Spec {
 
 fn short(variant: &Variant) -> Gallery {
     Gallery {
+        // The daemon locks pages of other cgroups once the app has been topmost for a second.
+        settle_ms: 3_000,
+        // The two-list variant has too little memory for the default budget to cover the viewer and
+        // the locked library, 64 MiB in all.
+        config: match variant.lru {
+            Lru::TwoList => "[protect]\nbudget_percent = 80\n".to_owned(),
+            Lru::Mglru => String::new(),
+        },
         pauses: vec![Pause { ms: 200, swipes: 6 }],
         ..gallery::brief(&variant.load)
     }
