@@ -97,8 +97,8 @@ impl GaugeFiles {
             ..Memory::default()
         };
         let mut caches = 0;
-        for (name, kib) in keyed_lines(self.meminfo.read(&mut self.buffer)?) {
-            let value = match name {
+        for (name, value) in keyed_lines(self.meminfo.read(&mut self.buffer)?) {
+            let bytes = match name {
                 b"MemTotal" => &mut memory.total,
                 b"MemFree" => &mut memory.free,
                 b"MemAvailable" => &mut memory.available,
@@ -107,7 +107,9 @@ impl GaugeFiles {
                 b"SwapFree" => &mut memory.swap_free,
                 _ => continue,
             };
-            *value = kib.saturating_mul(1024);
+            if let Some(kib) = value.number() {
+                *bytes = kib.saturating_mul(1024);
+            }
         }
         if let Some(Ok([all, unused])) = self.dentries.as_ref().map(PersistentFile::numbers) {
             memory.pinned = pinned(caches, low, all, unused);
@@ -131,9 +133,9 @@ impl GaugeFiles {
             return 0;
         };
         let text = zoneinfo.read(&mut self.buffer).unwrap_or_default();
-        let counts =
-            keyed_lines(text).filter_map(|(name, count)| (name == b"count").then_some(count));
+        let counts = keyed_lines(text).filter(|(name, _)| name == b"count");
         counts
+            .filter_map(|(_, count)| count.number())
             .fold(0, u64::saturating_add)
             .saturating_mul(page_bytes())
     }
@@ -142,13 +144,16 @@ impl GaugeFiles {
     /// [`GaugeFiles::memory`].
     pub fn paging(&mut self) -> Result<Paging, Errno> {
         let mut paging = Paging::default();
-        for (name, count) in keyed_lines(self.vmstat.read(&mut self.buffer)?) {
-            match name {
-                b"pswpin" => paging.swapped_in = count,
-                b"pswpout" => paging.swapped_out = count,
-                b"workingset_refault_file" => paging.refaulted = count,
-                b"oom_kill" => paging.oom_kills = count,
-                _ => {}
+        for (name, value) in keyed_lines(self.vmstat.read(&mut self.buffer)?) {
+            let counter = match name {
+                b"pswpin" => &mut paging.swapped_in,
+                b"pswpout" => &mut paging.swapped_out,
+                b"workingset_refault_file" => &mut paging.refaulted,
+                b"oom_kill" => &mut paging.oom_kills,
+                _ => continue,
+            };
+            if let Some(count) = value.number() {
+                *counter = count;
             }
         }
         if let Some(pressure) = &self.pressure {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! `/proc/meminfo` and `/proc/swaps`: the amounts of memory and the swap areas.
 
-use crate::keyed::Keyed;
+use crate::persistent_file::keyed_lines;
 
 /// The machine's memory, in bytes. `None`: not reported by this kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,43 +34,45 @@ pub struct MemInfo {
     pub anonymous_bytes: Option<u64>,
 }
 
-/// The fields that add up to [`MemInfo::reachable_bytes`].
-const REACHABLE: [&str; 6] = [
-    "MemFree",
-    "Active(anon)",
-    "Inactive(anon)",
-    "Active(file)",
-    "Inactive(file)",
-    "SReclaimable",
-];
-
-/// The fields that add up to [`MemInfo::anonymous_bytes`].
-const ANONYMOUS: [&str; 2] = ["Active(anon)", "Inactive(anon)"];
-
 impl MemInfo {
     /// Parses `/proc/meminfo`.
     pub fn parse(text: &str) -> Self {
-        let values = Keyed::parse(text);
-        let bytes = |name: &str| values.get(name).and_then(|kib| kib.checked_mul(1024));
-        let sum = |names: &[&str]| -> Option<u64> {
-            let mut names = names.iter();
-            names.try_fold(0u64, |sum, name| Some(sum.saturating_add(bytes(name)?)))
-        };
-        MemInfo {
-            total_bytes: bytes("MemTotal"),
-            free_bytes: bytes("MemFree"),
-            available_bytes: bytes("MemAvailable"),
-            cached_bytes: bytes("Cached"),
-            swap_total_bytes: bytes("SwapTotal"),
-            swap_free_bytes: bytes("SwapFree"),
-            dirty_bytes: bytes("Dirty"),
-            shmem_bytes: bytes("Shmem"),
-            swap_cache_bytes: bytes("SwapCached"),
-            writeback_bytes: bytes("Writeback"),
-            reachable_bytes: sum(&REACHABLE),
-            anonymous_bytes: sum(&ANONYMOUS),
+        let mut info = MemInfo::default();
+        let (mut anonymous, mut files, mut slab) = ([None; 2], [None; 2], None);
+        for (name, value) in keyed_lines(text.as_bytes()) {
+            let field = match name {
+                b"MemTotal" => &mut info.total_bytes,
+                b"MemFree" => &mut info.free_bytes,
+                b"MemAvailable" => &mut info.available_bytes,
+                b"Cached" => &mut info.cached_bytes,
+                b"SwapTotal" => &mut info.swap_total_bytes,
+                b"SwapFree" => &mut info.swap_free_bytes,
+                b"Dirty" => &mut info.dirty_bytes,
+                b"Shmem" => &mut info.shmem_bytes,
+                b"SwapCached" => &mut info.swap_cache_bytes,
+                b"Writeback" => &mut info.writeback_bytes,
+                b"Active(anon)" => &mut anonymous[0],
+                b"Inactive(anon)" => &mut anonymous[1],
+                b"Active(file)" => &mut files[0],
+                b"Inactive(file)" => &mut files[1],
+                b"SReclaimable" => &mut slab,
+                _ => continue,
+            };
+            if let Some(bytes) = value.number().and_then(|kib| kib.checked_mul(1024)) {
+                *field = Some(bytes);
+            }
         }
+        let reachable = [info.free_bytes, slab].into_iter().chain(anonymous);
+        info.reachable_bytes = sum(reachable.chain(files));
+        info.anonymous_bytes = sum(anonymous);
+        info
     }
+}
+
+/// The sum; `None` if a part is unknown.
+fn sum(parts: impl IntoIterator<Item = Option<u64>>) -> Option<u64> {
+    let mut parts = parts.into_iter();
+    parts.try_fold(0u64, |sum, part| Some(sum.saturating_add(part?)))
 }
 
 /// Page size in bytes.

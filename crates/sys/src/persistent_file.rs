@@ -7,6 +7,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use memchr::memchr;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -93,20 +94,36 @@ pub(crate) fn parse_number(digits: &[u8]) -> Option<u64> {
     })
 }
 
+/// The part of a line `NAME NUMBER` after the name. It is parsed on demand, because callers need few
+/// of the lines, and the memory guard reads them up to a hundred times a second.
+#[derive(Debug, Clone, Copy)]
+pub struct Value<'a>(&'a [u8]);
+
+impl Value<'_> {
+    /// The number; `None` if there is none. Anything after it, such as a unit, is ignored.
+    pub fn number(self) -> Option<u64> {
+        let (number, _) = first_word(self.0);
+        parse_number(number)
+    }
+}
+
 /// Iterates over the complete lines `NAME NUMBER` of a text. A colon after the name is optional, as
 /// in [`Keyed`](crate::keyed::Keyed).
-pub fn keyed_lines(text: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
-    let complete = text.iter().rposition(|&byte| byte == b'\n').unwrap_or(0);
-    text[..complete]
-        .split(|&byte| byte == b'\n')
-        .filter_map(|line| {
-            let mut words = line
-                .split(u8::is_ascii_whitespace)
-                .filter(|word| !word.is_empty());
-            let name = words.next()?;
-            let name = name.strip_suffix(b":").unwrap_or(name);
-            Some((name, parse_number(words.next()?)?))
-        })
+pub fn keyed_lines(text: &[u8]) -> impl Iterator<Item = (&[u8], Value<'_>)> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let end = memchr(b'\n', rest)?;
+        let (name, value) = first_word(&rest[..end]);
+        rest = &rest[end + 1..];
+        Some((name.strip_suffix(b":").unwrap_or(name), Value(value)))
+    })
+}
+
+/// The first word, which is empty in a blank text, and everything after it.
+fn first_word(text: &[u8]) -> (&[u8], &[u8]) {
+    let text = text.trim_ascii_start();
+    let end = text.iter().position(u8::is_ascii_whitespace);
+    text.split_at(end.unwrap_or(text.len()))
 }
 
 #[cfg(test)]
@@ -154,8 +171,10 @@ mod tests {
 
     #[test]
     fn incomplete_line_is_left_out() {
-        let all: Vec<_> = keyed_lines(b"a 1\nb: 2 kB\nc\nd 34").collect();
-        assert_eq!(all, [(&b"a"[..], 1), (&b"b"[..], 2)]);
+        let all = keyed_lines(b" a 1\nb: 2 kB\nc\n\nd 34");
+        let all: Vec<_> = all.map(|(name, value)| (name, value.number())).collect();
+        let expected = [("a", Some(1)), ("b", Some(2)), ("c", None), ("", None)];
+        assert_eq!(all, expected.map(|(name, value)| (name.as_bytes(), value)));
         assert_eq!(keyed_lines(b"").count(), 0);
     }
 
@@ -165,7 +184,9 @@ mod tests {
             let keyed = Keyed::parse(&text);
             let mut last = std::collections::BTreeMap::new();
             for (name, value) in keyed_lines(text.as_bytes()) {
-                last.insert(std::str::from_utf8(name).unwrap(), value);
+                if let Some(number) = value.number() {
+                    last.insert(std::str::from_utf8(name).unwrap(), number);
+                }
             }
             let expected: Vec<_> = keyed.with_prefix("").collect();
             prop_assert_eq!(last.into_iter().collect::<Vec<_>>(), expected);
@@ -173,7 +194,7 @@ mod tests {
 
         #[test]
         fn never_panics(text in prop::collection::vec(any::<u8>(), 0..200)) {
-            keyed_lines(&text).count();
+            keyed_lines(&text).filter_map(|(_, value)| value.number()).count();
             parse_number(&text);
         }
     }

@@ -259,7 +259,8 @@ impl Group {
         let mut text = [0; 256];
         let text = self.stat.as_ref()?.read(&mut text).ok()?;
         let mut lines = keyed_lines(text);
-        lines.find_map(|(name, count)| (name == b"nr_descendants").then_some(count))
+        let (_, count) = lines.find(|(name, _)| name == b"nr_descendants")?;
+        count.number()
     }
 
     /// Whether `procs` has the files of all present cgroups, or as many as are opened at most. An
@@ -310,7 +311,7 @@ impl Group {
         let mut buffer = [0; 128];
         let text = self.events.read(&mut buffer).unwrap_or_default();
         let mut lines = keyed_lines(text);
-        lines.any(|line| line == (b"populated", 1))
+        lines.any(|(name, value)| name == b"populated" && value.number() == Some(1))
     }
 }
 
@@ -417,7 +418,8 @@ pub fn nap(time: Duration) {
 fn swapped_in_status(text: &[u8]) -> u64 {
     let mut lines = keyed_lines(text);
     let found = lines.find(|(name, _)| name == b"VmSwap");
-    found.map_or(0, |(_, kib)| kib.saturating_mul(1024))
+    let kib = found.and_then(|(_, kib)| kib.number());
+    kib.map_or(0, |kib| kib.saturating_mul(1024))
 }
 
 /// The file's first number; `None`: the file cannot be read. Allocates nothing.
