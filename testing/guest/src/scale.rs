@@ -16,6 +16,7 @@ use rustix::fs::inotify::WatchFlags;
 use crate::cgroup::Cgroup;
 use crate::daemon::{self, wakeups, Daemon, Line};
 use crate::dispatch::Stage;
+use crate::guest_setup::memory_kib;
 use crate::memory::now_ns;
 use crate::process::{set_policy, Process, Start};
 use crate::response::median;
@@ -125,6 +126,7 @@ pub fn run(mut stage: Stage, work: &Scale) -> Result<()> {
     let rest = Used::now(&daemon)?;
     sleep(Duration::from_secs(60) * REST_MINUTES);
     let rested = Used::now(&daemon)?;
+    let available = memory_kib("MemAvailable")?;
     let rss = daemon.footprint()?.rss_kib;
     set_policy(0, libc::SCHED_OTHER, 0)?;
 
@@ -139,6 +141,7 @@ pub fn run(mut stage: Stage, work: &Scale) -> Result<()> {
     let changes = CHANGES as u32;
     for (name, value) in [
         ("daemon_rss_kib", rss as f64),
+        ("available_kib", available as f64),
         ("protected_us", median(&mut protected)),
         ("answered_us", median(&mut answered)),
         (

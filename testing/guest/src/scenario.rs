@@ -345,7 +345,7 @@ pub struct SwapSoak {
 /// `daemon_us_per_change` and `daemon_reads_per_change` (CPU time and `read()` calls of the daemon
 /// for one focus change, including all work of the next ten seconds); `rest_us_per_minute`,
 /// `rest_reads_per_minute` and `rest_wakeups_per_minute` (the same, and voluntary context switches
-/// of all its threads, while nothing happens).
+/// of all its threads, while nothing happens); `available_kib` (`MemAvailable` after that).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scale {
     /// Number of apps that rest in the background, beside the two that take turns in the

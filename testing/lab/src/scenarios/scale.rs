@@ -41,6 +41,7 @@ pub const SCALE: Spec = Spec {
             "cgroups-100",
             "cgroups-500",
             "cgroups-2000",
+            "cgroups-2000-memory-1024",
             "memory-256",
             "memory-1024",
             "memory-4096",
@@ -70,11 +71,12 @@ pub const SCALE: Spec = Spec {
     ..Spec::BENCHMARK
 };
 
-/// The number after `what-` in the variant's load; `otherwise` if the load is another one.
+/// The number after `what-` in the variant's load; `otherwise` if there is none.
 fn number(variant: &Variant, what: &str, otherwise: u32) -> u32 {
-    let of = variant.load.strip_prefix(what);
-    let of = of.and_then(|rest| rest.strip_prefix('-')?.parse().ok());
-    of.unwrap_or(otherwise)
+    let mut words = variant.load.split('-');
+    let of = words.find(|word| *word == what).and(words.next());
+    of.and_then(|number| number.parse().ok())
+        .unwrap_or(otherwise)
 }
 
 fn work(variant: &Variant) -> Scale {
@@ -122,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_variant_changes_one_number() {
+    fn each_variant_sets_the_numbers_in_its_name() {
         let default = (
             Scale {
                 apps: APPS,
@@ -141,5 +143,7 @@ mod tests {
         assert_eq!(of("apps-500").0.apps, 500);
         assert_eq!(of("cgroups-2000").0.cgroups, 2000);
         assert_eq!(of("memory-4096"), (default.0, 4096));
+        assert_eq!(of("cgroups-2000-memory-1024").0.cgroups, 2000);
+        assert_eq!(of("cgroups-2000-memory-1024").1, 1024);
     }
 }
