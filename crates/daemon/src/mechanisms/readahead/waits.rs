@@ -36,9 +36,17 @@ const EVENT: &str = "mm_filemap_add_to_page_cache";
 /// Maximum number of threads that are watched at once; each watch takes three pages of memory.
 const THREADS_MAX: usize = 32;
 
-/// Delay between the first event of a request and reading all its events. By then every page of the
-/// request has raised its event, and the disk has not answered yet.
+/// Shortest delay between the first event of a request and reading all its events. By then every
+/// page of the request has raised its event, and the disk has not answered yet.
 const AFTER: Duration = Duration::from_micros(300);
+
+/// Longest such delay. Handling an event costs the app processor time twice: the event wakes the
+/// event loop, and so does the delay. Events after which nothing is read are handled ever later. A
+/// thread's buffer holds the waits of 20 ms even if the disk answers within 200 µs.
+const LATEST: Duration = Duration::from_millis(20);
+
+/// After this time without an event, the delay is the shortest again.
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// Maximum number of files that are kept open.
 const FILES_MAX: usize = 128;
@@ -62,6 +70,42 @@ struct Run {
     pages: u64,
 }
 
+/// When events are handled.
+#[derive(Debug)]
+struct Pace {
+    delay: Duration,
+    /// Time of the last handling.
+    handled: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace {
+            delay: AFTER,
+            handled: Duration::ZERO,
+        }
+    }
+}
+
+impl Pace {
+    /// When an event that arrives at `now` is handled.
+    fn due(&mut self, now: Duration) -> Duration {
+        if now.saturating_sub(self.handled) >= PAUSE {
+            self.delay = AFTER;
+        }
+        now + self.delay
+    }
+
+    /// Counts a handling of events: whether anything was read.
+    fn handled(&mut self, now: Duration, read: bool) {
+        self.handled = now;
+        self.delay = match read {
+            true => AFTER,
+            false => (self.delay * 2).min(LATEST),
+        };
+    }
+}
+
 /// File waits of the topmost app's threads.
 #[derive(Debug)]
 pub struct Waits {
@@ -74,6 +118,7 @@ pub struct Waits {
     forget_at: Duration,
     list: List,
     places: Places,
+    pace: Pace,
     /// When the waiting events are handled; `None`: there are none.
     due: Option<Duration>,
 }
@@ -91,6 +136,7 @@ impl Waits {
             forget_at: Duration::ZERO,
             list: List::default(),
             places: Places::new(),
+            pace: Pace::default(),
             due: None,
         })
     }
@@ -107,6 +153,7 @@ impl Waits {
         self.files.clear();
         self.list = List::default();
         self.places.clear();
+        self.pace = Pace::default();
     }
 
     /// Watches the threads of these processes, and no other threads.
@@ -146,7 +193,9 @@ impl Waits {
 
     /// Notes that a thread has begun to wait.
     pub fn noticed(&mut self, now: Duration) {
-        self.due.get_or_insert(now + AFTER);
+        if self.due.is_none() {
+            self.due = Some(self.pace.due(now));
+        }
     }
 
     /// When the events are handled next.
@@ -173,6 +222,7 @@ impl Waits {
             self.forget_at = now + FORGET;
             self.files.retain(|_, file| file.is_some());
         }
+        let before = *room;
         for run in self.take() {
             let region = places::region(streams.disk(run.file.0).read_ahead, settings.factor);
             let page = page_bytes();
@@ -187,6 +237,7 @@ impl Waits {
                 streams.ask(reader, &file, Range { offset, len }, room, now);
             }
         }
+        self.pace.handled(now, *room < before);
         true
     }
 
@@ -365,6 +416,29 @@ impl List {
 mod tests {
     use super::*;
     use crate::system::Roots;
+
+    #[test]
+    fn events_after_which_nothing_is_read_are_handled_ever_later() {
+        let mut pace = Pace::default();
+        let end = Duration::from_secs(2);
+        let mut at = Duration::from_secs(1);
+        let mut handlings = 0;
+        // A thread that waits for the disk without end.
+        while at < end {
+            let due = pace.due(at);
+            pace.handled(due, false);
+            at = due + Duration::from_micros(200);
+            handlings += 1;
+        }
+        assert!(handlings < 60, "{handlings} handlings in a second");
+        assert!(pace.due(at) <= at + LATEST);
+        pace.handled(at, true);
+        assert_eq!(pace.due(at), at + AFTER, "a request ends the delay");
+        pace.handled(at, false);
+        assert_eq!(pace.due(at), at + AFTER * 2);
+        let later = at + PAUSE;
+        assert_eq!(pace.due(later), later + AFTER, "a pause ends the delay");
+    }
 
     #[test]
     fn event_names_file_and_pages() {
