@@ -50,11 +50,14 @@ fn check_path(path: &CgroupPath) {
 fn check_counters(text: &str) {
     let whole = text.rfind('\n').map_or("", |at| &text[..at + 1]);
     let known = Keyed::parse(whole);
-    for (name, value) in keyed_lines(whole.as_bytes()) {
+    let lines = keyed_lines(whole.as_bytes());
+    let numbers = lines.filter_map(|(name, value)| Some((name, value.number()?)));
+    let numbers: Vec<(&[u8], u64)> = numbers.collect();
+    for (name, value) in &numbers {
         let name = std::str::from_utf8(name).expect("valid UTF-8 cut at ASCII bytes");
         // If a name occurs twice, the last value counts.
-        let last = keyed_lines(whole.as_bytes()).filter(|(other, _)| *other == name.as_bytes());
-        let last = last.last().map(|(_, value)| value);
+        let last = numbers.iter().rfind(|(other, _)| *other == name.as_bytes());
+        let last = last.map(|(_, value)| *value);
         assert!(
             known.get(name) == last || whole.contains('+'),
             "{name:?} {value}"
