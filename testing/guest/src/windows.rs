@@ -277,7 +277,7 @@ fn in_kernel(before: &KernelCount, reporter: &Reporter) -> Result<()> {
         opened > 0
             && opened == reported("opened")
             && expired > 0
-            && closed <= opened
+            && closed < opened
             && closed.saturating_add(expired) >= opened
             && reported("failed") == 0,
         format!(
