@@ -94,8 +94,8 @@ pub(crate) fn parse_number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// The part of a line `NAME NUMBER` after the name. It is parsed on demand, because callers need few
-/// of the lines, and the memory guard reads them up to a hundred times a second.
+/// The part of a line `NAME NUMBER` after the name. It is parsed on demand, because callers need
+/// few of the lines, and the memory guard reads them up to a hundred times a second.
 #[derive(Debug, Clone, Copy)]
 pub struct Value<'a>(&'a [u8]);
 

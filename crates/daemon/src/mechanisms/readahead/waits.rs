@@ -41,8 +41,9 @@ const THREADS_MAX: usize = 32;
 const AFTER: Duration = Duration::from_micros(300);
 
 /// Longest such delay. Handling an event costs the app processor time twice: the event wakes the
-/// event loop, and so does the delay. Events after which nothing is read are handled ever later. A
-/// thread's buffer holds the waits of 20 ms even if the disk answers within 200 µs.
+/// event loop, and so does the delay. Events after which nothing is read are handled ever later.
+/// Within 20 ms, a thread's buffer holds a hundred waits for single pages; events of longer
+/// requests may not fit and are lost.
 const LATEST: Duration = Duration::from_millis(20);
 
 /// After this time without an event, the delay is the shortest again.

@@ -215,9 +215,9 @@ impl Givers {
     /// other changes of `far`. Within a group, the highest original value counts, so that a process
     /// gains nothing by changing an inherited value.
     ///
-    /// `far` processes share only a user, a login or a cgroup with a changed process, so their value
-    /// may have another origin. A value of 0 or more is therefore left alone. In root's lineages, only a
-    /// value that equals Limelight's counts as inherited.
+    /// `far` processes share only a user, a login or a cgroup with a changed process, so their
+    /// value may have another origin. A value of 0 or more is therefore left alone. In root's
+    /// lineages, only a value that equals Limelight's counts as inherited.
     fn original(&self, value: i16) -> Option<i16> {
         let is_exact = |lowered: &Lowered| lowered.ours == value && lowered.holds(value);
         let near = self.near.iter();

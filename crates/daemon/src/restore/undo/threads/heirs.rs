@@ -210,8 +210,9 @@ impl Family {
     /// original nice value counts, so that a thread gains nothing by changing an inherited value.
     ///
     /// `far` processes share only a user, a login or a cgroup with a changed process, so their nice
-    /// value may have another origin. A nice value of 0 or more is therefore left alone, unless the slice is
-    /// Limelight's. In root's lineages, only values that equal Limelight's count as inherited.
+    /// value may have another origin. A nice value of 0 or more is therefore left alone, unless the
+    /// slice is Limelight's. In root's lineages, only values that equal Limelight's count as
+    /// inherited.
     pub fn giver(&self, found: Asking) -> Option<Given> {
         let highest = |all: &mut dyn Iterator<Item = Given>| all.max_by_key(|g| g.original.nice);
         let near = || self.near.iter().copied();
