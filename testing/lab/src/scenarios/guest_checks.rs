@@ -37,7 +37,7 @@ pub const SELFTEST: Spec = Spec {
     name: "selftest",
     about: "limelight selftest shows the effect of protection, and leaves nothing behind",
     variants: &[
-        (&[Lru::TwoList, Lru::Mglru], &[SwapKind::None], &["root"]),
+        (&[Lru::TwoList], &[SwapKind::None], &["root"]),
         (&[Lru::Mglru], &[SwapKind::None], &[SYSTEMD_USER]),
     ],
     arms: &[ON_DEBIAN],

@@ -24,15 +24,36 @@ const OOM: &str = "_oom";
 /// situations together. On stock, too, chance decides when it runs and which app it kills.
 const OOM_MORE: f64 = 1.0;
 
-fn tasks() -> Vec<Task> {
-    let task = |(name, day)| Task::new(name, Work::Innocents(Innocents { day }));
-    DAYS.map(task).into()
+/// The task of a day.
+fn task((name, day): (&str, Day)) -> Task {
+    Task::new(name, Work::Innocents(Innocents { day }))
 }
 
-/// Situations in which no app may be worse off than on stock.
+/// Whether [`INNOCENTS`] runs this day on this kernel in this variant. Each day runs on both
+/// kernels, and with and without swap.
+fn is_sampled(day: Day, variant: &Variant, kernel: Kernel) -> bool {
+    let swaps = variant.swap != SwapKind::None;
+    let ours = kernel == Kernel::Limelight;
+    (day == Day::Work) == (swaps != ours)
+}
+
+/// Situations in which no app may be worse off than on stock: half of [`ALL_INNOCENTS`].
 pub const INNOCENTS: Spec = Spec {
     name: "innocents",
     about: "apps that did nothing wrong are no worse off than on stock Linux",
+    kind: Kind::Test,
+    tasks: |variant, arm| {
+        let sampled =
+            |(_, day): &(&str, Day)| arm.arm == Arm::Stock || is_sampled(*day, variant, arm.kernel);
+        DAYS.into_iter().filter(sampled).map(task).collect()
+    },
+    ..ALL_INNOCENTS
+};
+
+/// Every day on both kernels, with and without swap.
+pub const ALL_INNOCENTS: Spec = Spec {
+    name: "innocents-all",
+    about: "the same, every day on both kernels, with and without swap",
     variants: &[(
         &[Lru::Mglru],
         &[SwapKind::None, SwapKind::Disk],
@@ -43,12 +64,12 @@ pub const INNOCENTS: Spec = Spec {
         swap_mib: 160,
         ..leak::machine(256)
     },
-    tasks: |_, _| tasks(),
+    tasks: |_, _| DAYS.map(task).into(),
     time_limit_s: 600,
     must_hold: compare,
     // Without swap, the OOM killer ends a leak of the foreground app.
     expected_console: OUT_OF_MEMORY,
-    ..Spec::TEST
+    ..Spec::SOAK
 };
 
 /// One verdict for each situation: no app loses something that it does not lose on stock. Until
@@ -136,6 +157,24 @@ mod tests {
     use super::*;
     use crate::results::row::tests::result_row;
     use crate::results::Row;
+
+    #[test]
+    fn each_day_runs_on_both_kernels_and_with_and_without_swap() {
+        for (name, day) in DAYS {
+            let mut sampled = Vec::new();
+            for variant in INNOCENTS.variants() {
+                for arm in OURS {
+                    if is_sampled(day, &variant, arm.kernel) {
+                        sampled.push((variant.swap, arm.kernel));
+                    }
+                }
+            }
+            let [(swap, kernel), (other_swap, other_kernel)] = sampled[..] else {
+                panic!("{name} runs {} times", sampled.len());
+            };
+            assert!(swap != other_swap && kernel != other_kernel, "{name}");
+        }
+    }
 
     #[test]
     fn stock_excuses_a_loss_only_after_it_has_run() {

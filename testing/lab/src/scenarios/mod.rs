@@ -73,6 +73,7 @@ pub const fn all() -> &'static [&'static Spec] {
         &windows::RULES,
         &guest_checks::GATE,
         &innocents::INNOCENTS,
+        &innocents::ALL_INNOCENTS,
         &leak::LEAK,
         &storm::STORM,
         &package::PLAIN,
