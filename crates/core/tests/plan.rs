@@ -417,7 +417,7 @@ proptest! {
             prop_assert!(reserved.carried >= used.min(reserved.bytes));
             prop_assert!(!short || reserved.carried <= used + 1000 * MIB / 32);
             snapshot.in_force = in_force.clone();
-            prop_assert_eq!(follow(&snapshot, used), None);
+            prop_assert_eq!(follow(&snapshot), None);
         }
     }
 
@@ -726,6 +726,42 @@ fn unused_reservation_protects_no_sibling_while_memory_is_short() {
         ..short(30)
     };
     assert!(at(Event::Tick, other).is_some_and(|(bytes, carried)| bytes == carried));
+}
+
+/// Between two full plans, only the app itself is measured.
+#[test]
+fn reservation_in_force_follows_growth_and_is_never_lowered() {
+    let mut in_force = InForce::default();
+    reserved_of(Event::Topmost, returned(10 * MIB, true), &mut in_force);
+    let before = in_force.reserved.unwrap();
+    let followed = |current| {
+        let snapshot = Snapshot {
+            in_force: in_force.clone(),
+            ..returned(current, true)
+        };
+        match follow(&snapshot) {
+            Some(Step::Reserve { reserve, .. }) => Some(reserve),
+            _ => None,
+        }
+    };
+    let little = followed(12 * MIB);
+    assert_eq!(little, None, "the headroom suffices");
+    let much = followed(60 * MIB).unwrap();
+    let tick = reserved_of(Event::Tick, returned(60 * MIB, true), &mut in_force.clone());
+    assert_eq!(tick, Some((much.bytes / MIB, much.carried / MIB)));
+    assert!(much.bytes >= before.bytes + 50 * MIB);
+    let less = followed(2 * MIB);
+    assert_eq!(
+        less.map_or(before.bytes, |reserve| reserve.bytes),
+        before.bytes
+    );
+
+    let mut other = returned(60 * MIB, true);
+    other.in_force = in_force.clone();
+    if let Some(reserved) = &mut other.in_force.reserved {
+        reserved.app = AppKey::Cgroup { inode: 9999 };
+    }
+    assert_eq!(follow(&other), None, "the reservation is another app's");
 }
 
 #[test]

@@ -5,12 +5,13 @@
 use std::time::Duration;
 
 use limelight_core::model::class::Class;
+use limelight_core::model::shortage::Level;
+use limelight_core::model::snapshot::Reserved;
 use limelight_core::model::{AppKey, Home};
 use limelight_core::policy::protect::Step;
 use limelight_core::policy::{boost, plan, protect, swap, window, Action, Event};
 use limelight_sys::cgroup::CgroupPath;
 
-use crate::mechanisms::protect::reservation_tracker::used_by;
 use crate::mechanisms::{Context, Effect};
 use crate::reconcile::{notices, Reconciler};
 use crate::system::{now, System};
@@ -49,9 +50,11 @@ impl Reconciler {
             self.look_around(event);
         }
         for _ in 0..ROUNDS {
+            let before = self.mechanisms.shared.in_force.reserved;
             let actions = self.plan(scope);
             let again = self.carry_out(&actions);
             self.settle(scope, &actions);
+            self.follow_growth(before);
             if !again || !matches!(scope, Scope::All(_)) {
                 return;
             }
@@ -90,9 +93,11 @@ impl Reconciler {
                 let last = &mut self.model.last;
                 last.shortage = self.mechanisms.swap.shortage();
                 last.in_force.reserved = self.mechanisms.shared.in_force.reserved;
-                let front = last.topmost.as_ref().map(|topmost| &topmost.app);
-                let used = front.and_then(|front| used_by(&self.system, front));
-                let step = used.and_then(|used| protect::follow(last, used));
+                if let Some(topmost) = &mut last.topmost {
+                    let protect = &mut self.mechanisms.protect;
+                    topmost.footprint = protect.measure(&self.system, &topmost.app);
+                }
+                let step = protect::follow(last);
                 step.map(Action::Protect).into_iter().collect()
             }
             Scope::Closing => {
@@ -128,6 +133,25 @@ impl Reconciler {
         }
         self.model.last = snapshot;
         actions
+    }
+
+    /// Measures the topmost app again soon if its reservation has been raised from `before`, and
+    /// reclaim may take what it grows by next: memory is short, or pages of the app were evicted
+    /// and read again.
+    fn follow_growth(&mut self, before: Option<Reserved>) {
+        let after = self.mechanisms.shared.in_force.reserved;
+        let raised = before
+            .zip(after)
+            .is_some_and(|(before, after)| before.app == after.app && before.bytes < after.bytes);
+        if !raised {
+            return;
+        }
+        let topmost = self.model.last.topmost.as_ref();
+        let footprint = topmost.and_then(|topmost| topmost.footprint);
+        let refaults = footprint.is_some_and(|footprint| footprint.refaulted > 0);
+        if refaults || self.mechanisms.swap.shortage().level() > Level::Plenty {
+            self.mechanisms.protect.tracker.follow_growth(now());
+        }
     }
 
     /// The cgroup of the app that the guard is closing and that has not exited yet.

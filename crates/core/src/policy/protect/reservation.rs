@@ -9,7 +9,8 @@
 //!   It counts up to half of the budget, and only as far as available memory exceeds the swap
 //!   threshold. Refaulted bytes, which prove that the app needs the page cache, are added to this
 //!   limit.
-//! - Headroom for growth until the next measurement.
+//! - Headroom for growth until the next measurement. While the app grows, it is measured often
+//!   ([`follow`]).
 //!
 //! Each step of the pressure model removes a quarter.
 //!
@@ -87,16 +88,27 @@ pub fn reserve(snapshot: &Snapshot, app: AppKey, footprint: Option<&Footprint>) 
     })
 }
 
-/// The step that updates the ancestors' part of the reservation in force, for an app that now uses
-/// `used` bytes; `None` if that part need not change.
-pub fn follow(snapshot: &Snapshot, used: u64) -> Option<Step> {
-    let current = snapshot.in_force.reserved?;
+/// The step for a topmost app whose footprint alone was measured again: raises the reservation if
+/// much of the headroom is used, and updates the ancestors' part. `None` if neither need change.
+/// The reservation is not lowered here, because that depends on the memory of the whole machine.
+pub fn follow(snapshot: &Snapshot) -> Option<Step> {
     let topmost = snapshot.topmost.as_ref()?;
-    let carried = carried(snapshot, current.bytes, used, Some(current));
+    let of_topmost = |reserved: &Reserved| reserved.app == topmost.app.key;
+    let current = snapshot.in_force.reserved.filter(of_topmost)?;
     let footprint = topmost.protected()?;
-    (carried != current.carried).then(|| Step::Reserve {
-        reserve: Reserved { carried, ..current },
-        rule: Size::of(&footprint, snapshot).rule(current.knob),
+    let size = Size::of(&footprint, snapshot);
+    let bytes = match size.bytes >= current.bytes.saturating_add(HEADROOM / 2) {
+        true => size.bytes,
+        false => current.bytes,
+    };
+    let reserve = Reserved {
+        bytes,
+        carried: carried(snapshot, bytes, footprint.usage.current, Some(current)),
+        ..current
+    };
+    (reserve != current).then(|| Step::Reserve {
+        reserve,
+        rule: size.rule(current.knob),
     })
 }
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Schedules updates of the topmost app's reservation while memory is short. The ancestors of the
-//! app's cgroup then reserve little more than the app uses, so their reservations must follow its
-//! growth. The first updates are frequent, because an app that becomes topmost again takes its
-//! memory within less than a second.
+//! Schedules updates of the topmost app's reservation between two ticks, for which the app alone is
+//! measured. While memory is short, the ancestors of the app's cgroup reserve little more than the
+//! app uses, so their reservations must follow its growth. The first updates are frequent, because
+//! an app that becomes topmost again takes its memory within less than a second. An update that
+//! finds the app larger than its reservation leads to further updates, whatever made it grow.
 
 use std::time::Duration;
 
 use limelight_core::model::shortage::Level;
-use limelight_core::model::App;
-use limelight_sys::cgroup::CgroupPath;
 
 use crate::system::System;
 
@@ -16,6 +15,9 @@ use crate::system::System;
 /// update the periodic tick takes over.
 const FIRST: Duration = Duration::from_millis(8);
 const LAST: Duration = Duration::from_millis(256);
+/// Delay after the app has outgrown its reservation. A measurement takes a fraction of a
+/// millisecond, and the reservation's headroom is at least 8 MiB.
+const GROWING: Duration = Duration::from_millis(64);
 
 /// The schedule of the updates: the time of the next one, and the delay before it.
 #[derive(Debug, Default)]
@@ -42,6 +44,14 @@ impl ReservationTracker {
         self.look_after(LAST, system, level, at);
     }
 
+    /// Schedules updates after one that raised the reservation, until the app stops growing.
+    pub fn follow_growth(&mut self, at: Duration) {
+        let due = at + GROWING;
+        if self.next.is_none_or(|(next, _)| next > due) {
+            self.next = Some((due, GROWING));
+        }
+    }
+
     fn look_after(&mut self, pause: Duration, system: &System, level: Level, at: Duration) {
         if level > Level::Plenty && system.cgroups.has_recursive_protection() {
             self.next.get_or_insert((at + pause, pause));
@@ -58,8 +68,38 @@ impl ReservationTracker {
     }
 }
 
-/// Bytes that are charged to an app's own cgroup; `None` without one, or if it cannot be read.
-pub fn used_by(system: &System, app: &App) -> Option<u64> {
-    let path = CgroupPath::parse(&app.own_home()?.path)?;
-    system.cgroups.open(&path).ok()?.memory_current().ok()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The times of all updates in milliseconds. The first `raises` of them raise the reservation.
+    fn updates(mut tracker: ReservationTracker, mut raises: u32) -> Vec<u128> {
+        let mut times = Vec::new();
+        while let Some(at) = tracker.next_look() {
+            assert!(tracker.take(at));
+            times.push(at.as_millis());
+            if raises > 0 {
+                raises -= 1;
+                tracker.follow_growth(at);
+            }
+        }
+        times
+    }
+
+    #[test]
+    fn updates_continue_while_the_app_grows_and_then_become_rare_and_end() {
+        let mut tracker = ReservationTracker::default();
+        tracker.follow_growth(Duration::ZERO);
+        assert_eq!(updates(tracker, 3), [64, 128, 192, 256, 384, 640]);
+    }
+
+    #[test]
+    fn growth_does_not_postpone_an_update() {
+        let mut tracker = ReservationTracker {
+            next: Some((Duration::from_millis(8), FIRST)),
+        };
+        tracker.follow_growth(Duration::ZERO);
+        assert_eq!(tracker.next_look(), Some(Duration::from_millis(8)));
+        assert_eq!(updates(tracker, 0), [8, 24, 56, 120, 248, 504]);
+    }
 }
