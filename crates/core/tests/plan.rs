@@ -744,8 +744,7 @@ fn reservation_in_force_follows_growth_and_is_never_lowered() {
             _ => None,
         }
     };
-    let little = followed(12 * MIB);
-    assert_eq!(little, None, "the headroom suffices");
+    assert_eq!(followed(10 * MIB), None);
     let much = followed(60 * MIB).unwrap();
     let tick = reserved_of(Event::Tick, returned(60 * MIB, true), &mut in_force.clone());
     assert_eq!(tick, Some((much.bytes / MIB, much.carried / MIB)));

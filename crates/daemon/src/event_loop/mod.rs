@@ -329,6 +329,9 @@ impl Daemon {
     /// Handles an event of one of the queues of `readahead`.
     fn readahead_source(&mut self, token: Token) {
         let at = now();
+        if token == Token::Waits {
+            self.reconciler.follow_reads(at);
+        }
         let readahead = &mut self.reconciler.mechanisms.readahead;
         match token {
             Token::Mounts => readahead.notice_mounts(at),

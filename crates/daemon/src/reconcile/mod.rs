@@ -321,6 +321,14 @@ impl Reconciler {
         tracker.begin(&self.system, level, at);
     }
 
+    /// The topmost app waits for a file.
+    pub fn follow_reads(&mut self, at: Duration) {
+        if self.mechanisms.shared.in_force.reserved.is_some() {
+            let contested = self.is_contested();
+            self.mechanisms.protect.tracker.follow_reads(contested, at);
+        }
+    }
+
     /// Takes the times at which a key or a button was pressed.
     fn input(&mut self, times: &[Duration]) {
         let at = now();

@@ -135,23 +135,24 @@ impl Reconciler {
         actions
     }
 
-    /// Measures the topmost app again soon if its reservation has been raised from `before`, and
-    /// reclaim may take what it grows by next: memory is short, or pages of the app were evicted
-    /// and read again.
+    /// Measures the topmost app again soon if its reservation has been raised from `before`.
     fn follow_growth(&mut self, before: Option<Reserved>) {
         let after = self.mechanisms.shared.in_force.reserved;
         let raised = before
             .zip(after)
             .is_some_and(|(before, after)| before.app == after.app && before.bytes < after.bytes);
-        if !raised {
-            return;
+        if raised && self.is_contested() {
+            self.mechanisms.protect.tracker.follow_growth(now());
         }
+    }
+
+    /// Whether reclaim may take what the topmost app grows by: memory is short, or pages of the app
+    /// were evicted and read again.
+    pub(super) fn is_contested(&self) -> bool {
         let topmost = self.model.last.topmost.as_ref();
         let footprint = topmost.and_then(|topmost| topmost.footprint);
         let refaults = footprint.is_some_and(|footprint| footprint.refaulted > 0);
-        if refaults || self.mechanisms.swap.shortage().level() > Level::Plenty {
-            self.mechanisms.protect.tracker.follow_growth(now());
-        }
+        refaults || self.mechanisms.swap.shortage().level() > Level::Plenty
     }
 
     /// The cgroup of the app that the guard is closing and that has not exited yet.

@@ -88,19 +88,16 @@ pub fn reserve(snapshot: &Snapshot, app: AppKey, footprint: Option<&Footprint>) 
     })
 }
 
-/// The step for a topmost app whose footprint alone was measured again: raises the reservation if
-/// much of the headroom is used, and updates the ancestors' part. `None` if neither need change.
-/// The reservation is not lowered here, because that depends on the memory of the whole machine.
+/// The step for a topmost app whose footprint alone was measured again: raises the reservation, and
+/// updates the ancestors' part. `None` if neither need change. The reservation is not lowered here,
+/// because that depends on the memory of the whole machine.
 pub fn follow(snapshot: &Snapshot) -> Option<Step> {
     let topmost = snapshot.topmost.as_ref()?;
     let of_topmost = |reserved: &Reserved| reserved.app == topmost.app.key;
     let current = snapshot.in_force.reserved.filter(of_topmost)?;
     let footprint = topmost.protected()?;
     let size = Size::of(&footprint, snapshot);
-    let bytes = match size.bytes >= current.bytes.saturating_add(HEADROOM / 2) {
-        true => size.bytes,
-        false => current.bytes,
-    };
+    let bytes = size.bytes.max(current.bytes);
     let reserve = Reserved {
         bytes,
         carried: carried(snapshot, bytes, footprint.usage.current, Some(current)),

@@ -44,11 +44,26 @@ impl ReservationTracker {
         self.look_after(LAST, system, level, at);
     }
 
+    /// Schedules an update. Called when the app waits for a file: its page cache grows, or it needs
+    /// pages that were evicted, which happens before memory counts as short. `contested`: whether
+    /// reclaim may take what the app grows by.
+    pub fn follow_reads(&mut self, contested: bool, at: Duration) {
+        let pause = match contested {
+            true => GROWING,
+            false => LAST,
+        };
+        self.look_within(pause, at);
+    }
+
     /// Schedules updates after one that raised the reservation, until the app stops growing.
     pub fn follow_growth(&mut self, at: Duration) {
-        let due = at + GROWING;
+        self.look_within(GROWING, at);
+    }
+
+    fn look_within(&mut self, pause: Duration, at: Duration) {
+        let due = at + pause;
         if self.next.is_none_or(|(next, _)| next > due) {
-            self.next = Some((due, GROWING));
+            self.next = Some((due, pause));
         }
     }
 
