@@ -115,6 +115,35 @@ fn next_topmost_app_takes_over_reservation_and_score() {
     assert_eq!(machine.read("cgroup/u/memory.min"), "0");
 }
 
+/// Without events, a turn of the loop takes 20 ms, and the next tick comes in the five hundredth.
+#[test]
+fn reservation_follows_the_app_between_ticks_while_memory_is_short() {
+    let (machine, a, _b) = two_apps();
+    machine.write(
+        "proc/meminfo",
+        "MemTotal: 1024000 kB\nMemFree: 81920 kB\nMemAvailable: 81920 kB\n\
+         SwapTotal: 512000 kB\nSwapFree: 512000 kB\n",
+    );
+    machine.write(
+        "limelight.toml",
+        "[protect]\ninterval_ms = 10000\n[sources]\noom_score_adj = \"off\"\n\
+         [swap]\nkill = false\nfreeze = false\n",
+    );
+    let mut daemon = machine.start();
+    daemon.focus(a.pid);
+    let mut turns = 0;
+    for used in [200, 350, 550] {
+        machine.use_memory(A, used);
+        daemon.until("growth", |_| {
+            turns += 1;
+            assert!(turns < 400, "only a tick finds {used} MiB");
+            machine.mib(&format!("{A}/memory.min")) > used
+        });
+    }
+    daemon.stop();
+    assert_eq!(machine.read(&format!("cgroup/{A}/memory.min")), "0");
+}
+
 #[test]
 fn reservation_grows_with_the_app_up_to_the_budget() {
     let (machine, a, _b) = two_apps();

@@ -317,8 +317,7 @@ impl Reconciler {
 
     fn begin_following(&mut self, at: Duration) {
         let level = self.mechanisms.swap.shortage().level();
-        let tracker = &mut self.mechanisms.protect.tracker;
-        tracker.begin(&self.system, level, at);
+        self.mechanisms.protect.tracker.begin(level, at);
     }
 
     /// The topmost app waits for a file.
@@ -370,8 +369,7 @@ impl Reconciler {
         }
         if self.mechanisms.window.is_open() {
             let level = self.mechanisms.swap.shortage().level();
-            let tracker = &mut self.mechanisms.protect.tracker;
-            tracker.follow_use(&self.system, level, at);
+            self.mechanisms.protect.tracker.follow_use(level, at);
         }
         if self.mechanisms.protect.tracker.take(at) {
             self.reconcile(Scope::Reservation);

@@ -9,8 +9,6 @@ use std::time::Duration;
 
 use limelight_core::model::shortage::Level;
 
-use crate::system::System;
-
 /// First and last delay before an update. Each delay is twice the previous one. After the last
 /// update the periodic tick takes over.
 const FIRST: Duration = Duration::from_millis(8);
@@ -33,15 +31,15 @@ impl ReservationTracker {
 
     /// Schedules the updates if memory is short, unless an update is scheduled already. Called when
     /// the topmost app is about to take memory, or memory has become short.
-    pub fn begin(&mut self, system: &System, level: Level, at: Duration) {
-        self.look_after(FIRST, system, level, at);
+    pub fn begin(&mut self, level: Level, at: Duration) {
+        self.look_after(FIRST, level, at);
     }
 
     /// Schedules one update if memory is short, unless an update is scheduled already. Called after
     /// input, which may make the app grow. The update comes late enough not to disturb the app's
     /// response.
-    pub fn follow_use(&mut self, system: &System, level: Level, at: Duration) {
-        self.look_after(LAST, system, level, at);
+    pub fn follow_use(&mut self, level: Level, at: Duration) {
+        self.look_after(LAST, level, at);
     }
 
     /// Schedules an update. Called when the app waits for a file: its page cache grows, or it needs
@@ -67,8 +65,8 @@ impl ReservationTracker {
         }
     }
 
-    fn look_after(&mut self, pause: Duration, system: &System, level: Level, at: Duration) {
-        if level > Level::Plenty && system.cgroups.has_recursive_protection() {
+    fn look_after(&mut self, pause: Duration, level: Level, at: Duration) {
+        if level > Level::Plenty {
             self.next.get_or_insert((at + pause, pause));
         }
     }
