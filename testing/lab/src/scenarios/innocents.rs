@@ -29,8 +29,8 @@ fn task((name, day): (&str, Day)) -> Task {
     Task::new(name, Work::Innocents(Innocents { day }))
 }
 
-/// Whether [`INNOCENTS`] runs this day on this kernel in this variant. Each day runs on both
-/// kernels, and with and without swap.
+/// Whether [`INNOCENTS`] runs this day on this kernel in this variant: each day runs on one kernel
+/// with swap and on the other without.
 fn is_sampled(day: Day, variant: &Variant, kernel: Kernel) -> bool {
     let swaps = variant.swap != SwapKind::None;
     let ours = kernel == Kernel::Limelight;

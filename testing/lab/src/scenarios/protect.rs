@@ -77,7 +77,10 @@ pub const BEYOND_CGROUPS: Spec = Spec {
     name: "beyond-cgroups",
     about: "pages that no cgroup knob reaches are kept, and on our kernel those of children too",
     variants: gallery::HURTING,
-    arms: &[MEMORY_LOW, MEMORY_MIN, ON_DEBIAN, STOCK_OURS, LIMELIGHT],
+    arms: &[MEMORY_MIN, ON_DEBIAN, STOCK_OURS, LIMELIGHT],
+    further_arms: &[MEMORY_LOW],
+    // Only with MGLRU does a verdict compare with it.
+    excludes: |variant, arm| arm == MEMORY_MIN && variant.lru == Lru::TwoList,
     machine: |variant| MachineSize {
         memory_mib: match variant.lru {
             // With more memory, the load would not evict the library.
