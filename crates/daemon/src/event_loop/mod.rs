@@ -329,14 +329,14 @@ impl Daemon {
     /// Handles an event of one of the queues of `readahead`.
     fn readahead_source(&mut self, token: Token) {
         let at = now();
-        if token == Token::Waits {
-            self.reconciler.follow_reads(at);
-        }
         let readahead = &mut self.reconciler.mechanisms.readahead;
         match token {
             Token::Mounts => readahead.notice_mounts(at),
             Token::Opens => readahead.notice_opens(at),
-            Token::Waits => readahead.notice_waits(at),
+            Token::Waits => {
+                readahead.notice_waits(at);
+                self.reconciler.follow_reads(at);
+            }
             Token::Readers => readahead.take_answers(),
             _ => {
                 let launched = readahead.take_execs(&self.reconciler.system, at);

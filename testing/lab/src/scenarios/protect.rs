@@ -20,7 +20,7 @@ pub const PROTECT: Spec = Spec {
         (&[Lru::Mglru], &[SwapKind::Zram], &[GROW]),
     ],
     arms: &[STOCK, ON_DEBIAN, LIMELIGHT],
-    // `recorded-gallery` covers these.
+    // `recorded-gallery` judges this arm under the same loads, with zram.
     excludes: |variant, arm| arm == ON_DEBIAN && variant.swap == SwapKind::Disk,
     machine: |variant| match (variant.swap, variant.lru) {
         // The viewer and the compressed hog need more than `machine` has free. One of them would

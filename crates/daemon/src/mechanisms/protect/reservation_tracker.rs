@@ -3,7 +3,7 @@
 //! measured. While memory is short, the ancestors of the app's cgroup reserve little more than the
 //! app uses, so their reservations must follow its growth. The first updates are frequent, because
 //! an app that becomes topmost again takes its memory within less than a second. An update that
-//! finds the app larger than its reservation leads to further updates, whatever made it grow.
+//! raises the reservation leads to further updates if reclaim may take what the app grows by.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use limelight_core::model::shortage::Level;
 /// update the periodic tick takes over.
 const FIRST: Duration = Duration::from_millis(8);
 const LAST: Duration = Duration::from_millis(256);
-/// Delay after the app has outgrown its reservation. A measurement takes a fraction of a
-/// millisecond, and the reservation's headroom is at least 8 MiB.
+/// Delay while the app grows and reclaim may take what it grows by. A measurement takes a fraction
+/// of a millisecond, and the reservation's headroom is at least 8 MiB.
 const GROWING: Duration = Duration::from_millis(64);
 
 /// The schedule of the updates: the time of the next one, and the delay before it.
