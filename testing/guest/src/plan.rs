@@ -194,6 +194,8 @@ pub enum Arm {
     Nohang,
     /// Swap, and Debian's systemd-oomd.
     SystemdOomd,
+    /// Swap, and Debian's preload, which reads files of programs that it expects to be started.
+    Preload,
     /// `limelightd` on the distribution's kernel.
     LimelightOnDebian,
     /// `limelightd` on our kernel.

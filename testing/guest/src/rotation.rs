@@ -177,7 +177,8 @@ fn rotate<C: Cast>(mut stage: Stage, mut course: Course, cast: C, path: &Path) -
         | Arm::SwapAll
         | Arm::Earlyoom
         | Arm::Nohang
-        | Arm::SystemdOomd => None,
+        | Arm::SystemdOomd
+        | Arm::Preload => None,
         Arm::LimelightOnDebian | Arm::Limelight => {
             let parts: Vec<(&str, Class)> = (0..cast.parts()).map(|i| cast.part(i)).collect();
             write_config(&format!(

@@ -54,14 +54,15 @@ const MASKED: [&str; 13] = [
     "systemd-timesyncd.service",
     "networking.service",
 ];
-/// OOM daemons that their packages enable on installation. They are masked, so that only their arm
+/// Rivals that their packages enable on installation. They are masked, so that only their arm
 /// starts them: systemd itself starts systemd-oomd for each slice with `ManagedOOMSwap=kill`, and
 /// Debian's root slice is one (systemd.resource-control(5)).
-pub const RIVALS: [&str; 4] = [
+pub const RIVALS: [&str; 5] = [
     "earlyoom.service",
     "nohang.service",
     "nohang-desktop.service",
     "systemd-oomd.service",
+    "preload.service",
 ];
 
 /// Installs the unit into the root file system below `root`; returns the path of the init program.

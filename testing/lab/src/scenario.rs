@@ -255,6 +255,7 @@ pub fn arm_name(arm: Arm) -> &'static str {
         Arm::Earlyoom => "earlyoom",
         Arm::Nohang => "nohang",
         Arm::SystemdOomd => "systemd-oomd",
+        Arm::Preload => "preload",
         Arm::LimelightOnDebian => "limelight-on-debian",
         Arm::Limelight => "limelight",
     }

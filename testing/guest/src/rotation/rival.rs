@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Debian's packaged OOM daemons, with the configuration from their packages.
+//! Debian's packaged rivals, the OOM daemons and preload, with the configuration from their
+//! packages.
 
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -39,18 +40,19 @@ pub fn end_earlyoom(mut earlyoom: Process, reporter: &Reporter) -> Result<()> {
     reporter.check("earlyoom runs until the end", earlyoom.alive(), log.trim())
 }
 
-/// A running OOM daemon.
+/// A running rival.
 pub struct Rival {
     unit: &'static str,
 }
 
 impl Rival {
-    /// Starts the OOM daemon of this arm of the experiment, if the arm has one.
+    /// Starts the rival of this arm of the experiment, if the arm has one.
     pub fn of(arm: Arm) -> Result<Option<Self>> {
         let unit = match arm {
             Arm::Earlyoom => "earlyoom.service",
             Arm::Nohang => "nohang.service",
             Arm::SystemdOomd => "systemd-oomd.service",
+            Arm::Preload => "preload.service",
             _ => return Ok(None),
         };
         systemctl(&["unmask", unit])?;
@@ -58,7 +60,7 @@ impl Rival {
         Ok(Some(Rival { unit }))
     }
 
-    /// Checks that of all OOM daemons only the arm's own runs, then checks and stops that one.
+    /// Checks that of all rivals only the arm's own runs, then checks and stops that one.
     pub fn end(rival: Option<Self>, reporter: &Reporter) -> Result<()> {
         let mut running = Vec::new();
         for unit in RIVALS {
@@ -67,14 +69,14 @@ impl Rival {
         }
         let own: Vec<&str> = rival.iter().map(|rival| rival.unit).collect();
         reporter.check(
-            "no OOM daemon runs that is not part of this arm",
+            "no rival runs that is not part of this arm",
             running == own,
             format!("{running:?} run"),
         )?;
         rival.map_or(Ok(()), |rival| rival.stop(reporter))
     }
 
-    /// Checks that the OOM daemon has run without interruption since [`Rival::of`], and stops it.
+    /// Checks that the rival has run without interruption since [`Rival::of`], and stops it.
     fn stop(self, reporter: &Reporter) -> Result<()> {
         let (_, text) = run(
             "/bin/systemctl",

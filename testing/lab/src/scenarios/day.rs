@@ -50,6 +50,7 @@ pub const DAY: Spec = Spec {
         EARLYOOM,
         NOHANG,
         SYSTEMD_OOMD,
+        PRELOAD,
         DAMON_LRU_SORT,
         DAMON_RECLAIM,
         ON_DEBIAN,
@@ -62,7 +63,15 @@ pub const DAY: Spec = Spec {
             memory_mib,
             free_mib: None,
             data_mib: 1280,
-            ..on_systemd([&PACKAGES[..], &DISPLAY, &APPLICATIONS, &["recollcmd"]].concat())
+            ..on_systemd(
+                [
+                    &PACKAGES[..],
+                    &DISPLAY,
+                    &APPLICATIONS,
+                    &["preload", "recollcmd"],
+                ]
+                .concat(),
+            )
         }
     },
     tasks: |_, arm| {
@@ -120,7 +129,7 @@ fn must_hold(aggregates: &Aggregates) -> Vec<Verdict> {
     Seen::each_arm(aggregates, TASK, |seen, arm| {
         let mut verdicts = Vec::new();
         for (name, wait) in WAITS {
-            for base in [STOCK, SWAP_ALL, EARLYOOM, NOHANG, SYSTEMD_OOMD] {
+            for base in [STOCK, SWAP_ALL, EARLYOOM, NOHANG, SYSTEMD_OOMD, PRELOAD] {
                 let ratio = seen.ratio(name, arm, base);
                 verdicts.extend(ratio.map(|ratio| {
                     seen.verdict(

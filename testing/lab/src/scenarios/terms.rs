@@ -20,6 +20,7 @@ pub const BEST_STOCK: ArmOn = ArmOn::new(Arm::BestStock, Kernel::Debian);
 pub const EARLYOOM: ArmOn = ArmOn::new(Arm::Earlyoom, Kernel::Debian);
 pub const NOHANG: ArmOn = ArmOn::new(Arm::Nohang, Kernel::Debian);
 pub const SYSTEMD_OOMD: ArmOn = ArmOn::new(Arm::SystemdOomd, Kernel::Debian);
+pub const PRELOAD: ArmOn = ArmOn::new(Arm::Preload, Kernel::Debian);
 pub const DAMON_LRU_SORT: ArmOn = ArmOn::new(Arm::DamonLruSort, Kernel::Debian);
 pub const DAMON_RECLAIM: ArmOn = ArmOn::new(Arm::DamonReclaim, Kernel::Debian);
 pub const ON_DEBIAN: ArmOn = ArmOn::new(Arm::LimelightOnDebian, Kernel::Debian);
