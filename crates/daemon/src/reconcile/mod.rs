@@ -397,7 +397,8 @@ impl Reconciler {
         };
         remove_empty_scopes(shared, context);
         let told = triggered && self.model.pressure.steps() == 0;
-        let patience = self.ticks.patience(told, self.tabs());
+        let level = self.mechanisms.swap.shortage().level();
+        let patience = self.ticks.patience(told, self.tabs(), level);
         let interval = match self.model.topmost.front() {
             _ if self.model.starting.is_some() => self.config.settings.protect.interval,
             Some(_) => self.config.settings.protect.interval * patience,

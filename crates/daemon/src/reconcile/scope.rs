@@ -123,7 +123,9 @@ impl Reconciler {
         let actions = plan(&event, &snapshot);
         let contended = self.mechanisms.boost.competitors.is_contended();
         let is_tick = event == Event::Tick || self.pause.is_some();
-        let quiet = actions.is_empty() && is_tick && !contended;
+        // While memory is short, each plan arms the guard with the last scan's sizes, again.
+        let idle = |action: &Action| matches!(action, Action::Swap(swap::Step::Arm { .. }));
+        let quiet = actions.iter().all(idle) && is_tick && !contended;
         self.ticks.count(quiet);
         let readahead = &mut self.mechanisms.readahead;
         readahead.observe(&snapshot, &self.system, now());

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use limelight_core::model::shortage::Level;
+
 /// Initial interval between searches for cgroups of ended apps while no app is topmost.
 pub const HOUSEKEEPING: Duration = Duration::from_secs(5);
 
@@ -16,6 +18,10 @@ const PATIENCE: [u32; 4] = [1, 4, 32, 256];
 
 /// Largest factor while the user may change the tab of a terminal, or run another command in it.
 const TAB_PATIENCE: u32 = 4;
+
+/// Largest factor while memory is short. A tick then finds an app that grows in the foreground, and
+/// a background job that has begun or ended, before the next scan does.
+const SHORT_PATIENCE: u32 = 4;
 
 /// Whether the topmost app has tabs with terminals, and how the daemon learns that they are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,14 +60,18 @@ impl Ticks {
     /// Factor by which the next tick may be later than configured. `told`: a PSI trigger reports
     /// shortages, and no protection is lowered; so, while the app does not change, a tick finds
     /// nothing new.
-    pub fn patience(&self, told: bool, tabs: Tabs) -> u32 {
+    pub fn patience(&self, told: bool, tabs: Tabs, level: Level) -> u32 {
         let stage = (self.quiet / QUIET_TICKS) as usize;
         let factor = PATIENCE.get(stage).or(PATIENCE.last()).filter(|_| told);
-        let most = match tabs {
+        let for_tabs = match tabs {
             Tabs::Unheard => TAB_PATIENCE,
             Tabs::None | Tabs::Heard => u32::MAX,
         };
-        factor.map_or(1, |factor| *factor.min(&most))
+        let for_shortage = match level {
+            Level::Plenty => u32::MAX,
+            _ => SHORT_PATIENCE,
+        };
+        factor.map_or(1, |factor| *factor.min(&for_tabs).min(&for_shortage))
     }
 
     /// Ticks within `interval` from `at` on, and again and again: memory is short.
@@ -92,9 +102,24 @@ mod tests {
         while ticks.next < until {
             number += 1;
             ticks.count(true);
-            ticks.next += INTERVAL * ticks.patience(true, tabs);
+            ticks.next += INTERVAL * ticks.patience(true, tabs, Level::Plenty);
         }
         number
+    }
+
+    #[test]
+    fn while_memory_is_short_a_tick_comes_within_four_intervals() {
+        let mut schedule = Ticks::default();
+        let factors: Vec<u32> = (0..100)
+            .map(|_| {
+                schedule.count(true);
+                schedule.patience(true, Tabs::None, Level::Low)
+            })
+            .collect();
+        assert_eq!(factors.first(), Some(&1));
+        assert_eq!(factors.iter().max(), Some(&4));
+        assert_eq!(factors.last(), Some(&4));
+        assert_eq!(schedule.patience(true, Tabs::None, Level::Plenty), 256);
     }
 
     #[test]
@@ -120,18 +145,18 @@ mod tests {
         schedule.follow_use(at + INTERVAL, INTERVAL, Tabs::Heard);
         assert_eq!(schedule.next, at + INTERVAL * 4);
         schedule.count(true);
-        assert_eq!(schedule.patience(true, Tabs::Heard), 4);
+        assert_eq!(schedule.patience(true, Tabs::Heard, Level::Plenty), 4);
     }
 
     #[test]
     fn shortage_and_lowered_protection_end_the_patience() {
         let mut schedule = Ticks::default();
         idle(&mut schedule, Duration::from_secs(600), Tabs::None);
-        assert_eq!(schedule.patience(true, Tabs::None), 256);
-        assert_eq!(schedule.patience(false, Tabs::None), 1);
+        assert_eq!(schedule.patience(true, Tabs::None, Level::Plenty), 256);
+        assert_eq!(schedule.patience(false, Tabs::None, Level::Plenty), 1);
         let at = Duration::from_secs(601);
         schedule.hurry(at, INTERVAL);
         assert_eq!(schedule.next, at + INTERVAL);
-        assert_eq!(schedule.patience(true, Tabs::None), 1);
+        assert_eq!(schedule.patience(true, Tabs::None, Level::Plenty), 1);
     }
 }
