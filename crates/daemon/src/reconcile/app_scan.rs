@@ -363,14 +363,12 @@ impl Reconciler {
             }
         }
         let at = now();
-        if self.mechanisms.swap.shortage().level() > Level::Plenty {
-            if self.scan.next_look.is_none() {
-                self.look_for_swap(at);
-            }
-            // Ticks are rare while nothing happens. During a shortage the topmost app must be
-            // measured soon.
-            self.ticks.hurry(at, self.config.settings.protect.interval);
+        let level = self.mechanisms.swap.shortage().level();
+        if level > Level::Plenty && self.scan.next_look.is_none() {
+            self.look_for_swap(at);
         }
+        let interval = self.config.settings.protect.interval;
+        self.ticks.follow_shortage(level, at, interval);
         self.begin_following(at);
         self.reconcile(Scope::Swap(Event::Pressure));
         // If the foreground app takes the memory, a full plan updates its shield, because the

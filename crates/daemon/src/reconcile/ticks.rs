@@ -41,12 +41,17 @@ pub struct Ticks {
     pub next: Duration,
     /// Consecutive ticks without effect.
     quiet: u32,
+    /// The last level that was told.
+    level: Level,
 }
 
 impl Ticks {
     /// The first tick is due at `at`.
     pub fn starting_at(at: Duration) -> Ticks {
-        Ticks { next: at, quiet: 0 }
+        Ticks {
+            next: at,
+            ..Ticks::default()
+        }
     }
 
     /// Counts a plan: whether it was a tick without effect.
@@ -74,10 +79,14 @@ impl Ticks {
         factor.map_or(1, |factor| *factor.min(&for_tabs).min(&for_shortage))
     }
 
-    /// Ticks within `interval` from `at` on, and again and again: memory is short.
-    pub fn hurry(&mut self, at: Duration, interval: Duration) {
-        self.quiet = 0;
-        self.next = self.next.min(at + interval);
+    /// Ticks within `interval` from `at` on, and again and again, if memory has become shorter than
+    /// it was: the topmost app must be measured soon.
+    pub fn follow_shortage(&mut self, level: Level, at: Duration, interval: Duration) {
+        let before = std::mem::replace(&mut self.level, level);
+        if level > before {
+            self.quiet = 0;
+            self.next = self.next.min(at + interval);
+        }
     }
 
     /// The user has used the topmost app, and may have changed its tab.
@@ -155,8 +164,30 @@ mod tests {
         assert_eq!(schedule.patience(true, Tabs::None, Level::Plenty), 256);
         assert_eq!(schedule.patience(false, Tabs::None, Level::Plenty), 1);
         let at = Duration::from_secs(601);
-        schedule.hurry(at, INTERVAL);
+        schedule.follow_shortage(Level::Swap, at, INTERVAL);
         assert_eq!(schedule.next, at + INTERVAL);
-        assert_eq!(schedule.patience(true, Tabs::None, Level::Plenty), 1);
+        assert_eq!(schedule.patience(true, Tabs::None, Level::Swap), 1);
+    }
+
+    /// The guard and the swapper report several times in each launch.
+    #[test]
+    fn reports_during_a_shortage_do_not_end_the_patience() {
+        let mut schedule = Ticks::default();
+        let mut at = Duration::from_secs(1);
+        schedule.follow_shortage(Level::Swap, at, INTERVAL);
+        for _ in 0..QUIET_TICKS {
+            schedule.count(true);
+        }
+        schedule.next = at + INTERVAL * 4;
+        let next = schedule.next;
+        at += INTERVAL;
+        for level in [Level::Swap, Level::Plenty] {
+            schedule.follow_shortage(level, at, INTERVAL);
+            assert_eq!(schedule.next, next);
+            assert_eq!(schedule.patience(true, Tabs::None, level), 4);
+        }
+        schedule.follow_shortage(Level::Low, at, INTERVAL);
+        assert_eq!(schedule.next, at + INTERVAL);
+        assert_eq!(schedule.patience(true, Tabs::None, Level::Low), 1);
     }
 }
