@@ -13,6 +13,9 @@ use super::*;
 /// Longer than any wait of these tests.
 const LONG: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_millis(200);
+/// The program answers the request and the test acts within this time, also on a busy machine. The
+/// guard decides at its end.
+const AMPLE: Duration = Duration::from_secs(5);
 /// Free swap in MiB, so that memory is not exhausted.
 const SWAP: u64 = 4096;
 /// Anonymous memory of the app, in pages: enough to be worth a kill.
@@ -130,7 +133,7 @@ pub fn exhausted_memory_ends_the_grace() {
 }
 
 pub fn victim_is_spared_if_memory_is_no_longer_short() {
-    let mut armed = Armed::new(STAYS, &Gate::default(), SHORT);
+    let mut armed = Armed::new(STAYS, &Gate::default(), AMPLE);
     armed.wait_until_asked();
     let key = armed.app.key;
     assert_eq!(armed.guard.closing(), Some(key));
@@ -195,7 +198,7 @@ pub fn paused_guard_kills_no_app() {
 
 pub fn victim_that_comes_to_the_foreground_is_spared() {
     let gate = Gate::default();
-    let mut armed = Armed::new(STAYS, &gate, SHORT);
+    let mut armed = Armed::new(STAYS, &gate, AMPLE);
     armed.wait_until_asked();
     let wanted = (armed.process.id, Some(armed.app.key), Why::Topmost);
     gate.update(&armed.machine.system, [wanted], Vec::new());
