@@ -182,13 +182,18 @@ impl Zram {
             Error::malformed(device.path().join(FILE), what)
         })?;
         // Both files exist only on a kernel with CONFIG_ZRAM_WRITEBACK. The unit of bd_stat is 4
-        // KiB. Its numbers: pages there now, pages ever read, pages ever written.
+        // KiB. Its numbers: pages there now, pages ever read, pages ever written. Without a backing
+        // device, all are 0: only a reset of the device removes one, and it clears them.
         let backing = device.read_text("backing_dev").unwrap_or_default();
-        let statistics = device.read_text("bd_stat").unwrap_or_default();
+        let backed = !matches!(backing.trim(), "" | "none");
+        let statistics = match backed {
+            true => device.read_text("bd_stat").unwrap_or_default(),
+            false => String::new(),
+        };
         let pages = |place| statistics.split_ascii_whitespace().nth(place)?.parse().ok();
         let bytes = |place| pages(place).map_or(0, |pages: u64| pages.saturating_mul(4096));
         Ok(Zram {
-            backed: !matches!(backing.trim(), "" | "none"),
+            backed,
             written_back_bytes: bytes(0),
             backing_writes_bytes: bytes(2),
             ..zram
@@ -247,6 +252,15 @@ impl WriteBack {
 }
 
 impl Zswap {
+    /// Whether zswap is enabled. It is not on a kernel without zswap.
+    pub fn is_enabled(sys: &Dir) -> Result<bool> {
+        match sys.read_text("module/zswap/parameters/enabled") {
+            Ok(enabled) => Ok(enabled.trim() == "Y"),
+            Err(error) if error.is_gone() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Reads the state of zswap. On a kernel without zswap, the result is the default: not enabled.
     pub fn read(sys: &Dir, proc: &Proc) -> Result<Zswap> {
         let parameters = match sys.open_dir("module/zswap/parameters") {
@@ -254,12 +268,11 @@ impl Zswap {
             Err(error) if error.is_gone() => return Ok(Zswap::default()),
             Err(error) => return Err(error),
         };
-        let enabled = parameters.read_text("enabled")?;
         let percent = parameters.read_text("max_pool_percent").ok();
         let meminfo = Keyed::parse(proc.dir().read_text("meminfo")?);
         let bytes = |name| meminfo.get(name).and_then(|kib| kib.checked_mul(1024));
         Ok(Zswap {
-            enabled: enabled.trim() == "Y",
+            enabled: Zswap::is_enabled(sys)?,
             most_percent: percent
                 .and_then(|text| text.trim().parse().ok())
                 .unwrap_or(0),
@@ -363,13 +376,13 @@ mod tests {
             SwapMedium::Zram(zram) => zram,
             other => panic!("{other:?}"),
         };
-        assert_eq!(state().written_back_bytes, 3 * 4096);
-        assert_eq!(state().backing_writes_bytes, 5 * 4096);
-        assert!(!state().backed);
+        assert_eq!(state(), zram);
         let area = &parse_swaps(line)[0];
         assert!(WriteBack::open(area, &sys).unwrap().is_none());
         write(temp.path(), "devices/zram0/backing_dev", "/dev/vdb\n");
         assert!(state().backed);
+        assert_eq!(state().written_back_bytes, 3 * 4096);
+        assert_eq!(state().backing_writes_bytes, 5 * 4096);
         write(temp.path(), "devices/zram0/writeback", "");
         let pages = WriteBack::open(area, &sys).unwrap().unwrap();
         pages.page(17).unwrap();

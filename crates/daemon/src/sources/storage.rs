@@ -73,8 +73,7 @@ impl StorageSource {
                 used,
             });
         }
-        let zswap = Zswap::read(&system.sys, &system.proc);
-        storage.zswap = zswap.is_ok_and(|zswap| zswap.enabled);
+        storage.zswap = Zswap::is_enabled(&system.sys).unwrap_or(false);
         let pages = counters.get("pswpout");
         let out = pages.unwrap_or(0).saturating_mul(page_bytes());
         // The counter includes pages written to zram, which does not wear out. So if there is any

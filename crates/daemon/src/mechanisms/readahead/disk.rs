@@ -70,28 +70,28 @@ impl Disks {
 fn look(sys: &Path, device: u64) -> Disk {
     let number = format!("{}:{}", major(device), minor(device));
     let block = sys.join("dev/block").join(&number);
-    let figure = |directory: PathBuf, file: &str| -> Option<u64> {
-        let text = Dir::open(directory).ok()?.read_text(file).ok()?;
-        text.trim().parse().ok()
-    };
-    let bytes = |directory, file| figure(directory, file)?.checked_mul(1024);
     // A partition uses its disk's queue.
     let queues = [block.join("queue"), block.join("../queue")];
-    let queue = |file| queues.iter().find_map(|queue| bytes(queue.clone(), file));
-    let of_queue = |file| queues.iter().find_map(|queue| figure(queue.clone(), file));
-    let segments = of_queue("max_segments");
-    // A file system on several devices has a device number of its own and no queue.
-    let read_ahead = || {
-        queue("read_ahead_kb")
-            .or_else(|| bytes(sys.join("class/bdi").join(&number), "read_ahead_kb"))
+    let queue = queues.iter().find_map(|queue| Dir::open(queue).ok());
+    let figure = |directory: &Dir, file: &str| -> Option<u64> {
+        directory.read_text(file).ok()?.trim().parse().ok()
     };
-    let request = queue("max_sectors_kb")
+    let of_queue = |file| figure(queue.as_ref()?, file);
+    let bytes = |kib: u64| kib.checked_mul(1024);
+    // A file system on several devices has a device number of its own and no queue.
+    let of_file_system = || {
+        let device = Dir::open(sys.join("class/bdi").join(&number)).ok()?;
+        figure(&device, "read_ahead_kb")
+    };
+    let read_ahead = of_queue("read_ahead_kb").or_else(of_file_system);
+    let request = of_queue("max_sectors_kb")
+        .and_then(bytes)
         .unwrap_or(ORDINARY)
         .max(page_bytes());
     Disk {
-        read_ahead: read_ahead().unwrap_or(ORDINARY),
+        read_ahead: read_ahead.and_then(bytes).unwrap_or(ORDINARY),
         request,
-        scattered: segments
+        scattered: of_queue("max_segments")
             .and_then(|segments| segments.checked_mul(page_bytes()))
             .map_or(request, |bytes| bytes.clamp(page_bytes(), request)),
         rotational: of_queue("rotational") == Some(1),
