@@ -10,6 +10,7 @@
 //! All `unsafe` code of the project's user space is in this crate and in the premap library.
 
 pub mod advice;
+pub mod block;
 pub mod capability;
 pub mod cgroup;
 pub mod cgroup1;

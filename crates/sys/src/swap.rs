@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::fs::{major, minor};
 
+use crate::block;
 use crate::dir::Dir;
 use crate::error::{Error, Result};
 use crate::keyed::Keyed;
@@ -155,20 +156,14 @@ fn name_of(path: &Path) -> &str {
     std::str::from_utf8(name.unwrap_or_default()).unwrap_or_default()
 }
 
-/// Whether a disk rotates. `block` is the sysfs directory of the disk or of a partition. It is a
-/// full path because it contains symbolic links, which [`Dir::open_dir`] does not follow.
+/// Whether a disk rotates. `block` is the sysfs directory of the disk or of a partition.
 fn spin(block: &Path) -> Spin {
-    // A partition shares the queue of its disk, one directory above.
-    let queues = [block.join("queue"), block.join("../queue")];
-    let found = queues.into_iter().find_map(|queue: PathBuf| {
-        let text = Dir::open(queue).ok()?.read_text("rotational").ok()?;
-        match text.trim() {
-            "0" => Some(Spin::Solid),
-            "1" => Some(Spin::Rotational),
-            _ => None,
-        }
-    });
-    found.unwrap_or(Spin::Unknown)
+    let text = block::queue(block).and_then(|queue| queue.read_text("rotational").ok());
+    match text.as_deref().map(str::trim) {
+        Some("0") => Spin::Solid,
+        Some("1") => Spin::Rotational,
+        _ => Spin::Unknown,
+    }
 }
 
 impl Zram {

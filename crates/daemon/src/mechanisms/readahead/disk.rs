@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use limelight_sys::block;
 use limelight_sys::dir::Dir;
 use limelight_sys::meminfo::page_bytes;
 use rustix::fs::{major, minor};
@@ -69,10 +70,7 @@ impl Disks {
 
 fn look(sys: &Path, device: u64) -> Disk {
     let number = format!("{}:{}", major(device), minor(device));
-    let block = sys.join("dev/block").join(&number);
-    // A partition uses its disk's queue.
-    let queues = [block.join("queue"), block.join("../queue")];
-    let queue = queues.iter().find_map(|queue| Dir::open(queue).ok());
+    let queue = block::queue(&sys.join("dev/block").join(&number));
     let figure = |directory: &Dir, file: &str| -> Option<u64> {
         directory.read_text(file).ok()?.trim().parse().ok()
     };
