@@ -18,7 +18,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::kernel::{self, Linux};
 use crate::paths::Paths;
 use crate::qemu::Accelerator;
-use crate::run::{self, disks, Options, Selection};
+use crate::run::{self, disks, schedule, Options, Selection};
 use crate::scenario::{Kernel, Kind, Mode, Spec};
 use crate::scenarios;
 
@@ -242,7 +242,11 @@ pub fn run(paths: &Paths, command: Command) -> Result<bool> {
             list();
             Ok(true)
         }
-        Command::Run { scenario, how } => measure::run(paths, &[find(&scenario)?], &how),
+        Command::Run { scenario, how } => {
+            let spec = find(&scenario)?;
+            schedule::check_selection(spec, &how.options(spec.kind, spec.mode).selection)?;
+            measure::run(paths, &[spec], &how)
+        }
         Command::Test { how } => tests::run(paths, &how),
         Command::Kunit { debug, how } => {
             let kernel = if debug {

@@ -6,6 +6,7 @@
 //! the arms take turns, successive repetitions start with different arms, and the boots of
 //! different kernels alternate.
 
+use anyhow::{ensure, Result};
 use limelight_apps::plan::{Arm, Cell, Init};
 
 use crate::scenario::{arm_name, ArmOn, Kernel, MachineSize, Mode, Spec, Variant};
@@ -93,6 +94,61 @@ impl Boot {
             .first()
             .map_or(1, |first| first.cell.repetition + 1)
     }
+}
+
+/// Checks that each text of `selection` selects something in `spec`.
+///
+/// # Errors
+///
+/// Names the first text that selects nothing, and what there is to select.
+pub fn check_selection(spec: &Spec, selection: &Selection) -> Result<()> {
+    let variants = spec.variants();
+    let mut arms = spec.arms.to_vec();
+    arms.extend(spec.further_arms);
+    arms.extend(spec.deferred_arms);
+    let mut tasks: Vec<String> = Vec::new();
+    for (variant, arm) in variants
+        .iter()
+        .flat_map(|v| arms.iter().map(move |a| (v, a)))
+    {
+        let names = (spec.tasks)(variant, *arm)
+            .into_iter()
+            .map(|task| task.name);
+        tasks.extend(names);
+        tasks.sort_unstable();
+        tasks.dedup();
+    }
+    let variants: Vec<String> = variants.iter().map(ToString::to_string).collect();
+    let alone = |text: &String| std::slice::from_ref(text).to_vec();
+    for (option, texts, names) in [
+        ("--variant", &selection.variants, &variants),
+        ("--tasks", &selection.tasks, &tasks),
+    ] {
+        for text in texts {
+            ensure!(
+                names.iter().any(|name| names_one(&alone(text), name)),
+                "{option} {text}: {} has none of that name; it has {}",
+                spec.name,
+                names.join(", ")
+            );
+        }
+    }
+    for text in &selection.arms {
+        let selection = Selection {
+            arms: alone(text),
+            ..Selection::default()
+        };
+        ensure!(
+            arms.iter().any(|arm| selection.takes_arm(*arm)),
+            "--arms {text}: {} has no arm of that name; it has {}",
+            spec.name,
+            arms.iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(", ")
+        );
+    }
+    Ok(())
 }
 
 /// Whether `mode` supports the machine. Fast mode has no cache model. Exact mode may not read a
@@ -307,6 +363,42 @@ mod tests {
         assert_eq!(chosen("day"), [true, true, false]);
         assert_eq!(chosen("=day"), [true, false, false]);
         assert_eq!(names.map(|name| names_one(&[], name)), [true; 3]);
+    }
+
+    #[test]
+    fn text_that_selects_nothing_is_refused_with_what_there_is() {
+        let wrong = |selection: Selection| {
+            let checked = check_selection(&SAMPLE, &selection);
+            checked.map_err(|error| error.to_string())
+        };
+        let texts = |text: &str| vec!["=a".into(), "b".into(), text.into()];
+        let named = Selection {
+            arms: vec!["stock@limelight".into(), "idle".into()],
+            tasks: texts("=b"),
+            ..select("mglru", 1)
+        };
+        assert_eq!(wrong(named), Ok(()));
+        let arm = Selection {
+            arms: vec!["stock".into(), "limelight@debian".into()],
+            ..Selection::default()
+        };
+        assert_eq!(
+            wrong(arm),
+            Err(
+                "--arms limelight@debian: sample has no arm of that name; it has idle@debian, \
+                 stock@debian, limelight@limelight, stock@limelight"
+                    .into()
+            )
+        );
+        let task = Selection {
+            tasks: texts("=c"),
+            ..Selection::default()
+        };
+        assert_eq!(
+            wrong(task),
+            Err("--tasks =c: sample has none of that name; it has a, b".into())
+        );
+        assert!(wrong(select("lru/none", 1)).is_err());
     }
 
     #[test]
