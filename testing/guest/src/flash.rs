@@ -37,19 +37,25 @@ struct Partition {
     volume_name: [u8; 64],
 }
 
+/// The properties of a `null_blk` disk that give it the flash's speed: it serves one request at a
+/// time.
+pub fn pace(flash: &Flash) -> [(&'static str, String); 3] {
+    [
+        ("completion_nsec", flash.request_nsec.to_string()),
+        ("hw_queue_depth", "1".into()),
+        ("max_sectors", (flash.request_kib * 2).to_string()),
+    ]
+}
+
 /// Creates the disk, writes all of it, adds the partitions, and formats the file partition.
 pub fn create(flash: &Flash) -> Result<()> {
-    let disk = NullBlk::create(
-        Flash::DISK,
-        &[
-            ("size", (flash.files_mib + flash.swap_mib).to_string()),
-            ("memory_backed", "1".into()),
-            ("irqmode", "2".into()),
-            ("completion_nsec", flash.request_nsec.to_string()),
-            ("hw_queue_depth", "1".into()),
-            ("max_sectors", (flash.request_kib * 2).to_string()),
-        ],
-    )?;
+    let mut properties = vec![
+        ("size", (flash.files_mib + flash.swap_mib).to_string()),
+        ("memory_backed", "1".into()),
+        ("irqmode", "2".into()),
+    ];
+    properties.extend(pace(flash));
+    let disk = NullBlk::create(Flash::DISK, &properties)?;
     let queue = format!("/sys/block/{}/queue", Flash::DISK);
     for (file, value) in [
         ("scheduler", "mq-deadline".into()),

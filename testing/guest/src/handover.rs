@@ -12,6 +12,7 @@ use std::process::Command;
 
 use anyhow::{bail, Context, Result};
 
+use crate::flash;
 use crate::guest_setup::{self, ROOTFS};
 use crate::init::PLAN;
 use crate::null_blk::NullBlk;
@@ -47,7 +48,11 @@ pub fn become_init(plan: &Plan) -> Result<()> {
         None => Path::new(device),
         Some(nsec) => {
             guest_setup::mount_configfs();
-            copy = NullBlk::copy_of(Path::new(device), NULL_ROOT, nsec)?;
+            let pace = match &plan.machine.flash {
+                Some(flash) => flash::pace(flash).into(),
+                None => vec![("completion_nsec", nsec.to_string())],
+            };
+            copy = NullBlk::copy_of(Path::new(device), NULL_ROOT, &pace)?;
             guest_setup::drop_caches()?;
             copy.device()
         }

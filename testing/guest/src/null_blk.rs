@@ -41,21 +41,19 @@ impl NullBlk {
     }
 
     /// Creates the disk `/dev/NAME` in guest memory, with the contents of `source`. Units of zeroes
-    /// take no memory. A request takes `completion_nsec` nanoseconds.
-    pub fn copy_of(source: &Path, name: &str, completion_nsec: u32) -> Result<Self> {
+    /// take no memory. `pace` are the properties that set the disk's speed.
+    pub fn copy_of(source: &Path, name: &str, pace: &[(&str, String)]) -> Result<Self> {
         let mut from =
             File::open(source).with_context(|| format!("cannot open {}", source.display()))?;
         let bytes = from.seek(SeekFrom::End(0))?;
         from.rewind()?;
-        let disk = NullBlk::create(
-            name,
-            &[
-                ("size", bytes.div_ceil(MIB as u64).to_string()),
-                ("memory_backed", "1".into()),
-                ("irqmode", "2".into()),
-                ("completion_nsec", completion_nsec.to_string()),
-            ],
-        )?;
+        let mut properties = vec![
+            ("size", bytes.div_ceil(MIB as u64).to_string()),
+            ("memory_backed", "1".into()),
+            ("irqmode", "2".into()),
+        ];
+        properties.extend_from_slice(pace);
+        let disk = NullBlk::create(name, &properties)?;
         let to = OpenOptions::new().write(true).open(disk.device())?;
         let mut buffer = vec![0; MIB];
         let mut at = 0;

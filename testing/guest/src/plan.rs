@@ -30,7 +30,8 @@ pub struct Machine {
     /// `/dev/vdb`. It is mounted read-write, so the machine must get a snapshot of the image.
     pub rootfs: Option<String>,
     /// If present, the root file system is copied to a disk in guest memory before it is mounted
-    /// (exact mode). The value is the time per request on that disk, in nanoseconds.
+    /// (exact mode). The value is the time per request on that disk, in nanoseconds; beside a flash
+    /// disk, that disk is as fast as the flash instead.
     #[serde(default)]
     pub rootfs_in_memory_nsec: Option<u32>,
     /// PID 1 while cells run. Real apps need a chroot only if it is [`Init::Lab`].

@@ -104,8 +104,23 @@ impl Course {
             keys: 1,
             shuffles: false,
             chores: None,
-            configuration: String::new(),
+            configuration: without(work.off.as_deref()),
         }
+    }
+}
+
+/// limelightd's configuration without this mechanism.
+fn without(mechanism: Option<&str>) -> String {
+    mechanism.map_or_else(String::new, |name| format!("[{name}]\nenabled = false\n"))
+}
+
+/// Makes limelightd start like on a machine that has never seen the apps.
+fn forget_apps() -> Result<()> {
+    match fs::remove_dir_all(daemon::STATE) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", daemon::STATE))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -120,6 +135,7 @@ pub fn run(stage: Stage, work: &Rotation) -> Result<()> {
 pub fn run_real(stage: Stage, work: &Rotation) -> Result<()> {
     let store = stage.store()?;
     systemd::start_user()?;
+    forget_apps()?;
     let cast = Real::prepare(&store, systemd::SESSION)?;
     let directory = cast.directory().to_owned();
     rotate(stage, Course::of(work), cast, &directory)
@@ -129,23 +145,17 @@ pub fn run_real(stage: Stage, work: &Rotation) -> Result<()> {
 pub fn run_day(stage: Stage, work: &DayOfUse) -> Result<()> {
     let mut store = stage.store()?;
     systemd::start_user()?;
-    // Each day starts on a machine that has never seen the apps.
-    if let Err(error) = fs::remove_dir_all(daemon::STATE) {
-        if error.kind() != std::io::ErrorKind::NotFound {
-            return Err(error).with_context(|| format!("cannot remove {}", daemon::STATE));
-        }
-    }
+    forget_apps()?;
     let chores = Chores::prepare(&mut store)?;
     let cast = Real::prepare(&store, systemd::SESSION)?;
     let directory = cast.directory().to_owned();
-    let off = work.off.as_ref();
     let course = Course {
         rounds: chores.parts(),
         think: Duration::from_millis(work.think_ms.into()),
         keys: work.keys,
         shuffles: true,
         chores: Some(chores),
-        configuration: off.map_or_else(String::new, |name| format!("[{name}]\nenabled = false\n")),
+        configuration: without(work.off.as_deref()),
     };
     rotate(stage, course, cast, &directory)
 }

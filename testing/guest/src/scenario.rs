@@ -383,6 +383,9 @@ pub struct Rotation {
     pub rounds: u32,
     /// Time that the user spends in an app.
     pub think_ms: u32,
+    /// Section of a mechanism that is switched off in limelightd's configuration.
+    #[serde(default)]
+    pub off: Option<String>,
 }
 
 /// Parameters of `day`.

@@ -109,6 +109,7 @@ pub const fn all() -> &'static [&'static Spec] {
         &throttle::THROTTLE,
         &rotation::RIVALS,
         &rotation::REAL,
+        &rotation::REAL_EXACT,
         &day::DAY,
         &package::DESKTOP,
         &package::GNOME,

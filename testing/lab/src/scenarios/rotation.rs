@@ -27,6 +27,13 @@ const SWAPS: [SwapKind; 3] = [SwapKind::Disk, SwapKind::Zram, SwapKind::None];
 
 const TASK: &str = "24-apps";
 const TASK_REAL: &str = "10-programs";
+/// `10-programs` with one mechanism switched off, on any kernel.
+const WITHOUT: [(&str, &str); 4] = [
+    ("protect", "without-protect"),
+    ("boost", "without-boost"),
+    ("readahead", "without-readahead"),
+    ("swap", "without-swap"),
+];
 const EMMC: FlashSpeed = FlashSpeed {
     request_nsec: 180_000,
     request_kib: 48,
@@ -144,12 +151,51 @@ pub const REAL: Spec = Spec {
     about: "ten of Debian's programs on Xvfb launched in turn",
     variants: &[(&[Lru::Mglru], &SWAPS, &["emmc"])],
     arms: &[KILL_ONLY, SWAP_ALL, EARLYOOM, PRELOAD, ON_DEBIAN, LIMELIGHT],
-    machine: |_| on_systemd([&PACKAGES[..], &DISPLAY, &APPLICATIONS, &["preload"]].concat()),
+    machine: |_| on_systemd(real_packages()),
     tasks: |_, _| vec![Task::new(TASK_REAL, Work::RotationReal(work(5, 1_000)))],
     time_limit_s: 1200,
     must_hold: |aggregates| must_hold(aggregates, TASK_REAL),
     ..RIVALS
 };
+
+/// The same in exact mode, on one processor.
+pub const REAL_EXACT: Spec = Spec {
+    name: "rotation-real-exact",
+    about: "the same, with all disks in the guest's memory and with exact times",
+    machine: |_| in_memory(real_packages()),
+    tasks: |_, arm| {
+        let whole = work(5, 1_000);
+        let without = WITHOUT.iter().filter(|_| arm.is_ours());
+        let without = without.map(|(mechanism, task)| {
+            let work = Rotation {
+                off: Some((*mechanism).to_owned()),
+                ..whole.clone()
+            };
+            Task::new(*task, Work::RotationReal(work))
+        });
+        let all = Task::new(TASK_REAL, Work::RotationReal(whole.clone()));
+        std::iter::once(all).chain(without).collect()
+    },
+    // No rival but preload is an arm: in exact mode, a killer's boot takes as long as another run.
+    arms: &[KILL_ONLY, SWAP_ALL, ON_DEBIAN, LIMELIGHT],
+    mode: Mode::Exact,
+    ..REAL
+};
+
+fn real_packages() -> Vec<&'static str> {
+    [&PACKAGES[..], &DISPLAY, &APPLICATIONS, &["preload"]].concat()
+}
+
+/// [`on_systemd`] for exact mode: with the modelled eMMC, also for the root file system.
+pub fn in_memory(rootfs_packages: Vec<&'static str>) -> MachineSize {
+    MachineSize {
+        // Includes the memory of the flash disk's files.
+        memory_mib: 640,
+        disk_speed: None,
+        flash: Some(EMMC),
+        ..on_systemd(rootfs_packages)
+    }
+}
 
 /// The machine with systemd and these packages.
 pub fn on_systemd(rootfs_packages: Vec<&'static str>) -> MachineSize {
@@ -166,7 +212,11 @@ pub fn on_systemd(rootfs_packages: Vec<&'static str>) -> MachineSize {
 }
 
 fn work(rounds: u32, think_ms: u32) -> Rotation {
-    Rotation { rounds, think_ms }
+    Rotation {
+        rounds,
+        think_ms,
+        off: None,
+    }
 }
 
 /// The promises of all three scenarios. Comparisons with absent arms are left out.
