@@ -106,6 +106,7 @@ impl Screen {
         let deadline = Instant::now() + LIMIT;
         let mut used_us = computed_us(cgroup)?;
         let (mut sampled, mut busy_ns) = (Instant::now(), now_ns());
+        let mut runnable = Runnable::default();
         loop {
             let begun = Instant::now();
             wait_readable(&self.connection, INTERVAL)?;
@@ -114,7 +115,7 @@ impl Screen {
             let elapsed_us = sampled.elapsed().as_micros() as u64;
             let busy = (used - used_us) * 100 > elapsed_us * BUSY_PERCENT
                 || self.drawn >= begun
-                || waits(cgroup)?;
+                || runnable.look(&stats(cgroup)?);
             (used_us, sampled) = (used, Instant::now());
             if busy {
                 busy_ns = now_ns();
@@ -188,9 +189,8 @@ fn computed_us(cgroup: &Path) -> Result<u64> {
     keyed(&cgroup.join("cpu.stat"), "usage_usec")
 }
 
-/// Whether a thread of the cgroup runs or waits for the disk; an empty cgroup is an error, because
-/// its app has died.
-fn waits(cgroup: &Path) -> Result<bool> {
+/// The `stat` lines of the cgroup's threads; an empty cgroup is an error, because its app has died.
+fn stats(cgroup: &Path) -> Result<Vec<String>> {
     let path = cgroup.join("cgroup.threads");
     let text =
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -201,24 +201,54 @@ fn waits(cgroup: &Path) -> Result<bool> {
     Ok(text
         .lines()
         .filter_map(|thread| fs::read_to_string(format!("/proc/{thread}/stat")).ok())
-        .any(|stat| at_work(&stat)))
+        .collect())
 }
 
-/// Whether a thread with this `stat` line runs or waits for the disk.
-fn at_work(stat: &str) -> bool {
-    stat.rsplit_once(") ")
-        .is_some_and(|(_, rest)| rest.starts_with(['R', 'D']))
+/// Which threads an app has that run or want to.
+#[derive(Debug, Default)]
+struct Runnable {
+    /// Their IDs at the last look.
+    threads: Vec<String>,
+}
+
+impl Runnable {
+    /// Whether a thread with one of these `stat` lines waits for the disk, or was runnable at the
+    /// last look, too. One look does not count: a timer that wakes a thread for a millisecond may
+    /// wake the thread that looks as well.
+    fn look(&mut self, stats: &[String]) -> bool {
+        let mut waits = false;
+        let mut threads = Vec::new();
+        for stat in stats {
+            let Some((first, rest)) = stat.rsplit_once(") ") else {
+                continue;
+            };
+            waits |= rest.starts_with('D');
+            if rest.starts_with('R') {
+                threads.extend(first.split(' ').next().map(str::to_owned));
+            }
+        }
+        let still = threads.iter().any(|thread| self.threads.contains(thread));
+        self.threads = threads;
+        waits || still
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::at_work;
+    use super::Runnable;
 
     #[test]
-    fn thread_in_disk_wait_is_at_work() {
-        assert!(at_work("7 (a) S (b) D 1 7 7 0"));
-        assert!(at_work("7 (feh) R 1 7 7 0"));
-        assert!(!at_work("7 (D) S 1 7 7 0"));
-        assert!(!at_work(""));
+    fn thread_that_waits_for_the_disk_or_stays_runnable_is_at_work() {
+        let mut runnable = Runnable::default();
+        let mut look = |stats: &[&str]| {
+            let stats: Vec<String> = stats.iter().map(|&stat| stat.to_owned()).collect();
+            runnable.look(&stats)
+        };
+        assert!(look(&["7 (a) S (b) D 1 7 7 0"]));
+        assert!(!look(&["7 (D) S 1 7 7 0", ""]));
+        assert!(!look(&["8 (feh) S 1 7 7 0", "7 (feh) R 1 7 7 0"]));
+        assert!(!look(&["8 (feh) R 1 7 7 0", "7 (feh) S 1 7 7 0"]));
+        assert!(look(&["8 (feh) R 1 7 7 0"]));
+        assert!(!look(&[]));
     }
 }
