@@ -111,12 +111,16 @@ impl Screen {
             let begun = Instant::now();
             wait_readable(&self.connection, INTERVAL)?;
             self.take_events()?;
-            let used = computed_us(cgroup)?;
-            let elapsed_us = sampled.elapsed().as_micros() as u64;
-            let busy = (used - used_us) * 100 > elapsed_us * BUSY_PERCENT
-                || self.drawn >= begun
-                || runnable.look(&stats(cgroup)?);
-            (used_us, sampled) = (used, Instant::now());
+            let mut busy = self.drawn >= begun;
+            // An event may end the wait at once. The share of a shorter time would be that of a
+            // single tick.
+            let elapsed = sampled.elapsed();
+            if elapsed >= INTERVAL {
+                let used = computed_us(cgroup)?;
+                busy |= (used - used_us) * 100 > elapsed.as_micros() as u64 * BUSY_PERCENT;
+                busy |= runnable.look(&stats(cgroup)?);
+                (used_us, sampled) = (used, Instant::now());
+            }
             if busy {
                 busy_ns = now_ns();
             }

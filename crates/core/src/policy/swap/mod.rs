@@ -420,13 +420,16 @@ impl Purpose {
 /// While the user is not waiting, the available memory should suffice for the app that has the most
 /// to read back, because it may be launched next. On a crowded machine, the free memory should
 /// suffice for it, too. Otherwise its launch would evict other apps' pages one by one, and these
-/// would later be read back one by one. An app that grows in the background would take such room
-/// before the launch. Meanwhile, only the threshold is kept available. While the user waits, the
-/// disk is left to the foreground app, unless apps would have to be killed.
+/// would later be read back one by one. More room than that costs more than it gives: each page
+/// that is squeezed out for it is read back by the app that it belongs to.
+///
+/// An app that grows in the background would take such room before the launch. Meanwhile, and while
+/// the foreground app takes the memory, only the threshold is kept available. While the user waits,
+/// the disk is left to the foreground app, unless apps would have to be killed.
 fn missing(snapshot: &Snapshot) -> Option<Missing> {
     let shortage = &snapshot.shortage;
     let thresholds = shortage.thresholds();
-    let least = thresholds.swap / 4 * 5;
+    let threshold = thresholds.swap / 4 * 5;
     // Uses the snapshot's reading: the gauge may be a minute old while there is plenty of memory.
     let memory = &snapshot.memory;
     // Squeezed pages stay in the swap cache until memory is needed. If they did not count, each
@@ -438,37 +441,48 @@ fn missing(snapshot: &Snapshot) -> Option<Missing> {
     };
     let available = memory.available.saturating_add(dropped);
     let available = available.saturating_sub(snapshot.kept_cache);
+    let below = |goal: u64| goal.saturating_sub(available);
     if !snapshot.settled {
-        let bytes = least.saturating_sub(available);
+        let bytes = below(threshold);
         let urgent = shortage.level() >= Level::Kill && bytes > 0;
         return urgent.then_some(Missing {
             bytes,
             purpose: Purpose::Shortage,
         });
     }
-    let (goal, free, purpose) = match eligible::growth_behind(snapshot) > 0 {
-        true => (least, available, Purpose::Growth),
-        false => {
-            let most = (thresholds.total / LAUNCH_PART).min(LAUNCH_MOST);
-            let apps = snapshot.apps.iter();
-            let back = apps.map(|known| to_read_back(known, snapshot)).max();
-            let launch = back.unwrap_or(0).min(most).max(least);
-            let free = match shortage.is_crowded() {
-                true => memory.free.min(available),
-                false => available,
-            };
-            (launch, free, Purpose::Launch)
-        }
+    let (bytes, purpose) = if eligible::growth_behind(snapshot) > 0 {
+        (below(threshold), Purpose::Growth)
+    } else if culprit::is_foreground(snapshot) {
+        (below(threshold), Purpose::Shortage)
+    } else {
+        let most = (thresholds.total / LAUNCH_PART).min(LAUNCH_MOST);
+        let apps = snapshot.apps.iter();
+        let back = apps.map(|known| to_read_back(known, snapshot)).max();
+        let launch = back.unwrap_or(0).min(most);
+        let free = match shortage.is_crowded() {
+            true => memory.free.min(available),
+            false => available,
+        };
+        // A threshold that the owner has set is kept available in any case.
+        let least = match snapshot.settings.swap.swap_percent {
+            0 => thresholds.kill * 2,
+            _ => threshold,
+        };
+        let bytes = launch.saturating_sub(free);
+        (bytes.max(below(least)), Purpose::Launch)
     };
-    let bytes = goal.saturating_sub(free);
     (bytes > 0).then_some(Missing { bytes, purpose })
 }
 
 /// Bytes that an app will read back from swap when it comes to the foreground: its swapped memory,
-/// but at most its working set if that is known.
+/// or the part of its working set that is not in memory, if the working set is known. The memory
+/// that it still has is counted as part of the working set, because other pages are evicted first.
 fn to_read_back(known: &Known, snapshot: &Snapshot) -> u64 {
-    let in_force = &snapshot.in_force.swapping;
-    in_force.needed(known.key(), known.found.memory.swapped)
+    let memory = &known.found.memory;
+    match snapshot.in_force.swapping.working_set(known.key()) {
+        Some(set) => set.saturating_sub(memory.anonymous).min(memory.swapped),
+        None => memory.swapped,
+    }
 }
 
 fn squeeze(snapshot: &Snapshot) -> Option<Step> {

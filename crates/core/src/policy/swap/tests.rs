@@ -439,12 +439,19 @@ fn least_recently_used_app_is_squeezed_only_when_memory_gets_short() {
                 _ => None,
             })
     };
-    assert_eq!(squeezed(&reading_back(&apps, 100, 128, BACK)), None);
+    // Below the threshold `swap`, but no app has anything to read back.
+    for available in [100, 20] {
+        let mut machine = reading_back(&apps, available, 128, BACK);
+        machine.settled = true;
+        assert_eq!(squeezed(&machine), None, "{available}");
+    }
     let mut machine = reading_back(&apps, 20, 128, BACK);
     machine.settled = true;
-    let (app, bytes) = squeezed(&machine).unwrap();
-    assert_eq!(app, key(1));
-    assert!((10 * MIB..=20 * MIB).contains(&bytes), "{bytes}");
+    machine.settings.swap.swap_percent = 10;
+    assert!(squeezed(&machine).is_some(), "the owner has set it");
+    let mut machine = reading_back(&apps, 10, 128, BACK);
+    machine.settled = true;
+    assert_eq!(squeezed(&machine), Some((key(1), 8 * MIB)));
     machine.in_force.swapping.squeezed = vec![(key(1), S(999))];
     assert_eq!(squeezed(&machine).unwrap().0, key(2));
     machine.in_force.swapping.squeezing = Some(key(1));
@@ -454,7 +461,7 @@ fn least_recently_used_app_is_squeezed_only_when_memory_gets_short() {
 #[test]
 fn pages_outside_the_working_sets_are_squeezed_first() {
     let apps = [one(Class::Normal, 1), one(Class::Keep, 2)];
-    let mut machine = reading_back(&apps, 20, 128, BACK);
+    let mut machine = reading_back(&apps, 10, 128, BACK);
     machine.settled = true;
     assert_eq!(squeezed(&machine), Some((key(0), false)));
     machine.in_force.swapping.lean = vec![key(0)];
@@ -475,7 +482,7 @@ fn squeezed(machine: &Snapshot) -> Option<(AppKey, bool)> {
 #[test]
 fn working_sets_that_fit_are_left_alone() {
     let apps = [one(Class::Normal, 1), one(Class::Keep, 2)];
-    let mut machine = reading_back(&apps, 26, 128, BACK / 2);
+    let mut machine = reading_back(&apps, 10, 128, BACK / 2);
     machine.settled = true;
     assert_eq!(squeezed(&machine), None, "no working set is known");
     machine.in_force.swapping.working_sets = vec![(key(1), 4 * MIB)];
@@ -519,6 +526,20 @@ fn room_for_the_next_launch_is_made_while_the_user_is_not_waiting() {
     let mut plenty = machine(45);
     plenty.settled = true;
     assert_eq!(squeezed(&plenty), None);
+}
+
+#[test]
+fn next_launch_needs_room_only_for_the_part_of_a_working_set_that_is_not_in_memory() {
+    let mut apps = [one(Class::Normal, 1), one(Class::Keep, 2)];
+    apps[1].swapped = 40;
+    let mut machine = reading_back(&apps, 35, 128, BACK);
+    machine.settled = true;
+    assert!(squeezed(&machine).is_some(), "40 MiB may be read back");
+    // The app has 20 MiB in memory.
+    for (set, squeezes) in [(16, false), (50, false), (60, true)] {
+        machine.in_force.swapping.working_sets = vec![(key(1), set * MIB)];
+        assert_eq!(squeezed(&machine).is_some(), squeezes, "{set}");
+    }
 }
 
 /// The room would be taken before the launch, and each idle app would lose its working set for it.
