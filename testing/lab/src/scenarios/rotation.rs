@@ -190,7 +190,7 @@ fn real_packages() -> Vec<&'static str> {
 pub fn in_memory(rootfs_packages: Vec<&'static str>) -> MachineSize {
     MachineSize {
         // Includes the memory of the flash disk's files.
-        memory_mib: 640,
+        memory_mib: 704,
         disk_speed: None,
         flash: Some(EMMC),
         ..on_systemd(rootfs_packages)
