@@ -423,9 +423,9 @@ impl Purpose {
 /// would later be read back one by one. More room than that costs more than it gives: each page
 /// that is squeezed out for it is read back by the app that it belongs to.
 ///
-/// An app that grows in the background would take such room before the launch. Meanwhile, and while
-/// the foreground app takes the memory, only the threshold is kept available. While the user waits,
-/// the disk is left to the foreground app, unless apps would have to be killed.
+/// An app that grows in the background would take such room before the launch, so only the least
+/// room is kept meanwhile; while the foreground app takes the memory, the threshold `swap` is. While
+/// the user waits, the disk is left to the foreground app, unless apps would have to be killed.
 fn missing(snapshot: &Snapshot) -> Option<Missing> {
     let shortage = &snapshot.shortage;
     let thresholds = shortage.thresholds();
@@ -450,10 +450,15 @@ fn missing(snapshot: &Snapshot) -> Option<Missing> {
             purpose: Purpose::Shortage,
         });
     }
-    let (bytes, purpose) = if eligible::growth_behind(snapshot) > 0 {
-        (below(threshold), Purpose::Growth)
-    } else if culprit::is_foreground(snapshot) {
+    // A threshold that the owner has set is kept available in any case.
+    let least = match snapshot.settings.swap.swap_percent {
+        0 => thresholds.kill * 2,
+        _ => threshold,
+    };
+    let (bytes, purpose) = if culprit::is_foreground(snapshot) {
         (below(threshold), Purpose::Shortage)
+    } else if eligible::growth_behind(snapshot) > 0 {
+        (below(least), Purpose::Growth)
     } else {
         let most = (thresholds.total / LAUNCH_PART).min(LAUNCH_MOST);
         let apps = snapshot.apps.iter();
@@ -462,11 +467,6 @@ fn missing(snapshot: &Snapshot) -> Option<Missing> {
         let free = match shortage.is_crowded() {
             true => memory.free.min(available),
             false => available,
-        };
-        // A threshold that the owner has set is kept available in any case.
-        let least = match snapshot.settings.swap.swap_percent {
-            0 => thresholds.kill * 2,
-            _ => threshold,
         };
         let bytes = launch.saturating_sub(free);
         (bytes.max(below(least)), Purpose::Launch)
