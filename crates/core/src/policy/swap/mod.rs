@@ -401,6 +401,8 @@ enum Purpose {
     Shortage,
     /// An app grows in the background.
     Growth,
+    /// The foreground app grows.
+    Foreground,
     /// An app may be launched next.
     Launch,
 }
@@ -410,6 +412,7 @@ impl Purpose {
         match self {
             Purpose::Shortage => "memory is short",
             Purpose::Growth => "an app in the background takes memory",
+            Purpose::Foreground => "the foreground app takes memory",
             Purpose::Launch => "the next launch needs room",
         }
     }
@@ -456,7 +459,7 @@ fn missing(snapshot: &Snapshot) -> Option<Missing> {
         _ => threshold,
     };
     let (bytes, purpose) = if culprit::is_foreground(snapshot) {
-        (below(threshold), Purpose::Shortage)
+        (below(threshold), Purpose::Foreground)
     } else if eligible::growth_behind(snapshot) > 0 {
         (below(least), Purpose::Growth)
     } else {
@@ -505,7 +508,7 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
         .room(shortage.thresholds().total, settings.write_budget);
     let room = match purpose {
         // Swap keeps room for a shortage.
-        Purpose::Growth | Purpose::Launch => {
+        Purpose::Growth | Purpose::Foreground | Purpose::Launch => {
             let free = snapshot.storage.spare(0);
             room.min(free.saturating_sub(shortage.needed_room()))
         }

@@ -884,8 +884,21 @@ fn leak_in_the_foreground_leads_to_a_warning_and_a_squeeze() {
     let machine = greedy_front(0);
     assert!(warns(&machine));
     let steps = grant(&Event::Tick, &machine);
-    let squeezed = |step: &Step| matches!(step, Step::Squeeze { app, .. } if *app == key(0));
-    assert!(steps.iter().any(squeezed), "{steps:?}");
+    let rule = steps.iter().find_map(|step| match step {
+        Step::Squeeze { app, rule, .. } if *app == key(0) => Some(rule.as_str()),
+        _ => None,
+    });
+    let rule = rule.unwrap_or_default();
+    assert!(
+        rule.starts_with("the foreground app takes memory"),
+        "{steps:?}"
+    );
+    // Swap keeps room for a shortage.
+    let mut full = machine;
+    full.storage.areas[0].used = full.storage.areas[0].size - 20 * MIB;
+    let steps = grant(&Event::Tick, &full);
+    let squeezes = |step: &Step| matches!(step, Step::Squeeze { .. });
+    assert!(!steps.iter().any(squeezes), "{steps:?}");
 }
 
 #[test]
