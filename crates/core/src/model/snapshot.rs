@@ -149,12 +149,6 @@ impl Swapping {
         let known = self.working_sets.iter().find(|(known, _)| *known == app);
         known.map(|(_, bytes)| *bytes)
     }
-
-    /// The part of `bytes` of the app's memory that it needs when it comes to the foreground: at
-    /// most its working set, if that is known.
-    pub fn needed(&self, app: AppKey, bytes: u64) -> u64 {
-        self.working_set(app).map_or(bytes, |set| set.min(bytes))
-    }
 }
 
 /// An action on an app that the gate refused, or that was not carried out because another process

@@ -525,7 +525,7 @@ fn squeeze(snapshot: &Snapshot) -> Option<Step> {
     // As long as the working sets fit in memory, any page of them that is squeezed out must be read
     // back. So apps whose working sets are unknown are left to the kernel's reclaim.
     let tight =
-        !shortage.fits() || shortage.level() >= Level::Low || culprit::is_foreground(snapshot);
+        !shortage.fits() || shortage.level() >= Level::Low || purpose == Purpose::Foreground;
     let outside = |known: &Known| {
         let known_set = in_force.working_set(known.key()).is_some();
         (tight || known_set) && !in_force.lean.contains(&known.key())
