@@ -49,13 +49,8 @@ pub fn pace(flash: &Flash) -> [(&'static str, String); 3] {
 
 /// Creates the disk, writes all of it, adds the partitions, and formats the file partition.
 pub fn create(flash: &Flash) -> Result<()> {
-    let mut properties = vec![
-        ("size", (flash.files_mib + flash.swap_mib).to_string()),
-        ("memory_backed", "1".into()),
-        ("irqmode", "2".into()),
-    ];
-    properties.extend(pace(flash));
-    let disk = NullBlk::create(Flash::DISK, &properties)?;
+    let mib = flash.files_mib + flash.swap_mib;
+    let disk = NullBlk::in_memory(Flash::DISK, mib.into(), &pace(flash))?;
     let queue = format!("/sys/block/{}/queue", Flash::DISK);
     for (file, value) in [
         ("scheduler", "mq-deadline".into()),
@@ -66,8 +61,7 @@ pub fn create(flash: &Flash) -> Result<()> {
             .with_context(|| format!("cannot write {value} to {}", path.display()))?;
     }
     let device = disk.device();
-    guest_setup::fill(device, flash.files_mib + flash.swap_mib)
-        .with_context(|| format!("cannot fill {}", device.display()))?;
+    guest_setup::fill(device, mib).with_context(|| format!("cannot fill {}", device.display()))?;
     add_partition(device, 1, 0, flash.files_mib)?;
     guest_setup::make_ext4(Flash::FILES)
         .with_context(|| format!("cannot format {}", Flash::FILES))?;

@@ -40,6 +40,17 @@ impl NullBlk {
         Ok(disk)
     }
 
+    /// Creates the disk `/dev/NAME` in guest memory. `more` are further properties.
+    pub fn in_memory(name: &str, mib: u64, more: &[(&str, String)]) -> Result<Self> {
+        let mut properties = vec![
+            ("size", mib.to_string()),
+            ("memory_backed", "1".into()),
+            ("irqmode", "2".into()),
+        ];
+        properties.extend_from_slice(more);
+        NullBlk::create(name, &properties)
+    }
+
     /// Creates the disk `/dev/NAME` in guest memory, with the contents of `source`. Units of zeroes
     /// take no memory. `pace` are the properties that set the disk's speed.
     pub fn copy_of(source: &Path, name: &str, pace: &[(&str, String)]) -> Result<Self> {
@@ -47,13 +58,7 @@ impl NullBlk {
             File::open(source).with_context(|| format!("cannot open {}", source.display()))?;
         let bytes = from.seek(SeekFrom::End(0))?;
         from.rewind()?;
-        let mut properties = vec![
-            ("size", bytes.div_ceil(MIB as u64).to_string()),
-            ("memory_backed", "1".into()),
-            ("irqmode", "2".into()),
-        ];
-        properties.extend_from_slice(pace);
-        let disk = NullBlk::create(name, &properties)?;
+        let disk = NullBlk::in_memory(name, bytes.div_ceil(MIB as u64), pace)?;
         let to = OpenOptions::new().write(true).open(disk.device())?;
         let mut buffer = vec![0; MIB];
         let mut at = 0;

@@ -501,13 +501,7 @@ fn start(cgroup: Option<&Cgroup>) -> Result<Conversation> {
 }
 
 fn zeroes(properties: &[(&str, String)]) -> Result<NullBlk> {
-    let mut all = vec![
-        ("size", (EXTENT / MIB as u64 * 2).to_string()),
-        ("memory_backed", "1".to_owned()),
-        ("irqmode", "2".to_owned()),
-    ];
-    all.extend(properties.iter().cloned());
-    NullBlk::create("zeroes", &all)
+    NullBlk::in_memory("zeroes", EXTENT / MIB as u64 * 2, properties)
 }
 
 /// Free memory in KiB, including the per-CPU page lists. Freed pages may stay on these lists for

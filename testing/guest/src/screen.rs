@@ -112,13 +112,13 @@ impl Screen {
             wait_readable(&self.connection, INTERVAL)?;
             self.take_events()?;
             let mut busy = self.drawn >= begun;
-            // An event may end the wait at once. The share of a shorter time would be that of a
-            // single tick.
+            // An X event may end the wait early. In a shorter interval, one timer tick of the app
+            // would exceed `BUSY_PERCENT`.
             let elapsed = sampled.elapsed();
             if elapsed >= INTERVAL {
                 let used = computed_us(cgroup)?;
                 busy |= (used - used_us) * 100 > elapsed.as_micros() as u64 * BUSY_PERCENT;
-                busy |= runnable.look(&stats(cgroup)?);
+                busy |= runnable.sample(&stats(cgroup)?);
                 (used_us, sampled) = (used, Instant::now());
             }
             if busy {
@@ -208,18 +208,18 @@ fn stats(cgroup: &Path) -> Result<Vec<String>> {
         .collect())
 }
 
-/// Which threads an app has that run or want to.
+/// The runnable threads of an app.
 #[derive(Debug, Default)]
 struct Runnable {
-    /// Their IDs at the last look.
+    /// Thread IDs in the previous sample.
     threads: Vec<String>,
 }
 
 impl Runnable {
-    /// Whether a thread with one of these `stat` lines waits for the disk, or was runnable at the
-    /// last look, too. One look does not count: a timer that wakes a thread for a millisecond may
-    /// wake the thread that looks as well.
-    fn look(&mut self, stats: &[String]) -> bool {
+    /// Takes a sample: the `stat` lines of all threads. Returns whether a thread waits for the disk,
+    /// or is runnable in this and in the previous sample. A single sample is no evidence of work,
+    /// because one timer interrupt may wake both the app's thread and the sampling thread.
+    fn sample(&mut self, stats: &[String]) -> bool {
         let mut waits = false;
         let mut threads = Vec::new();
         for stat in stats {
@@ -246,7 +246,7 @@ mod tests {
         let mut runnable = Runnable::default();
         let mut look = |stats: &[&str]| {
             let stats: Vec<String> = stats.iter().map(|&stat| stat.to_owned()).collect();
-            runnable.look(&stats)
+            runnable.sample(&stats)
         };
         assert!(look(&["7 (a) S (b) D 1 7 7 0"]));
         assert!(!look(&["7 (D) S 1 7 7 0", ""]));
