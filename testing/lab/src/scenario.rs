@@ -240,7 +240,7 @@ impl fmt::Display for ArmOn {
 }
 
 /// The name of an arm on the command line, in results files and in tables.
-pub fn arm_name(arm: Arm) -> &'static str {
+fn arm_name(arm: Arm) -> &'static str {
     match arm {
         Arm::Idle => "idle",
         Arm::Stock => "stock",

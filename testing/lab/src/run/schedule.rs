@@ -6,10 +6,13 @@
 //! the arms take turns, successive repetitions start with different arms, and the boots of
 //! different kernels alternate.
 
+use std::collections::BTreeSet;
+use std::slice;
+
 use anyhow::{ensure, Result};
 use limelight_apps::plan::{Arm, Cell, Init};
 
-use crate::scenario::{arm_name, ArmOn, Kernel, MachineSize, Mode, Spec, Variant};
+use crate::scenario::{ArmOn, Kernel, MachineSize, Mode, Spec, Variant};
 
 /// Selects what runs, from the command line. An empty filter selects everything.
 #[derive(Debug, Clone, Default)]
@@ -38,12 +41,7 @@ impl Selection {
     }
 
     fn takes_arm(&self, arm: ArmOn) -> bool {
-        let full = arm.to_string();
-        self.arms.is_empty()
-            || self
-                .arms
-                .iter()
-                .any(|a| *a == full || a == arm_name(arm.arm))
+        names_arm(&self.arms, &arm.to_string())
     }
 }
 
@@ -54,6 +52,25 @@ fn names_one(parts: &[String], name: &str) -> bool {
         None => name.contains(part),
     };
     parts.is_empty() || parts.iter().any(takes)
+}
+
+/// Whether one of `parts`, or their absence, selects the arm `name`: `stock@debian`.
+fn names_arm(parts: &[String], name: &str) -> bool {
+    let alone = name.split_once('@').map_or(name, |(arm, _)| arm);
+    parts.is_empty() || parts.iter().any(|part| part == name || part == alone)
+}
+
+/// A filter by name.
+type Takes = fn(&[String], &str) -> bool;
+
+/// The arms of a variant that can be named on the command line.
+fn nameable_arms(spec: &Spec, variant: &Variant) -> Vec<ArmOn> {
+    [
+        &spec.arms(variant)[..],
+        spec.further_arms,
+        spec.deferred_arms,
+    ]
+    .concat()
 }
 
 /// One boot of one machine.
@@ -102,53 +119,42 @@ impl Boot {
 ///
 /// Names the first text that selects nothing, and what there is to select.
 pub fn check_selection(spec: &Spec, selection: &Selection) -> Result<()> {
-    let variants = spec.variants();
-    let mut arms = spec.arms.to_vec();
-    arms.extend(spec.further_arms);
-    arms.extend(spec.deferred_arms);
-    let mut tasks: Vec<String> = Vec::new();
-    for (variant, arm) in variants
-        .iter()
-        .flat_map(|v| arms.iter().map(move |a| (v, a)))
-    {
-        let names = (spec.tasks)(variant, *arm)
-            .into_iter()
-            .map(|task| task.name);
-        tasks.extend(names);
-        tasks.sort_unstable();
-        tasks.dedup();
+    let (mut variants, mut arms, mut tasks) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for variant in spec.variants() {
+        for arm in nameable_arms(spec, &variant) {
+            tasks.extend(
+                (spec.tasks)(&variant, arm)
+                    .into_iter()
+                    .map(|task| task.name),
+            );
+            if !arms.contains(&arm) {
+                arms.push(arm);
+            }
+        }
+        variants.push(variant.to_string());
     }
-    let variants: Vec<String> = variants.iter().map(ToString::to_string).collect();
-    let alone = |text: &String| std::slice::from_ref(text).to_vec();
-    for (option, texts, names) in [
-        ("--variant", &selection.variants, &variants),
-        ("--tasks", &selection.tasks, &tasks),
-    ] {
+    let arms: Vec<String> = arms.iter().map(ToString::to_string).collect();
+    let tasks: Vec<String> = tasks.into_iter().collect();
+    let check = |option, texts: &[String], none, names: &[String], takes: Takes| {
         for text in texts {
             ensure!(
-                names.iter().any(|name| names_one(&alone(text), name)),
-                "{option} {text}: {} has none of that name; it has {}",
+                names.iter().any(|name| takes(slice::from_ref(text), name)),
+                "{option} {text}: {} has {none} of that name; it has {}",
                 spec.name,
                 names.join(", ")
             );
         }
-    }
-    for text in &selection.arms {
-        let selection = Selection {
-            arms: alone(text),
-            ..Selection::default()
-        };
-        ensure!(
-            arms.iter().any(|arm| selection.takes_arm(*arm)),
-            "--arms {text}: {} has no arm of that name; it has {}",
-            spec.name,
-            arms.iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
-                .join(", ")
-        );
-    }
-    Ok(())
+        Ok(())
+    };
+    check(
+        "--variant",
+        &selection.variants,
+        "none",
+        &variants,
+        names_one,
+    )?;
+    check("--arms", &selection.arms, "no arm", &arms, names_arm)?;
+    check("--tasks", &selection.tasks, "none", &tasks, names_one)
 }
 
 /// Whether `mode` supports the machine. Fast mode has no cache model. Exact mode may not read a
@@ -219,11 +225,10 @@ fn variant_boots(
 ) {
     let repetitions = selection.repetitions.unwrap_or(spec.repetitions);
     let mut groups: Vec<(Kernel, &[&str], Vec<ArmOn>)> = Vec::new();
-    let mut arms = spec.arms(variant);
-    if !selection.arms.is_empty() {
-        arms.extend(spec.further_arms);
-        arms.extend(spec.deferred_arms);
-    }
+    let arms = match selection.arms.is_empty() {
+        true => spec.arms(variant),
+        false => nameable_arms(spec, variant),
+    };
     for arm in arms.into_iter().filter(|arm| selection.takes_arm(*arm)) {
         let shared = !spec.boot_per_arm && mode == Mode::Fast;
         let parameters = kernel_parameters(arm.arm);

@@ -162,6 +162,8 @@ pub const REAL: Spec = Spec {
 pub const REAL_EXACT: Spec = Spec {
     name: "rotation-real-exact",
     about: "the same, with all disks in the guest's memory and with exact times",
+    // Three repetitions with each mechanism off take hours.
+    kind: Kind::Named,
     machine: |_| in_memory(real_packages()),
     tasks: |_, arm| {
         let whole = work(5, 1_000);
@@ -176,7 +178,6 @@ pub const REAL_EXACT: Spec = Spec {
         let all = Task::new(TASK_REAL, Work::RotationReal(whole.clone()));
         std::iter::once(all).chain(without).collect()
     },
-    // No rival but preload is an arm: in exact mode, a killer's boot takes as long as another run.
     arms: &[KILL_ONLY, SWAP_ALL, ON_DEBIAN, LIMELIGHT],
     mode: Mode::Exact,
     ..REAL
@@ -187,7 +188,7 @@ fn real_packages() -> Vec<&'static str> {
 }
 
 /// [`on_systemd`] for exact mode: with the modelled eMMC, also for the root file system.
-pub fn in_memory(rootfs_packages: Vec<&'static str>) -> MachineSize {
+fn in_memory(rootfs_packages: Vec<&'static str>) -> MachineSize {
     MachineSize {
         // Includes the memory of the flash disk's files.
         memory_mib: 704,
@@ -219,7 +220,7 @@ fn work(rounds: u32, think_ms: u32) -> Rotation {
     }
 }
 
-/// The promises of all three scenarios. Comparisons with absent arms are left out.
+/// The promises of all these scenarios. Comparisons with absent arms are left out.
 fn must_hold(aggregates: &Aggregates, task: &str) -> Vec<Verdict> {
     Seen::each_arm(aggregates, task, |seen, arm| {
         let variant = seen.variant;
