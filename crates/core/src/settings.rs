@@ -239,7 +239,8 @@ pub struct SwapSettings {
     /// daemon derives the threshold from the machine.
     pub kill_percent: u8,
     /// Apps are swapped when less than this percentage of memory is available, up to 80; 0: the
-    /// daemon derives the threshold from the machine.
+    /// daemon derives the threshold from the machine, and swaps in advance only what the next launch
+    /// needs.
     pub swap_percent: u8,
     /// Maximum number of bytes that swapping may write to flash per day; 0: no limit.
     pub write_budget: u64,
